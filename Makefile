@@ -1,0 +1,55 @@
+# Every target makes the environment it needs below .venvs/, from nothing but Python >= 3.11.
+# Each has one of its own, named after its extra in pyproject.toml, so none can break another's.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
+
+VENVS := .venvs
+
+.PHONY: help demo test lint format docs bench clean
+
+help:
+	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
+	@echo "make test    the whole test suite (PYTEST_ARGS='-k mib -x')"
+	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
+	@echo "make docs    HTML in docs/_build/html; warnings are errors"
+	@echo "make bench   the benchmarks       make clean   remove everything the others made"
+
+demo: $(VENVS)/demo/installed
+	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
+
+test: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENVS)/lint/installed
+	@$(VENVS)/lint/bin/ruff check .
+	@$(VENVS)/lint/bin/ruff format --check .
+	@$(VENVS)/lint/bin/mypy
+
+format: $(VENVS)/lint/installed
+	@$(VENVS)/lint/bin/ruff format .
+	@$(VENVS)/lint/bin/ruff check --fix .
+
+docs: $(VENVS)/docs/installed
+	@$(VENVS)/docs/bin/python -m sphinx $(SPHINXOPTS) docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: $(VENVS)/bench/installed
+	@$(VENVS)/bench/bin/python benchmarks/decoders.py
+	@$(VENVS)/bench/bin/python benchmarks/readers.py
+
+clean:
+	rm -rf $(VENVS) demo-output docs/_build build dist
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: an installation that was interrupted is taken up again.
+$(VENVS)/%/installed: pyproject.toml
+	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
+	@echo "making $(VENVS)/$* with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed")'
+	@"$(PYTHON)" -m venv $(VENVS)/$*
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --editable ".[$*]"
+	@touch $@

@@ -1,0 +1,42 @@
+"""Lazy dask arrays over the files that detectors and microscopes write."""
+
+from __future__ import annotations
+
+from dask_tiled.description import Axis, Description
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    StaleFileError,
+    TilingError,
+    TruncatedFileError,
+    UnknownFormatError,
+)
+from dask_tiled.export import to_zarr
+from dask_tiled.formats import Format, formats, register_format
+from dask_tiled.graph import TiledArray, scheme_of
+from dask_tiled.opening import describe, open_dataset
+from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
+
+__all__ = [
+    "Axis",
+    "CorruptFileError",
+    "DatasetError",
+    "Description",
+    "Format",
+    "StaleFileError",
+    "TiledArray",
+    "TilingError",
+    "TilingRequest",
+    "TilingScheme",
+    "TruncatedFileError",
+    "UnknownFormatError",
+    "describe",
+    "formats",
+    "negotiate",
+    "open_dataset",
+    "register_format",
+    "scheme_of",
+    "to_zarr",
+]
+
+__version__ = "0.1.0"

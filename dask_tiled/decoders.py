@@ -1,0 +1,61 @@
+"""Decoders by name: what turns the bytes of a unit into pixels.
+
+A :class:`Decoder` is a value. The numba function behind it is imported where pixels are made, in
+the task, so describing and graph building never load numba.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """How one unit of bytes becomes pixels.
+
+    Attributes
+    ----------
+    kernel : str
+        The numba function, as ``"module:function"``; :mod:`dask_tiled.kernels` tells its signature.
+    dtype : numpy.dtype
+        Type of the pixels that come out, in native byte order.
+    nbytes : int
+        Bytes of a unit.
+    pixels : int
+        Pixels in a unit. They are neighbours along the last axis.
+    lag : int
+        Distance in bytes to a second unit that is read together with the first; 0 where there is
+        none.
+    """
+
+    kernel: str
+    dtype: np.dtype
+    nbytes: int
+    pixels: int = 1
+    lag: int = 0
+
+    @property
+    def reach(self) -> int:
+        """Bytes from the start of a unit to the end of all that is read with it."""
+        return self.nbytes + self.lag
+
+
+def plain(dtype: np.dtype) -> Decoder:
+    """Give the decoder of pixels that are stored as numpy would store them.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type in the file, of either byte order. Records and long doubles keep the byte order of
+        the file; everything else comes out native.
+    """
+    native = dtype.newbyteorder("=")
+    word = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    swappable = dtype.kind in "iufcmM" and word in {2, 4, 8}
+    if dtype == native:
+        return Decoder("dask_tiled.kernels:copy", native, dtype.itemsize)
+    if swappable:
+        return Decoder(f"dask_tiled.kernels:swap{word}", native, dtype.itemsize)
+    return Decoder("dask_tiled.kernels:copy", dtype, dtype.itemsize)

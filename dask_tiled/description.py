@@ -1,0 +1,203 @@
+"""What a file holds, as a value: shape, axes, units, metadata and layout."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.files import File
+from dask_tiled.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of an array. Position ``i`` stands for ``offset + scale * i`` units.
+
+    Attributes
+    ----------
+    name : str
+        Name of the dimension.
+    units : str
+        Unit of the scale; empty where the file gives none.
+    scale, offset : float
+        Calibration; 1 and 0 where the file gives none.
+    """
+
+    name: str
+    units: str = ""
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def cut(self, start: int, step: int) -> Axis:
+        """Give the axis of every ``step``-th position from ``start`` on."""
+        return replace(self, offset=self.offset + self.scale * start, scale=self.scale * step)
+
+
+def nav_axes(ndim: int) -> tuple[Axis, ...]:
+    """Name the navigation axes of a file that gives them no names."""
+    names = {0: (), 1: ("frame",), 2: ("scan_y", "scan_x")}
+    return tuple(map(Axis, names.get(ndim, tuple(f"nav_{k}" for k in range(ndim)))))
+
+
+def sig_axes(ndim: int) -> tuple[Axis, ...]:
+    """Name the signal axes of a file that gives them no names."""
+    names = {0: (), 1: ("channel",), 2: ("y", "x"), 3: ("z", "y", "x")}
+    return tuple(map(Axis, names.get(ndim, tuple(f"sig_{k}" for k in range(ndim)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a file, or a series of files, holds. It has no open handles, and pickles.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format.
+    layout : Layout
+        Where every byte lies.
+    axes : tuple of Axis
+        Navigation axes, then signal axes.
+    nav_ndim : int
+        How many of them are navigation axes.
+    metadata : mapping
+        What the headers say, and what was inferred, as plain nested dicts.
+    """
+
+    format: str
+    layout: Layout
+    axes: tuple[Axis, ...]
+    nav_ndim: int
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(
+        cls, format: str, layout: Layout, metadata: Mapping[str, Any], axes: tuple[Axis, ...] = ()
+    ) -> Description:
+        """Describe a layout, naming the axes in the usual way where none are given."""
+        nav, sig = len(layout.nav_shape), len(layout.sig_shape)
+        return cls(format, layout, axes or nav_axes(nav) + sig_axes(sig), nav, metadata)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Navigation shape, then signal shape."""
+        return self.layout.shape
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Shape of the scan, in (y, x) order."""
+        return self.shape[: self.nav_ndim]
+
+    @property
+    def sig_shape(self) -> tuple[int, ...]:
+        """Shape of a frame, in (y, x) order."""
+        return self.shape[self.nav_ndim :]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels, in native byte order."""
+        return self.layout.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the decoded array in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files, in the order of their frames."""
+        return self.layout.files
+
+    def with_nav_shape(self, nav_shape: tuple[int, ...]) -> Description:
+        """Show the first frames in another navigation shape.
+
+        Raises
+        ------
+        TruncatedFileError
+            It asks for more frames than there are.
+        """
+        axes = self.axes[: self.nav_ndim]
+        if len(nav_shape) != self.nav_ndim:
+            axes = nav_axes(len(nav_shape))
+        layout = self.layout.with_nav_shape(nav_shape)
+        sig = self.axes[self.nav_ndim :]
+        return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
+
+    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Description:
+        """Describe a part: for each axis a start, a step, a count and whether it stays."""
+        kept = [keep for *_, keep in cuts]
+        axes = tuple(
+            axis.cut(start, step)
+            for axis, (start, step, _, keep) in zip(self.axes, cuts, strict=True)
+            if keep
+        )
+        nav_ndim = sum(kept[: self.nav_ndim])
+        return replace(self, layout=self.layout.cut(cuts), axes=axes, nav_ndim=nav_ndim)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """List what a reader wants to know first: names and values as text."""
+        files = self.files[0].path
+        if len(self.files) > 1:
+            files += f" and {len(self.files) - 1} more"
+        nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))
+        sig = ", ".join(map(_axis_text, self.axes[self.nav_ndim :], self.sig_shape))
+        rows = [
+            ("format", self.format),
+            ("files", files),
+            ("navigation", nav or "none"),
+            ("signal", sig or "none"),
+            ("dtype", str(self.dtype)),
+            ("size", format_bytes(self.nbytes)),
+        ]
+        ignored = self.layout.n_frames - math.prod(self.layout.nav_shape)
+        if ignored > 0:
+            rows.append(("not shown", f"the last {ignored} of {self.layout.n_frames} frames"))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f'<tr><th style="text-align: left">{html.escape(name)}</th>'
+            f'<td style="text-align: left">{html.escape(value)}</td></tr>'
+            for name, value in self.rows()
+        )
+        tree = html.escape(_tree(self.metadata)) or "none"
+        more = f"<details><summary>metadata</summary><pre>{tree}</pre></details>"
+        return f"<table>{cells}</table>{more}"
+
+
+def _axis_text(axis: Axis, size: int) -> str:
+    calibration = f" ({axis.scale:g} {axis.units} apart)" if axis.units else ""
+    return f"{axis.name} {size}{calibration}"
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:
+    lines = []
+    for key, value in metadata.items():
+        if isinstance(value, Mapping):
+            lines += ["  " * depth + f"{key}:", _tree(value, depth + 1)]
+        else:
+            lines.append("  " * depth + f"{key}: {value}")
+    return "\n".join(lines)

@@ -1,0 +1,88 @@
+"""Every way in which a file or a request can be wrong, as one family of exceptions."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+class DatasetError(ValueError):
+    """A file or a request that cannot be served as it stands.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, in a few words.
+    path : path-like, optional
+        The file it is wrong in.
+    where : str, optional
+        The place in the file: a header field or a byte offset.
+    expected, found : object, optional
+        What should be there, and what is.
+    hint : str, optional
+        What the caller can do about it.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        where: str | None = None,
+        expected: Any = None,
+        found: Any = None,
+        hint: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = None if path is None else os.fspath(path)
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+        text = problem if self.path is None else f"{self.path}: {problem}"
+        if where is not None:
+            text += f", at {where}"
+        if expected is not None:
+            text += f"; expected {expected}"
+        if found is not None:
+            text += f"; found {found}"
+        if hint is not None:
+            text += f". {hint}"
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions pickle their positional arguments only; workers send ours with the rest.
+        details = (self.path, self.where, self.expected, self.found, self.hint)
+        return _rebuild, (type(self), self.problem, *details)
+
+
+def _rebuild(
+    kind: type[DatasetError],
+    problem: str,
+    path: str | None,
+    where: str | None,
+    expected: Any,
+    found: Any,
+    hint: str | None,
+) -> DatasetError:
+    return kind(problem, path=path, where=where, expected=expected, found=found, hint=hint)
+
+
+class UnknownFormatError(DatasetError):
+    """No format recognises the file, or no format has the name that was asked for."""
+
+
+class CorruptFileError(DatasetError):
+    """A header says something that cannot be, or contradicts the rest of the file."""
+
+
+class TruncatedFileError(DatasetError):
+    """Bytes or frames that the headers promise are not there."""
+
+
+class StaleFileError(DatasetError):
+    """A file is no longer the one that was opened."""
+
+
+class TilingError(DatasetError):
+    """Chunks or tiles were asked for that cannot exist."""

@@ -1,0 +1,97 @@
+"""Which file, exactly: its path and what tells one version of it from another."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One version of one file.
+
+    Attributes
+    ----------
+    path : str
+        Absolute path.
+    size : int
+        Length in bytes.
+    mtime_ns : int
+        Time of the last modification, in nanoseconds.
+    inode : int
+        Number of the file in its file system; it changes when a file is replaced.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> File:
+        """Look at a file on disk.
+
+        Raises
+        ------
+        FileNotFoundError
+            Nothing has that path.
+        DatasetError
+            It is a directory or a device.
+        TruncatedFileError
+            It is empty.
+        """
+        full = os.path.abspath(os.fspath(path))
+        found = os.stat(full)
+        if not stat.S_ISREG(found.st_mode):
+            kind = "directory" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
+            raise DatasetError("not a file", path=full, expected="a regular file", found=f"a {kind}")
+        if found.st_size == 0:
+            raise TruncatedFileError(
+                "the file is empty", path=full, expected="at least one frame", found="0 bytes"
+            )
+        return cls(full, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def check(self, found: os.stat_result | None = None) -> None:
+        """Make sure that the file is still the one that was opened.
+
+        Parameters
+        ----------
+        found : os.stat_result, optional
+            What an open descriptor says; by default the path is looked up.
+
+        Raises
+        ------
+        StaleFileError
+            It was changed, replaced or removed.
+        """
+        if found is None:
+            try:
+                found = os.stat(self.path)
+            except FileNotFoundError:
+                raise StaleFileError(
+                    "the file has gone since it was opened",
+                    path=self.path,
+                    expected=f"{self.size} bytes",
+                    found="no file",
+                ) from None
+        now = (found.st_size, found.st_mtime_ns, found.st_ino)
+        then = (self.size, self.mtime_ns, self.inode)
+        if now != then:
+            names = ("bytes", "ns mtime", "inode")
+            raise StaleFileError(
+                "the file has changed since it was opened",
+                path=self.path,
+                expected=", ".join(f"{v} {n}" for v, n in zip(then, names, strict=True)),
+                found=", ".join(f"{v} {n}" for v, n in zip(now, names, strict=True)),
+                hint="Open it again to read its present content.",
+            )
+
+
+def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
+    """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends."""
+    with open(path, "rb", buffering=0) as stream:
+        stream.seek(offset)
+        return stream.read(nbytes)

@@ -1,0 +1,313 @@
+"""Merlin and Medipix3 scans: ``.mib`` files of frames with a text header each, and their ``.hdr``.
+
+Layout after the Merlin data format as public readers describe it, and real captures.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.decoders import Decoder, plain
+from dask_tiled.description import Description
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.files import File, read_head
+from dask_tiled.formats import Format, natural_key
+from dask_tiled.layout import Layout, Piece
+from dask_tiled.records import Record, count_frames, record_layout
+from dask_tiled.series import Member, in_sequence, series_of
+
+MAGIC = b"MQ1,"
+MAX_HEADER = 1 << 20
+UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
+# Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
+# for chips that are mounted upside down, whose rows and pixels run backwards.
+RAW = {
+    1: ("u1", "bits", "bits_reversed"),
+    6: ("u1", "swap8", "copy"),
+    12: ("u2", "swap8", "swap2"),
+    24: ("u4", "join24", "join24_reversed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a frame.
+
+    Attributes
+    ----------
+    sequence : int
+        Number of the frame in its acquisition.
+    nbytes : int
+        Length of the header.
+    chips, width, height : int
+        Number of chips, and the size of the stored image: chips side by side if the data are raw.
+    kind, layout : str
+        Type of the pixels, and the arrangement of the chips.
+    depth : int
+        Bits of the counters, where the data are raw.
+    """
+
+    sequence: int
+    nbytes: int
+    chips: int
+    width: int
+    height: int
+    kind: str
+    layout: str
+    depth: int
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        """What the frames of a series have in common."""
+        return self.nbytes, self.chips, self.width, self.height, self.kind, self.layout, self.depth
+
+    @property
+    def record(self) -> Record:
+        """A frame as the file stores it: the header, and the pixels as mere bytes."""
+        pixels = self.width * self.height
+        if self.kind == "R64":  # the width counts both halves of 24 bits
+            nbytes = pixels * {1: 1, 6: 8, 12: 16, 24: 16}[self.depth] // 8
+        else:
+            nbytes = pixels * np.dtype(UNSIGNED[self.kind]).itemsize
+        return Record((nbytes,), plain(np.dtype("u1")), self.nbytes)
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
+    if head.startswith((MAGIC, b"HDR,")):
+        return None
+    return "begins with neither 'MQ1,' nor 'HDR,'"
+
+
+def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
+    """Read a frame header and give its fields, too.
+
+    Raises
+    ------
+    CorruptFileError
+        It is not one, or its numbers cannot be.
+    """
+    head = read_head(path, 1024, offset)
+
+    def wrong(where: str, expected: str, found: Any) -> CorruptFileError:
+        place = f"{where} of the frame header at byte {offset}"
+        return CorruptFileError(
+            "wrong frame header", path=path, where=place, expected=expected, found=found
+        )
+
+    fields = head.decode("latin1").split(",")
+    if not head.startswith(MAGIC) or len(fields) < 8:  # noqa: PLR2004
+        raise wrong("the first field", "MQ1", head[:16])
+    numbers = {}
+    for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
+        if not fields[at].strip().isdecimal():
+            raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
+        numbers[name] = int(fields[at])
+        if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
+            raise wrong(f"field {at} ({name})", f"1 to {MAX_HEADER}", numbers[name])
+    nbytes = numbers["nbytes"]
+    text = (head if nbytes <= len(head) else read_head(path, nbytes, offset))[:nbytes]
+    fields = [f for f in text.decode("latin1").split(",") if "\0" not in f and f.strip()]
+    if len(fields) < 8:  # noqa: PLR2004
+        raise wrong("the header", "at least 8 fields", len(fields))
+    kind, layout = fields[6].strip(), fields[7].strip()
+    if kind not in {*UNSIGNED, "R64"}:
+        raise wrong("field 6 (pixel type)", ", ".join([*UNSIGNED, "R64"]), repr(kind))
+    depth = 0
+    if kind == "R64":
+        depth = int(fields[-1]) if fields[-1].strip().isdecimal() else 0
+        if depth not in RAW:
+            raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
+    return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
+
+
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> Description:
+    """Describe Merlin files.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One ``.mib`` file stands for itself, or for the series of files that its neighbours make by
+        continuing its sequence numbers. A ``.hdr`` file stands for its series, and a list for
+        exactly these files, in the order of their sequence numbers.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default what the ``.hdr`` file says, or one axis of all frames.
+    """
+    hdr = None
+    if len(paths) > 1:
+        members = in_sequence([read_member(path) for path in paths])
+    else:
+        path, hdr = _find_pair(paths[0])
+        members = series_of(path, read_member)
+    header, fields = read_header(members[0].file.path)
+    files = [member.file for member in members]
+    wanted = None if nav_shape is None else math.prod(nav_shape)
+    counts = count_frames(files, header.record, wanted=wanted)
+    _check_last(files, counts, header)
+    layout = _layout(files, counts, header)
+    metadata: dict[str, Any] = {"mib": {"header": dict(enumerate(fields))}}
+    inferred = None
+    if hdr is not None:
+        keys = read_hdr(hdr)
+        metadata["mib"]["hdr"] = keys
+        inferred = _scan_shape(keys)
+    desc = Description.of("mib", layout, metadata)
+    if nav_shape is None and inferred is not None:
+        desc = desc.with_nav_shape(inferred)
+        metadata["mib"]["nav_shape_from"] = hdr
+    return desc
+
+
+def read_member(path: str) -> Member:
+    """Read what tells whether a file belongs to a series."""
+    file = File.at(path)
+    header, _ = read_header(file.path)
+    return Member(file, header.sequence, file.size // header.record.nbytes, header.geometry)
+
+
+def _check_last(files: Sequence[File], counts: Sequence[int], header: Header) -> None:
+    """Look at the last frame of each file that has more than one: is it of the same kind?"""
+    for file, count in zip(files, counts, strict=True):
+        if count > 1:
+            at = (count - 1) * header.record.nbytes
+            last, _ = read_header(file.path, at)
+            if last.geometry != header.geometry:
+                raise CorruptFileError(
+                    "the frames of the file differ",
+                    path=file.path,
+                    where=f"the frame header at byte {at}",
+                    expected=header.geometry,
+                    found=last.geometry,
+                )
+
+
+def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Layout:
+    if header.kind != "R64":
+        decoder = plain(np.dtype(UNSIGNED[header.kind]))
+        shape = header.height, header.width
+        return record_layout(files, counts, Record(shape, decoder, header.nbytes))
+    halves = 2 if header.depth == 24 else 1  # noqa: PLR2004
+    width = header.width // halves
+    dtype, upright, reversed_ = RAW[header.depth]
+    lag = header.record.frame_bytes // 2 if halves > 1 else 0
+    size = np.dtype(dtype)
+    pixels = {1: 64, 6: 8, 12: 4, 24: 4}[header.depth]
+    decoders = [
+        Decoder(f"dask_tiled.kernels:{kernel}", size, 8, pixels, lag)
+        for kernel in (upright, reversed_)
+    ]
+    chips = {1: 1, 4: 2}.get(header.chips)
+    if chips is None or width % (pixels * chips * chips) or header.width % halves:
+        raise DatasetError(
+            "this arrangement of raw chips cannot be read",
+            path=files[0].path,
+            expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
+            found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
+        )
+    if chips == 1:
+        record = Record((header.height, width), decoders[0], header.nbytes, lag)
+        return record_layout(files, counts, record)
+    return _quad(files, counts, header, width // 4, decoders)
+
+
+def _quad(
+    files: Sequence[File], counts: Sequence[int], header: Header, width: int, decoders: list[Decoder]
+) -> Layout:
+    """Lay out four chips, 2 by 2.
+
+    A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
+    at the bottom are turned by 180 degrees.
+    """
+    height, unit = header.height, decoders[0]
+    chip_row = width // unit.pixels * unit.nbytes
+    row = 4 * chip_row
+    record = header.record.nbytes
+    pieces = []
+    first = 0
+    for i, count in enumerate(counts):
+        top = header.nbytes
+        bottom = header.nbytes + (height - 1) * row + chip_row - unit.nbytes
+        for lane, (y, x) in enumerate([(1, 1), (1, 0), (0, 1), (0, 0)]):
+            turned = y == 1
+            pieces.append(
+                Piece(
+                    file=i,
+                    start=(first, y * height, x * width),
+                    shape=(count, height, width),
+                    offset=(bottom if turned else top) + lane * chip_row,
+                    strides=(record, -row, -unit.nbytes) if turned else (record, row, unit.nbytes),
+                    decoder=int(turned),
+                )
+            )
+        first += count
+    return Layout(files, (first,), (2 * height, 2 * width), pieces, decoders)
+
+
+def read_hdr(path: str) -> dict[str, str]:
+    """Read the keys and values of a ``.hdr`` file."""
+    text = read_head(path, MAX_HEADER).decode("latin1")
+    pairs = (line.partition(":\t") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, sep, value in pairs if sep}
+
+
+def _scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
+    """Read the shape of the scan from the keys of a ``.hdr`` file."""
+
+    def number(name: str) -> int:
+        return int(keys[name]) if keys.get(name, "").isdecimal() else 0
+
+    y, x = number("ScanY"), number("ScanX")
+    if y and x:
+        return y, x
+    frames = number("Frames in Acquisition (Number)")
+    per_trigger = number("Frames per Trigger (Number)")
+    if not frames:
+        return None
+    if per_trigger and frames % per_trigger == 0:
+        shape = tuple(n for n in (frames // per_trigger, per_trigger) if n > 1)
+        return shape or (1,)
+    return (frames,)
+
+
+def _find_pair(path: str) -> tuple[str, str | None]:
+    """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
+    stem, _ = os.path.splitext(os.path.abspath(path))
+    if _is_hdr(path):
+        return _first_mib(stem), path
+    for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
+        if os.path.isfile(name + ".hdr") and _is_hdr(name + ".hdr"):
+            return path, name + ".hdr"
+    return path, None
+
+
+def _is_hdr(path: str) -> bool:
+    return read_head(path, 4) == b"HDR,"
+
+
+def _first_mib(stem: str) -> str:
+    """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
+    folder, name = os.path.split(stem)
+    pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
+    found = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
+    if not found:
+        raise DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
+    return os.path.join(folder, found[0])
+
+
+FORMAT = Format(
+    name="mib",
+    extensions=(".mib", ".hdr"),
+    summary="Merlin and Medipix3: U08 to U64 and raw 1-, 6-, 12- and 24-bit counters, 1x1 and 2x2",
+    nav_shape_from="the .hdr file, or one axis of all frames",
+    sniff=sniff,
+    describe=describe,
+)

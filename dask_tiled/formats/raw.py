@@ -1,0 +1,73 @@
+"""Raw binary frames: no header that says anything, so the user says it all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.decoders import plain
+from dask_tiled.description import Description
+from dask_tiled.errors import DatasetError
+from dask_tiled.files import File
+from dask_tiled.formats import Format
+from dask_tiled.records import Record, count_frames, record_layout
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Refuse: nothing in a raw file tells what it is."""
+    return "raw files cannot be recognised; pass format='raw', dtype= and sig_shape="
+
+
+def describe(
+    paths: Sequence[str],
+    *,
+    dtype: npt.DTypeLike = None,
+    nav_shape: tuple[int, ...] | None = None,
+    sig_shape: tuple[int, ...] | None = None,
+    file_header: int = 0,
+    frame_header: int = 0,
+    frame_footer: int = 0,
+) -> Description:
+    """Describe raw files.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file, or several in the order of their frames.
+    dtype : dtype
+        Type of the pixels in the file, of either byte order.
+    nav_shape, sig_shape : tuple of int
+        Shape of the scan, by default all frames on one axis, and of a frame, (y, x).
+    file_header : int
+        Bytes at the start of each file.
+    frame_header, frame_footer : int
+        Bytes before and after each frame.
+    """
+    if dtype is None or sig_shape is None:
+        raise DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
+    stored = np.dtype(dtype)
+    if stored.hasobject or stored.itemsize == 0:
+        raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
+    gaps = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
+    for name, value in gaps.items():
+        if not isinstance(value, (int, np.integer)) or value < 0:
+            raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
+    files = [File.at(path) for path in paths]
+    record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))
+    wanted = None if nav_shape is None else math.prod(nav_shape)
+    counts = count_frames(files, record, int(file_header), wanted)
+    layout = record_layout(files, counts, record, int(file_header))
+    return Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
+
+
+FORMAT = Format(
+    name="raw",
+    extensions=(".bin", ".raw", ".dat"),
+    summary="frames of any numpy dtype and byte order, with headers and gaps, in one file or many",
+    nav_shape_from="the user, or one axis of all frames",
+    sniff=sniff,
+    describe=describe,
+)

@@ -1,0 +1,271 @@
+"""The numba kernels that turn bytes into pixels, a machine word at a time.
+
+Every kernel has one signature, so each is compiled once::
+
+    kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
+
+``src`` and ``out`` are bytes. Run ``r`` is ``count`` units; its unit ``k`` is the ``nbytes`` bytes
+at ``src[starts[r] + k * step]``, and its pixels go to ``out[dests[r] + k * out_step]``. Offsets need
+not be multiples of a word: loads and stores are unaligned ones. Nothing is checked here; the caller
+has made sure that every run lies inside ``src`` and ``out``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+SIGNATURE = types.void(
+    types.Array(types.uint8, 1, "C", readonly=True),
+    types.int64[::1],
+    types.int64,
+    types.uint8[::1],
+    types.int64[::1],
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+)
+_COMPILING = threading.Lock()
+
+
+def _loader(bits: int, *, big: bool) -> Any:
+    """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typingctx: Any, array: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            word = builder.load(pointer, align=1)
+            return builder.bswap(word) if big else word
+
+        return getattr(types, f"uint{bits}")(array, types.int64), codegen
+
+    return load
+
+
+def _storer(bits: int) -> Any:
+    """Make ``store(array, offset, word)``."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            builder.store(args[2], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, getattr(types, f"uint{bits}")), codegen
+
+    return store
+
+
+little16, little32, little64 = (_loader(bits, big=False) for bits in (16, 32, 64))
+big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
+store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def move(typingctx, out, at, src, start, count):  # noqa: ANN001, ANN201
+    """Copy bytes from one array to another."""
+
+    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+        target, source = (
+            builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+            for kind, array, offset in ((signature.args[0], *args[:2]), (signature.args[2], *args[2:4]))
+        )
+        cgutils.raw_memcpy(builder, target, source, args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, src, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def spread_bits(typingctx, out, at, word):  # noqa: ANN001, ANN201
+    """Store the 64 bits of a word as 64 bytes, the lowest bit first."""
+
+    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        lanes = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), 64))
+        row = ir.VectorType(ir.IntType(8), 64)
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), row.as_pointer())
+        builder.store(builder.zext(lanes, row), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, types.uint64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def reverse_bits(typingctx, word):  # noqa: ANN001, ANN201
+    """Turn a word round, so that its highest bit becomes the lowest."""
+
+    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+        return builder.bitreverse(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Copy units as they are."""
+    if step == nbytes and out_step == nbytes:
+        for r in range(starts.size):
+            move(out, dests[r], src, starts[r], count * nbytes)
+        return
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for _ in range(count):
+            if nbytes == 2:
+                store16(out, d, little16(src, s))
+            elif nbytes == 4:
+                store32(out, d, little32(src, s))
+            elif nbytes == 8:
+                store64(out, d, little64(src, s))
+            else:
+                move(out, d, src, s, nbytes)
+            s += step
+            d += out_step
+
+
+def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Reverse the bytes of every 2-byte word."""
+    whole = step == nbytes and out_step == nbytes
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if whole:
+            for i in range(count * nbytes // 2):
+                store16(out, d + 2 * i, big16(src, s + 2 * i))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 2):
+                    store16(out, d + i, big16(src, s + i))
+                s += step
+                d += out_step
+
+
+def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Reverse the bytes of every 4-byte word."""
+    whole = step == nbytes and out_step == nbytes
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if whole:
+            for i in range(count * nbytes // 4):
+                store32(out, d + 4 * i, big32(src, s + 4 * i))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 4):
+                    store32(out, d + i, big32(src, s + i))
+                s += step
+                d += out_step
+
+
+def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Reverse the bytes of every 8-byte word.
+
+    Merlin's raw 6- and 12-bit counters come out right by this alone: their words are big-endian and
+    hold pixel 0 in the lowest lane.
+    """
+    whole = step == nbytes and out_step == nbytes
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if whole:
+            for i in range(count * nbytes // 8):
+                store64(out, d + 8 * i, big64(src, s + 8 * i))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 8):
+                    store64(out, d + i, big64(src, s + i))
+                s += step
+                d += out_step
+
+
+def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the lowest bit."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for k in range(count):
+            spread_bits(out, d + k * out_step, big64(src, s + k * step))
+
+
+def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the highest bit."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for k in range(count):
+            spread_bits(out, d + k * out_step, reverse_bits(big64(src, s + k * step)))
+
+
+@njit  # type: ignore[untyped-decorator]
+def _spread(word):  # noqa: ANN001, ANN202
+    """Widen the two lower 16-bit lanes of a word to 32 bits."""
+    return (word & np.uint64(0xFFFF)) | ((word & np.uint64(0xFFFF0000)) << np.uint64(16))
+
+
+@njit  # type: ignore[untyped-decorator]
+def _swap_lanes(word):  # noqa: ANN001, ANN202
+    """Reverse the bytes of each 16-bit lane."""
+    even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
+    return ((word & even) << eight) | ((word >> eight) & even)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _join(out, d, high, low):  # noqa: ANN001, ANN202
+    """Store four 24-bit pixels, pixel 0 in the lowest lane of both words."""
+    half, shift = np.uint64(32), np.uint64(12)
+    store64(out, d, (_spread(high) << shift) + _spread(low))
+    store64(out, d + 8, (_spread(high >> half) << shift) + _spread(low >> half))
+
+
+def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Join two 12-bit counters, the high one first, the low one ``lag`` bytes on."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if step == 8 and out_step == 16:  # constant steps, or the loop is not vectorised
+            for k in range(count):
+                _join(out, d + 16 * k, big64(src, s + 8 * k), big64(src, s + 8 * k + lag))
+        else:
+            for k in range(count):
+                at = s + k * step
+                _join(out, d + k * out_step, big64(src, at), big64(src, at + lag))
+
+
+def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+    """Join two 12-bit counters whose words hold pixel 0 in the highest lane."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for k in range(count):
+            at = s + k * step
+            high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
+            _join(out, d + k * out_step, high, low)
+
+
+@cache
+def compiled(name: str) -> Any:
+    """Import and compile a kernel.
+
+    The machine code is kept on disk by numba. Where that cache cannot be written or is damaged,
+    the kernel is compiled in memory.
+
+    Parameters
+    ----------
+    name : str
+        ``"module:function"``, a plain function with the signature above.
+    """
+    module, _, function = name.partition(":")
+    python = getattr(importlib.import_module(module), function)
+    with _COMPILING:
+        try:
+            kernel = njit(nogil=True, cache=True)(python)
+            kernel.compile(SIGNATURE)
+        except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
+            kernel = njit(nogil=True)(python)
+            kernel.compile(SIGNATURE)
+    return kernel

@@ -1,0 +1,248 @@
+"""Where every byte of an array lies: pieces, and the cut of them that an array shows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.decoders import Decoder
+from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.files import File
+
+Index = npt.NDArray[np.int64]
+
+
+class Piece(NamedTuple):
+    """A box of the array that lies in one file as a lattice of equally strided units.
+
+    The axes of a piece are the frame axes of the files followed by the signal axes.
+
+    Attributes
+    ----------
+    file : int
+        Index of the file in the layout.
+    start, shape : tuple of int
+        The box, in pixels.
+    offset : int
+        Byte at which the unit in the first corner of the box begins.
+    strides : tuple of int
+        Bytes from one unit to the next along each axis; they may be negative.
+    decoder : int
+        Index of the decoder in the layout.
+    """
+
+    file: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...]
+    decoder: int = 0
+
+
+class Cut(NamedTuple):
+    """What an array shows of one axis: ``count`` positions from ``start`` on, ``step`` apart."""
+
+    start: int
+    step: int
+    count: int
+    kept: bool = True
+
+    def of(self, start: int, step: int, count: int, *, kept: bool) -> Cut:
+        """Cut again, in the positions that this cut shows."""
+        return Cut(self.start + self.step * start, self.step * step, count, kept)
+
+
+class Layout:
+    """Files, pieces and decoders, and the part of them that an array shows.
+
+    Parameters
+    ----------
+    files : sequence of File
+        The files that the pieces lie in.
+    grid : tuple of int
+        Shape of the frames as the files hold them; ``(n,)`` for n frames one after the other.
+    sig_shape : tuple of int
+        Shape of a frame.
+    pieces : sequence of Piece, or int64 array
+        They must not overlap, and must cover ``grid + sig_shape``.
+    decoders : sequence of Decoder
+        All of one dtype.
+    nav_shape : tuple of int, optional
+        The shape in which the first frames, in C order, are shown; by default ``grid``.
+    cuts : tuple of Cut, optional
+        What is shown of each axis of ``nav_shape + sig_shape``; by default all.
+
+    Raises
+    ------
+    TruncatedFileError
+        A piece reaches beyond its file.
+    """
+
+    __slots__ = ("_token", "cuts", "decoders", "files", "grid", "nav_shape", "pieces", "sig_shape")
+
+    def __init__(
+        self,
+        files: Sequence[File],
+        grid: tuple[int, ...],
+        sig_shape: tuple[int, ...],
+        pieces: Sequence[Piece] | Index,
+        decoders: Sequence[Decoder],
+        nav_shape: tuple[int, ...] | None = None,
+        cuts: tuple[Cut, ...] | None = None,
+    ) -> None:
+        self.files = tuple(files)
+        self.grid = grid
+        self.sig_shape = sig_shape
+        self.pieces = pieces if isinstance(pieces, np.ndarray) else _table(pieces)
+        self.decoders = tuple(decoders)
+        self.nav_shape = grid if nav_shape is None else nav_shape
+        self.cuts = (
+            tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
+        )
+        self._token: str | None = None
+        self._check()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels, in native byte order."""
+        return self.decoders[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape that is shown."""
+        return tuple(cut.count for cut in self.cuts if cut.kept)
+
+    @property
+    def n_frames(self) -> int:
+        """Frames that the files hold."""
+        return math.prod(self.grid)
+
+    def unit_shape(self) -> tuple[int, ...]:
+        """Give the smallest part of a frame that decodes by itself."""
+        return (*(1,) * (len(self.sig_shape) - 1), max(d.pixels for d in self.decoders))
+
+    def columns(self) -> tuple[Index, Index, Index, Index, Index, Index]:
+        """Give file, decoder, offset (each one per piece), start, shape and strides (per axis)."""
+        n = len(self.grid) + len(self.sig_shape)
+        t = self.pieces
+        a, b, c = t[:, 3 : 3 + n], t[:, 3 + n : 3 + 2 * n], t[:, 3 + 2 * n : 3 + 3 * n]
+        return t[:, 0], t[:, 1], t[:, 2], a, b, c
+
+    def with_nav_shape(self, nav_shape: tuple[int, ...]) -> Layout:
+        """Show the first frames in another shape.
+
+        Raises
+        ------
+        TruncatedFileError
+            The shape asks for more frames than there are.
+        """
+        wanted = math.prod(nav_shape)
+        if wanted > self.n_frames:
+            raise TruncatedFileError(
+                f"nav_shape {nav_shape} asks for frames that are not there",
+                path=self.files[-1].path,
+                expected=f"{wanted} frames",
+                found=f"{self.n_frames} frames",
+            )
+        return Layout(
+            self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape
+        )
+
+    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
+        """Show a part: for each axis shown a start, a step, a count and whether it stays."""
+        further = iter(cuts)
+        new = []
+        for cut in self.cuts:
+            if cut.kept:
+                start, step, count, kept = next(further)
+                new.append(cut.of(start, step, count, kept=kept))
+            else:
+                new.append(cut)
+        return self._recut(tuple(new))
+
+    def _recut(self, cuts: tuple[Cut, ...]) -> Layout:
+        return _restore(*self._values(), cuts, self._source_token())
+
+    def _values(self) -> tuple[Any, ...]:
+        return (
+            self.files,
+            self.grid,
+            self.sig_shape,
+            self.pieces,
+            self.decoders,
+            self.nav_shape,
+        )
+
+    def _source_token(self) -> str:
+        # repr and bytes are the same in every process; hashing what pickle writes would not be.
+        if self._token is None:
+            text = repr((self.files, self.grid, self.sig_shape, self.decoders, self.nav_shape))
+            digest = hashlib.blake2b(text.encode(), digest_size=16)
+            digest.update(self.pieces.tobytes())
+            self._token = digest.hexdigest()
+        return self._token
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "dask_tiled.Layout", self._source_token(), tuple(map(tuple, self.cuts))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self.__dask_tokenize__() == other.__dask_tokenize__()
+
+    def __hash__(self) -> int:
+        return hash(self.__dask_tokenize__())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (*self._values(), self.cuts, self._token)
+
+    def _check(self) -> None:
+        """Make sure that no piece reaches beyond its file: kernels do not look."""
+        file, decoder, offset, _, shape, strides = self.columns()
+        pixels = np.array([d.pixels for d in self.decoders])[decoder]
+        reach = np.array([d.reach for d in self.decoders])[decoder]
+        units = shape.copy()
+        units[:, -1:] = -(-shape[:, -1:] // pixels[:, None])
+        ends = (units - 1) * strides
+        first = offset + np.minimum(ends, 0).sum(axis=1)
+        last = offset + np.maximum(ends, 0).sum(axis=1) + reach
+        sizes = np.array([f.size for f in self.files], dtype=np.int64)[file]
+        bad = np.flatnonzero((first < 0) | (last > sizes))
+        if len(bad):
+            i = int(bad[0])
+            raise TruncatedFileError(
+                "the pixels reach beyond the file",
+                path=self.files[int(file[i])].path,
+                where=f"byte {int(offset[i])}",
+                expected=f"bytes {int(first[i])} to {int(last[i])}",
+                found=f"{int(sizes[i])} bytes",
+            )
+        if math.prod(self.grid + self.sig_shape) != int(shape.prod(axis=1).sum()):
+            raise DatasetError(
+                "the pieces do not cover the array", path=self.files[0].path
+            )
+
+
+def _table(pieces: Sequence[Piece]) -> Index:
+    """Put pieces into the rows of one integer table: file, decoder, offset, start, shape, strides."""
+    rows = [
+        (p.file, p.decoder, p.offset, *p.start, *p.shape, *p.strides) for p in pieces
+    ]
+    table = np.array(rows, dtype=np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def _restore(*values: Any) -> Layout:
+    """Make a layout of values that another one held: there is nothing to check again."""
+    layout = object.__new__(Layout)
+    names = ("files", "grid", "sig_shape", "pieces", "decoders", "nav_shape", "cuts", "_token")
+    for name, value in zip(names, values, strict=True):
+        setattr(layout, name, value)
+    return layout

@@ -1,0 +1,110 @@
+"""Files that hold one frame after the other, each of the same number of bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dask_tiled.decoders import Decoder
+from dask_tiled.errors import TruncatedFileError
+from dask_tiled.files import File
+from dask_tiled.layout import Layout, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A frame in a file, with the bytes around it.
+
+    Attributes
+    ----------
+    sig_shape : tuple of int
+        Shape of the frame.
+    decoder : Decoder
+        Every row begins with a new unit.
+    header, footer : int
+        Bytes before and after the pixels of each frame.
+    """
+
+    sig_shape: tuple[int, ...]
+    decoder: Decoder
+    header: int = 0
+    footer: int = 0
+
+    @property
+    def sig_strides(self) -> tuple[int, ...]:
+        """Bytes between neighbouring units along the signal axes."""
+        units = [*self.sig_shape[:-1], -(-self.sig_shape[-1] // self.decoder.pixels)]
+        return tuple(self.decoder.nbytes * math.prod(units[k + 1 :]) for k in range(len(units)))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the pixels of a frame."""
+        return self.sig_strides[0] * self.sig_shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from one frame to the next."""
+        return self.header + self.frame_bytes + self.footer
+
+
+def count_frames(
+    files: Sequence[File], record: Record, file_header: int = 0, wanted: int | None = None
+) -> list[int]:
+    """Count the frames in each file of a series.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    record : Record
+    file_header : int
+        Bytes before the first record of each file.
+    wanted : int, optional
+        So many frames are enough: the last file may end inside the frame after them.
+
+    Raises
+    ------
+    TruncatedFileError
+        A file ends inside a record.
+    """
+    parts = [divmod(max(0, file.size - file_header), record.nbytes) for file in files]
+    counts = [whole for whole, _ in parts]
+    enough = wanted is not None and wanted <= sum(counts)
+    for file, (whole, rest) in zip(files, parts, strict=True):
+        if not whole or (rest and not (enough and file is files[-1])):
+            raise TruncatedFileError(
+                "the file ends inside a frame",
+                path=file.path,
+                where=f"byte {min(file.size, file_header + whole * record.nbytes)}",
+                expected=f"{file_header} bytes and a multiple of {record.nbytes}",
+                found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
+                hint="Pass a nav_shape of whole frames to read those." if sum(counts) else None,
+            )
+    return counts
+
+
+def record_layout(
+    files: Sequence[File], counts: Sequence[int], record: Record, file_header: int = 0
+) -> Layout:
+    """Lay out a series of files, each of them a header and a number of records.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    counts : sequence of int
+        Frames in each file.
+    record : Record
+    file_header : int
+        Bytes before the first record of each file.
+    """
+    pieces = []
+    first = 0
+    for i, count in enumerate(counts):
+        start = (first, *(0,) * len(record.sig_shape))
+        strides = (record.nbytes, *record.sig_strides)
+        offset = file_header + record.header
+        pieces.append(Piece(i, start, (count, *record.sig_shape), offset, strides))
+        first += count
+    return Layout(files, (first,), record.sig_shape, pieces, [record.decoder])

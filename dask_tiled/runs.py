@@ -1,0 +1,80 @@
+"""Nested loops over offsets, flattened into few long runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.layout import Index
+
+
+class Loop(NamedTuple):
+    """Offsets along one axis, in the file and in the output: evenly spaced, or listed."""
+
+    count: int
+    step: int
+    out_step: int
+    listed: tuple[Index, Index] | None = None
+
+    @classmethod
+    def over(cls, offsets: Index, out_offsets: Index) -> Loop:
+        """Make a loop over the offsets, counted from the first, noticing even spacing."""
+        steps, out_steps = np.diff(offsets), np.diff(out_offsets)
+        if (steps == steps[:1]).all() and (out_steps == out_steps[:1]).all():
+            step, out_step = (int(s[0]) if len(s) else 0 for s in (steps, out_steps))
+            return cls(len(offsets), step, out_step)
+        return cls(len(offsets), 0, 0, (offsets - offsets[0], out_offsets - out_offsets[0]))
+
+    def offsets(self) -> tuple[Index, Index]:
+        """List the offsets in the file and in the output."""
+        if self.listed is not None:
+            return self.listed
+        k = np.arange(self.count, dtype=np.int64)
+        return k * self.step, k * self.out_step
+
+
+class Runs(NamedTuple):
+    """Starts in the file and places in the output, and the innermost loop that begins at each."""
+
+    starts: Index
+    step: int
+    count: int
+    dests: Index
+    out_step: int
+
+
+def make_runs(loops: Sequence[Loop]) -> Runs:
+    """Flatten nested loops, the outermost first.
+
+    Neighbouring loops that continue each other in the file and in the output become one. The loop
+    with the shortest step in the file becomes the innermost, so that a file is read along its grain
+    whatever the order of its axes.
+    """
+    merged: list[Loop] = []
+    for loop in loops:
+        if loop.count == 1:
+            continue
+        if merged and _continues(merged[-1], loop):
+            loop = Loop(merged.pop().count * loop.count, loop.step, loop.out_step)
+        merged.append(loop)
+    even = [loop for loop in merged if loop.listed is None]
+    inner = min(reversed(even), key=lambda loop: abs(loop.step), default=Loop(1, 0, 0))
+    starts = dests = np.zeros(1, dtype=np.int64)
+    for loop in merged:
+        if loop is not inner:
+            offsets, out_offsets = loop.offsets()
+            starts = np.add.outer(starts, offsets).ravel()
+            dests = np.add.outer(dests, out_offsets).ravel()
+    return Runs(starts, inner.step, inner.count, dests, inner.out_step)
+
+
+def _continues(outer: Loop, inner: Loop) -> bool:
+    """Tell whether the end of the inner loop is where the outer one goes on."""
+    return (
+        outer.listed is None
+        and inner.listed is None
+        and outer.step == inner.count * inner.step
+        and outer.out_step == inner.count * inner.out_step
+    )

@@ -1,0 +1,114 @@
+"""Series of files: which files continue each other, and in what order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files import File
+
+
+class Member(NamedTuple):
+    """A file of a series.
+
+    Attributes
+    ----------
+    file : File
+    first : int
+        Sequence number of its first frame.
+    frames : int
+        How many frames it holds.
+    geometry : tuple
+        What the frames of a series have in common.
+    """
+
+    file: File
+    first: int
+    frames: int
+    geometry: tuple[Any, ...]
+
+    def continues(self, other: Member) -> bool:
+        """Tell whether this file goes on where another one ends."""
+        return self.first == other.first + other.frames and self.geometry == other.geometry
+
+
+def in_sequence(members: Sequence[Member]) -> list[Member]:
+    """Put files that are to be one series into the order of their sequence numbers.
+
+    Raises
+    ------
+    CorruptFileError
+        They differ in geometry, or hold the same frames.
+    TruncatedFileError
+        Frames between two of them are missing.
+    """
+    ordered = sorted(members, key=lambda member: member.first)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if after.geometry != before.geometry:
+            raise CorruptFileError(
+                "the frames differ from those of the file before",
+                path=after.file.path,
+                expected=f"{before.geometry}, as in {before.file.path}",
+                found=after.geometry,
+            )
+        expected = before.first + before.frames
+        if after.first != expected:
+            missing = after.first > expected
+            kind = TruncatedFileError if missing else CorruptFileError
+            raise kind(
+                "frames are missing before this file" if missing else "frames occur twice",
+                path=after.file.path,
+                where="the sequence number",
+                expected=f"{expected}, which follows {before.file.path}",
+                found=after.first,
+            )
+    return ordered
+
+
+def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
+    """Find the series that a file belongs to: itself, and the neighbours that continue it.
+
+    Neighbours are files in the same folder whose names differ in the number before the suffix only.
+    They belong to the series as long as, going from number to number, frames and geometry continue.
+
+    Parameters
+    ----------
+    path : str
+        One file of the series.
+    read : callable
+        Gives the member that a file is; a neighbour for which it raises DatasetError is none.
+    """
+    member = read(path)
+    folder, name = os.path.split(member.file.path)
+    parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name)
+    if parts is None:
+        return [member]
+    prefix, number, suffix = parts.groups()
+    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
+    found = ((entry, pattern.fullmatch(entry)) for entry in os.listdir(folder))
+    numbers = {int(match[1]): entry for entry, match in found if match is not None}
+    numbers[int(number)] = name
+    order = sorted(numbers)
+    at = order.index(int(number))
+    series = [member]
+
+    def neighbour(k: int) -> Member | None:
+        try:
+            return read(os.path.join(folder, numbers[order[k]]))
+        except DatasetError:
+            return None
+
+    for k in range(at + 1, len(order)):
+        after = neighbour(k)
+        if after is None or not after.continues(series[-1]):
+            break
+        series.append(after)
+    for k in range(at - 1, -1, -1):
+        before = neighbour(k)
+        if before is None or not series[0].continues(before):
+            break
+        series.insert(0, before)
+    return series

@@ -1,0 +1,35 @@
+"""Synthetic files of known contents, for testing formats.
+
+For the authors of formats, in this package and elsewhere: write a small file whose every pixel is
+known, open it, and compare. The writers follow the published layouts and share no code with the
+package's readers, so that the two cannot agree on a mistake. They take frames one at a time, from
+an array or an iterable, and can write files larger than memory.
+
+- Frames: `counting_frames` and its lazy twin `iter_counting_frames` give every pixel a value that
+  tells it from the others; `iter_frames` goes through the frames of any array or iterable.
+- Raw and NumPy files: `write_raw`, `write_npy`.
+- Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from dask_tiled.testing import counting_frames, write_mib
+>>> frames = counting_frames((4, 5, 64, 64), "uint16", bits=12)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = write_mib(Path(folder) / "scan.mib", frames, kind="R64", depth=12)
+...     path.stat().st_size == 20 * (384 + 2 * 64 * 64)
+True
+"""
+
+from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
+from dask_tiled.testing.mib import write_mib, write_mib_series
+from dask_tiled.testing.raw import write_npy, write_raw
+
+__all__ = [
+    "counting_frames",
+    "iter_counting_frames",
+    "iter_frames",
+    "write_mib",
+    "write_mib_series",
+    "write_npy",
+    "write_raw",
+]

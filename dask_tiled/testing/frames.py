@@ -1,0 +1,168 @@
+"""Frames for synthetic files: made without a data set, and gone through one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Frames: TypeAlias = Array | Iterable[npt.ArrayLike]
+
+# Keeps the uint64 intermediates of a long array within cache.
+_BLOCK = 1 << 16
+
+
+def counting_frames(
+    shape: tuple[int, ...], dtype: npt.DTypeLike, *, bits: int | None = None
+) -> Array:
+    """Return an array in which no two pixels can be exchanged unnoticed.
+
+    Every value is a hash of the pixel's flat index. As long as the values can hold it (at most
+    ``2**bits`` pixels) the hash is a permutation, so that no value occurs twice; beyond that
+    values repeat, but neighbouring rows, columns and frames still differ.
+
+    Parameters
+    ----------
+    shape
+        Shape of the array, navigation axes first.
+    dtype
+        Any integer, bool, floating or complex type, in either byte order. Complex values carry
+        the hash in the real part and its complement in the imaginary part.
+    bits
+        Values are below ``2**bits``: the counter depth of a detector. By default all bits that
+        `dtype` holds exactly (24 for float32). Signed integers take negative values only if all
+        their bits are asked for.
+
+    Returns
+    -------
+    numpy.ndarray
+        C-contiguous, of `shape` and `dtype`.
+
+    Raises
+    ------
+    TypeError
+        If `dtype` is not a numeric type.
+    ValueError
+        If `bits` is below 1 or more than `dtype` holds exactly.
+    """
+    dtype = np.dtype(dtype)
+    bits = _bits_of(dtype, bits)
+    size = math.prod(shape)
+    pixels = np.empty(size, dtype)
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        pixels[start:stop] = _hashed(start, stop, size, dtype, bits)
+    return pixels.reshape(shape)
+
+
+def iter_counting_frames(
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    *,
+    bits: int | None = None,
+    sig_dims: int = 2,
+) -> Iterator[Array]:
+    """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one.
+
+    Parameters
+    ----------
+    shape, dtype, bits
+        As for `counting_frames`.
+    sig_dims
+        Number of trailing axes that make a frame.
+
+    Yields
+    ------
+    numpy.ndarray
+        The next frame in C order of the navigation axes, of shape ``shape[-sig_dims:]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `counting_frames`.
+    """
+    dtype = np.dtype(dtype)
+    bits = _bits_of(dtype, bits)
+    size = math.prod(shape)
+    sig_shape = shape[len(shape) - sig_dims :]
+    frame_size = math.prod(sig_shape)
+    for start in range(0, size, frame_size):
+        yield _hashed(start, start + frame_size, size, dtype, bits).reshape(sig_shape)
+
+
+def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
+    """Yield frames one by one, whether they come as an array or as an iterable.
+
+    Parameters
+    ----------
+    frames
+        An array of shape nav + sig (NumPy, memory-mapped, dask, zarr, ...: only indexed, a frame
+        at a time), or an iterable of frames.
+    sig_dims
+        Number of trailing axes of an array that make a frame.
+
+    Yields
+    ------
+    numpy.ndarray
+        The frames, in C order of the navigation axes.
+
+    Raises
+    ------
+    ValueError
+        If an array has fewer than `sig_dims` axes.
+    """
+    shape = getattr(frames, "shape", None)
+    if shape is None:
+        yield from map(np.asarray, frames)
+        return
+    if len(shape) < sig_dims:
+        raise ValueError(f"expected an array of at least {sig_dims} axes, found shape {shape}")
+    array: Any = frames
+    for index in np.ndindex(*shape[: len(shape) - sig_dims]):
+        yield np.asarray(array[index])
+
+
+def _bits_of(dtype: np.dtype[Any], bits: int | None) -> int:
+    if dtype.kind == "b":
+        capacity = 1
+    elif dtype.kind in "iu":
+        capacity = 8 * dtype.itemsize
+    elif dtype.kind in "fc":
+        capacity = min(64, np.finfo(dtype).nmant + 1)
+    else:
+        raise TypeError(f"expected a numeric dtype, found {dtype}")
+    if bits is None:
+        return capacity
+    if not 1 <= bits <= capacity:
+        raise ValueError(f"bits: expected 1 to {capacity} for {dtype}, found {bits}")
+    return bits
+
+
+def _hashed(start: int, stop: int, size: int, dtype: np.dtype[Any], bits: int) -> Array:
+    """Values of the pixels `start` to `stop` of an array of `size` pixels."""
+    index = np.arange(start, stop, dtype=np.uint64)
+    mask = np.uint64(2**bits - 1)
+    values = _permute(index, bits if size <= 2**bits else 64) & mask
+    if dtype.kind == "c":
+        pixels = values.astype(dtype)
+        pixels.imag = mask - values
+        return pixels
+    return values.astype(dtype)
+
+
+def _permute(index: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    """Permute the integers below ``2**bits``: each step of the mixing can be undone."""
+    mask = np.uint64(2**bits - 1)
+    half = np.uint64((bits + 1) // 2)
+    # Counted from one: zero would stay zero and look like a pixel that was never read.
+    mixed = (index + np.uint64(1)) & mask
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        mixed ^= mixed >> half
+        mixed *= np.uint64(factor)
+        mixed &= mask
+    mixed ^= mixed >> half
+    return mixed

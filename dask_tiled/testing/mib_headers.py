@@ -1,0 +1,154 @@
+"""Texts of Merlin (Medipix3) MIB acquisitions: frame headers, and the `.hdr` file beside them.
+
+Field by field as the camera's software writes them; times, thresholds and settings are constants
+or counted, so that the same frames always give the same file.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+HDR_SIZE = 2048
+
+_START = datetime(2020, 1, 1, 12, 0, 0)  # noqa: DTZ001 - written once as local time, once as UTC
+_EXPOSURE = timedelta(milliseconds=1)
+_THRESHOLDS = "2.000000E+0,5.110000E+2" + 6 * ",0.000000E+0"
+_DACS = (
+    "011,511,000,000,000,000,000,000,175,010,200,125,100,100,"
+    "093,100,099,030,128,004,255,140,128,191,179,511,511"
+)
+_CHIP_IDS = ("W000_A1", "W000_A2", "W000_A3", "W000_A4")
+
+
+def frame_header(
+    *,
+    index: int,
+    sequence: int,
+    size: int,
+    chips: int,
+    stored: tuple[int, int],
+    kind: str,
+    layout: str,
+    depth: int,
+    dacs: bool = True,
+) -> bytes:
+    """Return the header in front of a frame: comma separated text, filled with NUL bytes.
+
+    The text ends with a comma, so that the filling is a field of its own.
+
+    Parameters
+    ----------
+    index
+        Number of the frame in the acquisition, from 0: makes the time and the counter.
+    sequence
+        Number of the frame in the header.
+    size
+        Size of the header in bytes.
+    chips
+        1 or 4.
+    stored
+        (height, width) in pixels, as the header gives them.
+    kind, layout, depth
+        Pixel type, sensor layout ("1x1", "2x2G", ...) and counter depth.
+    dacs
+        Whether thresholds and DAC values are given; cameras can be set to leave them out.
+
+    Raises
+    ------
+    ValueError
+        If the text and one byte of filling do not fit into `size` bytes, or `size` does not fit
+        into its five digits.
+    """
+    time = _START + index * _EXPOSURE
+    height, width = stored
+    fields = [
+        "MQ1",
+        f"{sequence:06d}",
+        f"{size:05d}",
+        f"{chips:02d}",
+        f"{width:04d}",
+        f"{height:04d}",
+        kind,
+        f"{layout:>6}",
+        f"{2**chips - 1:02X}",
+        time.isoformat(" ", "microseconds"),
+        f"{_EXPOSURE.total_seconds():.6f}",
+        # Raw data tells which of its two counters a chip read out; 24 bits take both.
+        str(index % 2 if kind == "R64" and depth != 24 else 0),
+        "0",
+        "0",
+    ]
+    if dacs:
+        fields += [_THRESHOLDS, *[f"3RX,{_DACS}"] * chips]
+    else:
+        fields.append("")
+    fields += [
+        "MQ1A",
+        time.isoformat("T", "microseconds") + "000Z",
+        f"{_EXPOSURE.microseconds * 1000}ns",
+        str(depth),
+    ]
+    text = ",".join(fields).encode("ascii") + b","
+    if not len(text) < size < 100_000:
+        raise ValueError(f"header_size: expected {len(text) + 1} to 99999 bytes, found {size}")
+    return text.ljust(size, b"\0")
+
+
+def hdr_text(
+    nav_shape: tuple[int, ...], *, chips: int, layout: str, depth: int, scan_keys: bool = False
+) -> bytes:
+    """Return the contents of a `.hdr` file: lines of key and value, filled with spaces.
+
+    Parameters
+    ----------
+    nav_shape
+        Scan shape: its product gives "Frames in Acquisition", its last axis "Frames per Trigger".
+    chips, layout, depth
+        As for `frame_header`.
+    scan_keys
+        Whether to add "ScanX" and "ScanY", as software with a scan interface does.
+
+    Raises
+    ------
+    ValueError
+        If `scan_keys` is set and `nav_shape` has not two axes.
+    """
+    frames, per_trigger = math.prod(nav_shape), nav_shape[-1]
+    alternating = depth != 24 and frames > 1
+    chip_ids = ",".join(_CHIP_IDS[:chips] + (" - ",) * (4 - chips))
+    entries = {
+        "Time and Date Stamp (day, mnth, yr, hr, min, s)": f"{_START:%d/%m/%Y %H:%M:%S}",
+        "Chip ID": chip_ids,
+        "Chip Type (Medipix 3.0, Medipix 3.1, Medipix 3RX)": "Medipix 3RX",
+        "Assembly Size (NX1, 2X2)": f"{layout:>6}",
+        "Chip Mode  (SPM, CSM, CM, CSCM)": "SPM",
+        "Counter Depth (number)": str(depth),
+        "Gain": "SLGM",
+        "Active Counters": "Alternating" if alternating else "Counter 0",
+        "Thresholds (keV)": _THRESHOLDS,
+        "DACs": "; ".join([_DACS] * chips + [""] * (4 - chips)),
+        "bpc File": ",".join([r"c:\Merlin_Quad_Config\default\Default_SPM.bpc"] * 4),
+        "DAC File": ",".join([r"c:\Merlin_Quad_Config\default\Default_SPM.dacs"] * 4),
+        "Gap Fill Mode": "Distribute" if layout.endswith("G") else "None",
+        "Flat Field File": "None",
+        "Dead Time File": "Dummy (C:\\<NUL>\\)",
+        "Acquisition Type (Normal, Th_scan, Config)": "Normal",
+        "Frames in Acquisition (Number)": str(frames),
+        "Frames per Trigger (Number)": str(per_trigger),
+        "Trigger Start (Positive, Negative, Internal)": "Internal",
+        "Trigger Stop (Positive, Negative, Internal)": "Internal",
+        "Sensor Bias (V)": "120 V",
+        "Sensor Polarity (Positive, Negative)": "Positive",
+        "Temperature (C)": "Board Temp 40.000000 Deg C",
+        "Humidity (%)": "Board Humidity 10.000000 ",
+        "Medipix Clock (MHz)": "180MHz",
+        "Readout System": "Merlin Quad",
+        "Software Version": "0.77",
+    }
+    if scan_keys:
+        if len(nav_shape) != 2:
+            raise ValueError(f"scan_keys: expected a nav_shape (y, x), found {nav_shape}")
+        entries |= {"ScanX": str(nav_shape[1]), "ScanY": str(nav_shape[0])}
+    lines = ["HDR,\t", *(f"{key}:\t{value}" for key, value in entries.items()), "End\t"]
+    return "\r\n".join(lines).encode("ascii").ljust(HDR_SIZE)

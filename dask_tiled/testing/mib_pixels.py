@@ -1,0 +1,120 @@
+"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame.
+
+Written from the layout, frame by frame, and independent of the package's decoders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dask_tiled.testing.frames import Array
+
+# Counter depths of each pixel type, the usual one first.
+DEPTHS = {"U08": (6, 1), "U16": (12,), "U32": (24,), "R64": (12, 1, 6, 24)}
+
+# Pixels in a 64-bit word of counter values; the two 12-bit halves of 24 bits are stored apart.
+WORD_PIXELS = {1: 64, 6: 8, 12: 4, 24: 4}
+
+
+def check_frame(frame: Array, *, kind: str, depth: int) -> None:
+    """Raise unless every pixel of `frame` fits the pixel type, or the counter of raw data.
+
+    Raises
+    ------
+    TypeError
+        If the pixels are not integers.
+    ValueError
+        If a value is negative or too large.
+    """
+    if frame.dtype.kind not in "biu":
+        raise TypeError(f"expected integer frames, found {frame.dtype}")
+    bits = depth if kind == "R64" else int(kind[1:])
+    if frame.size and (frame.min() < 0 or int(frame.max()) >= 2**bits):
+        raise ValueError(
+            f"{kind} pixels of {bits} bits: expected values from 0 to {2**bits - 1}, "
+            f"found {frame.min()} to {frame.max()}"
+        )
+
+
+def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -> tuple[int, int]:
+    """Return the (height, width) in pixels that a frame header gives for frames of `shape`.
+
+    Processed data ("U") is stored as seen. Raw data of four chips has a quarter of a row of each
+    chip in a stored row, so half the height and twice the width; the two images of 24-bit raw
+    data count as twice the width again.
+
+    Raises
+    ------
+    ValueError
+        If frames of `shape` cannot be stored: not two axes, or raw chip rows that are no whole
+        number of 64-bit words.
+    """
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"expected frames of shape (height, width), found {shape}")
+    height, width = shape
+    if kind != "R64":
+        return height, width
+    word = WORD_PIXELS[depth] * (2 if quad else 1)
+    if width % word or (quad and height % 2):
+        rows = "an even height and " if quad else ""
+        raise ValueError(
+            f"raw {depth}-bit frames: expected {rows}a width in {word}s, found {shape}"
+        )
+    if quad:
+        height, width = height // 2, width * 2
+    return height, width * 2 if depth == 24 else width
+
+
+def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
+    """Return the bytes of one frame, without its header.
+
+    Processed data is row-major and big-endian. Raw data ("R64") is a stream of big-endian 64-bit
+    words, the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4 of
+    12 bits. 24-bit raw data is two 12-bit images, the one with the upper bits first.
+
+    That four-chip 24-bit raw data is two four-chip 12-bit images, one after the other, is an
+    inference from these rules: no capture of that kind was at hand to confirm it.
+
+    Parameters
+    ----------
+    frame
+        Shape (height, width), integers that fit `kind` and `depth`.
+    kind
+        "U08", "U16", "U32" or "R64".
+    depth
+        Counter depth of raw data: 1, 6, 12 or 24 bits.
+    quad
+        Whether raw data is that of four chips, in the order of the readout.
+    """
+    if kind != "R64":
+        return frame.astype(f">u{int(kind[1:]) // 8}").tobytes()
+    rows = _readout_order(frame) if quad else frame
+    if depth == 24:
+        upper, lower = np.divmod(rows.astype(np.uint32), 1 << 12)
+        return _pack_words(upper, 12) + _pack_words(lower, 12)
+    return _pack_words(rows, depth)
+
+
+def _readout_order(frame: Array) -> Array:
+    """Rows as the four chips are read out: chips 4, 3, 2, 1 beside one another.
+
+    In the picture, chips 1 and 2 are above chips 3 and 4. The lower two stand on their heads: they
+    are read from the far end, last row first and from right to left.
+    """
+    upper, lower = np.split(frame, 2)
+    chip1, chip2 = np.split(upper, 2, axis=1)
+    chip3, chip4 = np.split(lower, 2, axis=1)
+    return np.hstack([chip4[::-1, ::-1], chip3[::-1, ::-1], chip2, chip1])
+
+
+def _pack_words(rows: Array, depth: int) -> bytes:
+    lanes: np.ndarray[Any, np.dtype[Any]]
+    if depth == 1:
+        lanes = np.packbits(rows.astype(np.uint8), axis=1, bitorder="little")
+    else:
+        lanes = np.ascontiguousarray(rows, "<u1" if depth == 6 else "<u2")
+    # Lanes in ascending order are a little-endian word; the file has the big-endian one.
+    return lanes.view("<u8").astype(">u8").tobytes()

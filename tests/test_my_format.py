@@ -1,0 +1,68 @@
+"""The worked example of docs/adding-a-format.rst, which shows the second half of this file."""
+
+import importlib.util
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled.formats import _registered
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "my_format.py"
+
+
+@pytest.fixture(scope="module")
+def my_format():
+    spec = importlib.util.spec_from_file_location("my_format", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def registered(my_format):
+    dask_tiled.register_format(my_format.FORMAT)
+    yield
+    del _registered["spe"]
+
+
+def write_spe(path, frames, kind):
+    header = bytearray(4100)
+    struct.pack_into("<H", header, 42, frames.shape[2])
+    struct.pack_into("<h", header, 108, kind)
+    struct.pack_into("<H", header, 656, frames.shape[1])
+    struct.pack_into("<i", header, 1446, frames.shape[0])
+    struct.pack_into("<f", header, 1992, 2.5)
+    path.write_bytes(bytes(header) + frames.tobytes())
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(0, "<f4"), (1, "<i4"), (2, "<i2"), (3, "<u2")])
+def test_every_pixel(tmp_path, kind, dtype):
+    frames = np.random.default_rng(0).integers(0, 30_000, (6, 7, 9)).astype(dtype)
+    write_spe(tmp_path / "run7.spe", frames, kind)
+
+    arr = dask_tiled.open_dataset(tmp_path / "run7.spe", nav_shape=(2, 3))
+
+    assert arr.description.format == "spe"
+    assert arr.dtype == dtype
+    np.testing.assert_array_equal(arr.compute(), frames.reshape(2, 3, 7, 9))
+    np.testing.assert_array_equal(arr[1, :, 3, ::2].compute(), frames[3:, 3, ::2])
+
+
+def test_a_file_that_ends_too_early(tmp_path):
+    path = tmp_path / "run7.spe"
+    write_spe(path, np.ones((6, 7, 9), "<u2"), 3)
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(dask_tiled.TruncatedFileError, match="run7"):
+        dask_tiled.open_dataset(path)
+
+
+def test_a_header_that_makes_no_sense(tmp_path):
+    path = tmp_path / "run7.spe"
+    write_spe(path, np.ones((6, 7, 9), "<u2"), 17)
+
+    with pytest.raises(dask_tiled.CorruptFileError, match="type 17"):
+        dask_tiled.open_dataset(path, format="spe")

@@ -1,0 +1,464 @@
+"""The synthetic writers, checked by readers that share no code with this package."""
+
+import itertools
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_tiled.testing import (
+    counting_frames,
+    iter_counting_frames,
+    iter_frames,
+    write_mib,
+    write_mib_series,
+    write_npy,
+    write_raw,
+)
+from dask_tiled.testing.mib_pixels import encode_frame
+
+ROOT = Path(__file__).parent.parent
+DATA = Path(os.environ.get("DASK_TILED_TESTDATA", ROOT / "../shared/data"))
+CAPTURES = "mib/Merlin_Single_Quad"
+
+# Reads .hdr files and saves what it finds: as float32, which holds 24 bits, because LiberTEM's
+# own choice for 24-bit raw data is uint16; with buffered reads, because its memory-mapped ones
+# refuse 1-bit raw data of most sizes.
+LIBERTEM_READER = """
+import sys
+import numpy as np
+from libertem.api import Context
+from libertem.common import Shape
+from libertem.io.dataset.base import BufferedBackend, TilingScheme
+
+context = Context.make_with("inline")
+for hdr, target in zip(sys.argv[1::2], sys.argv[2::2]):
+    data = context.load("mib", path=hdr, io_backend=BufferedBackend())
+    frames = np.full((data.shape.nav.size, *data.shape.sig), np.nan, np.float32)
+    tileshape = Shape((1, *data.shape.sig), sig_dims=2)
+    scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
+    for partition in data.get_partitions():
+        for tile in partition.get_tiles(scheme, dest_dtype=np.float32):
+            start = tile.tile_slice.origin[0]
+            frames[start : start + tile.shape[0]] = tile.data
+    np.save(target, frames.reshape(tuple(data.shape)))
+"""
+
+PROCESSED = {
+    "u08": ("uint8", 8, {"kind": "U08"}),
+    "u08_1bit": ("uint8", 1, {"kind": "U08", "depth": 1}),
+    "u16": ("uint16", 16, {"kind": "U16"}),
+    "u16_quad": ("uint16", 16, {"kind": "U16", "quad": True}),
+    "u32": ("uint32", 24, {"kind": "U32"}),
+    "u32_quad": ("uint32", 24, {"kind": "U32", "quad": True}),
+}
+RAW = {
+    "r64_1bit": ("uint8", 1, {"depth": 1}),
+    "r64_6bit": ("uint8", 6, {"depth": 6}),
+    "r64_12bit": ("uint16", 12, {"depth": 12}),
+    "r64_1bit_quad": ("uint8", 1, {"depth": 1, "quad": True}),
+    "r64_6bit_quad": ("uint8", 6, {"depth": 6, "quad": True}),
+    "r64_12bit_quad": ("uint16", 12, {"depth": 12, "quad": True}),
+    "r64_12bit_gap": ("uint16", 12, {"depth": 12, "quad": True, "layout": "2x2G"}),
+}
+SHAPE = (3, 2, 128, 128)
+# Name: shape, dtype, bits, options.
+LIBERTEM_CASES = {
+    **{name: (SHAPE, *case) for name, case in PROCESSED.items()},
+    **{name: (SHAPE, *case[:2], {"kind": "R64", **case[2]}) for name, case in RAW.items()},
+    "gap": ((2, 130, 130), "uint16", 16, {"quad": True, "layout": "2x2G"}),
+    "roi": ((4, 5, 7), "uint16", 16, {}),
+    "roi_raw": ((4, 5, 192), "uint8", 1, {"kind": "R64", "depth": 1}),
+    "small_header": ((4, 8, 8), "uint16", 16, {"header_size": 344, "first_sequence": 7}),
+    "odd_header": ((4, 8, 64), "uint8", 6, {"kind": "R64", "depth": 6, "header_size": 383}),
+    "no_dacs": ((4, 8, 8), "uint16", 12, {"kind": "R64", "header_size": 200, "dacs": False}),
+    "scan_keys": ((2, 3, 8, 8), "uint16", 16, {"scan_keys": True}),
+}
+# LiberTEM reads the first frame of a 24-bit raw file only, so these have one frame in each.
+LIBERTEM_SERIES = {
+    "series": ((5, 2, 16, 64), "uint8", 1, {"kind": "R64", "depth": 1, "frames_per_file": 3}),
+    "r64_24bit": ((4, 128, 128), "uint32", 24, {"kind": "R64", "depth": 24, "frames_per_file": 1}),
+}
+RAW_CAPTURES = [
+    "Single_1_Frame_CounterDepth_1_Rows_256RAW",
+    "Single_9_Frame_CounterDepth_1_Rows_256RAW",
+    "Quad_1_Frame_CounterDepth_1_Rows_256RAW",
+]
+PROCESSED_CAPTURES = [
+    "Single_1_Frame_CounterDepth_24_Rows_256",
+    "Single_9_Frame_CounterDepth_1_Rows_256",
+    "Single_9_Frame_CounterDepth_6_Rows_256",
+    "Single_9_Frame_CounterDepth_12_Rows_256",
+    "Quad_1_Frame_CounterDepth_6_Rows_256",
+    "Quad_1_Frame_CounterDepth_12_Rows_256",
+    "Quad_1_Frame_CounterDepth_24_Rows_256",
+]
+
+
+def capture(name, suffix=".mib"):
+    path = DATA / CAPTURES / f"{name}{suffix}"
+    if not path.exists():
+        reason = f"real capture {path} is absent"
+        if os.environ.get("DASK_TILED_REQUIRE_DATA") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
+
+
+def made(case):
+    shape, dtype, bits, options = case
+    return counting_frames(shape, dtype, bits=bits), options
+
+
+@pytest.fixture(scope="module")
+def libertem_arrays(tmp_path_factory):
+    """What LiberTEM reads from every file above, by name."""
+    pytest.importorskip("libertem", reason="LiberTEM, an independent MIB reader, is not installed")
+    folder = tmp_path_factory.mktemp("libertem")
+    jobs = []
+    for name, case in {**LIBERTEM_CASES, **LIBERTEM_SERIES}.items():
+        # A folder for each: LiberTEM takes every file that starts alike for a part of the scan.
+        (folder / name).mkdir()
+        frames, options = made(case)
+        if name in LIBERTEM_SERIES:
+            write_mib_series(folder / name / "scan", frames, **options)
+        else:
+            write_mib(folder / name / "scan.mib", frames, **options)
+        jobs += [folder / name / "scan.hdr", folder / f"{name}.npy"]
+    for name in RAW_CAPTURES:
+        if (DATA / CAPTURES / f"{name}.hdr").exists():
+            jobs += [DATA / CAPTURES / f"{name}.hdr", folder / f"{name}.npy"]
+    # Without numba's compiler, in a process of its own: compiling takes LiberTEM much longer than
+    # reading these files does as plain Python.
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", LIBERTEM_READER, *map(str, jobs)]
+    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return {path.stem: np.load(path) for path in folder.glob("*.npy")}
+
+
+@pytest.mark.parametrize("name", [*LIBERTEM_CASES, *LIBERTEM_SERIES])
+def test_libertem_reads_back_what_was_written(libertem_arrays, name):
+    frames, _ = made((LIBERTEM_CASES | LIBERTEM_SERIES)[name])
+    found = libertem_arrays[name]
+    # LiberTEM makes a scan of one row of frames without a scan shape.
+    assert found.shape == (frames.shape if frames.ndim == 4 else (1, *frames.shape))
+    np.testing.assert_array_equal(found.reshape(frames.shape), frames)
+
+
+@pytest.mark.parametrize("name", RAW_CAPTURES)
+def test_raw_captures_are_reproduced_from_the_pixels_libertem_sees(libertem_arrays, name, tmp_path):
+    real = capture(name)
+    frames = libertem_arrays[name].astype("uint8")[0]
+    quad = name.startswith("Quad")
+    ours = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad)
+    header_size = 768 if quad else 384
+    assert_same_but_for_times(ours, real, count=int(name.split("_")[1]), header_size=header_size)
+
+
+@pytest.mark.parametrize("name", PROCESSED_CAPTURES)
+def test_processed_captures_are_reproduced_from_the_pixels_rosettasciio_sees(name, tmp_path):
+    reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
+    real = capture(name)
+    frames = np.array(reader.load_mib_data(str(real)))
+    quad, depth = name.startswith("Quad"), int(name.split("_")[4])
+    kind = {1: "U08", 6: "U08", 12: "U16", 24: "U32"}[depth]
+    ours = write_mib(tmp_path / "scan.mib", frames, kind=kind, depth=depth, quad=quad)
+    header_size = 768 if quad else 384
+    assert_same_but_for_times(ours, real, count=int(name.split("_")[1]), header_size=header_size)
+
+
+def assert_same_but_for_times(ours, real, *, count, header_size):
+    ours, real = ours.read_bytes(), real.read_bytes()
+    assert len(ours) == len(real)
+    frame_bytes = len(real) // count
+    for start in range(0, len(real), frame_bytes):
+        fields = [data[start : start + header_size].split(b",") for data in (ours, real)]
+        for local_time_or_utc in (9, -4):
+            lengths = {len(found.pop(local_time_or_utc)) for found in fields}
+            assert len(lengths) == 1
+        assert fields[0] == fields[1]
+        pixels = slice(start + header_size, start + frame_bytes)
+        assert ours[pixels] == real[pixels]
+
+
+@pytest.mark.parametrize("name", [RAW_CAPTURES[2], *PROCESSED_CAPTURES[1:4]])
+def test_hdr_files_have_the_lines_of_real_ones(name, tmp_path):
+    real = capture(name, ".hdr").read_bytes()
+    quad, depth = name.startswith("Quad"), int(name.split("_")[4])
+    count = 1 if quad else 9
+    write_mib(
+        tmp_path / "scan.mib",
+        np.zeros((count, 64, 128), "uint8"),
+        kind="R64",
+        depth=depth,
+        quad=quad,
+    )
+    ours = (tmp_path / "scan.hdr").read_bytes()
+    assert len(ours) == len(real) == 2048
+    differ = {"Time and Date Stamp", "Chip ID", "bpc File", "DAC File", "Temperature", "Humidity"}
+    for our_line, real_line in itertools.zip_longest(ours.split(b"\n"), real.split(b"\n")):
+        assert our_line.split(b"\t")[0] == real_line.split(b"\t")[0]
+        if not our_line.decode().startswith(tuple(differ)):
+            assert our_line.rstrip(b" ") == real_line.rstrip(b" ")
+
+
+@pytest.mark.parametrize("name", PROCESSED)
+def test_rosettasciio_reads_back_what_was_written(tmp_path, name):
+    reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
+    frames, options = made((SHAPE, *PROCESSED[name]))
+    path = write_mib(tmp_path / "scan.mib", frames, **options)
+    (found,) = reader.file_reader(str(path))
+    # It turns every frame upside down.
+    np.testing.assert_array_equal(found["data"][..., ::-1, :], frames)
+    assert found["metadata"]["General"]["time_zone"] == "UTC"
+
+
+def naive_raw_pixels(data, depth):
+    """Unpack 64-bit words one pixel at a time."""
+    lane = {1: 1, 6: 8, 12: 16}[depth]
+    for (word,) in struct.iter_unpack(">Q", data):
+        for position in range(64 // lane):
+            yield word >> (position * lane) & ((1 << lane) - 1)
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (6, 16), (4, 24)])
+def test_24_bit_quad_is_two_quad_images(shape):
+    height, width = shape
+    frame = counting_frames(shape, "uint32", bits=24)
+    data = encode_frame(frame, kind="R64", depth=24, quad=True)
+    upper, lower = data[: len(data) // 2], data[len(data) // 2 :]
+    pairs = zip(naive_raw_pixels(upper, 12), naive_raw_pixels(lower, 12), strict=True)
+    stored = np.reshape([(high << 12) + low for high, low in pairs], (height // 2, 2 * width))
+    chip4, chip3, chip2, chip1 = (
+        stored[:, start : start + width // 2] for start in range(0, 2 * width, width // 2)
+    )
+    top = np.concatenate([chip1, chip2], axis=1)
+    bottom = np.concatenate([np.rot90(chip3, 2), np.rot90(chip4, 2)], axis=1)
+    np.testing.assert_array_equal(np.concatenate([top, bottom]), frame)
+
+
+def test_24_bit_quad_header_doubles_the_width_of_the_12_bit_one(tmp_path):
+    frames = counting_frames((2, 16, 16), "uint32", bits=24)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=24, quad=True)
+    data = path.read_bytes()
+    assert len(data) == 2 * (768 + 16 * 16 * 4)
+    assert data.split(b",")[3:8] == [b"04", b"0064", b"0008", b"R64", b"   2x2"]
+
+
+@pytest.mark.parametrize(
+    ("depth", "column", "expected"),
+    [
+        (1, 0, "0000000000000001"),
+        (1, 9, "0000000000000200"),
+        (6, 1, "0000000000000100"),
+        (12, 3, "0001000000000000"),
+    ],
+)
+def test_first_pixel_is_in_the_lowest_bits_of_a_word(depth, column, expected):
+    frame = np.zeros((1, 64), "uint8")
+    frame[0, column] = 1
+    data = encode_frame(frame, kind="R64", depth=depth, quad=False)
+    assert data[:8].hex() == expected
+    assert not any(data[8:])
+
+
+def test_series_continues_the_sequence(tmp_path):
+    frames = counting_frames((7, 4, 4), "uint16")
+    paths = write_mib_series(
+        tmp_path / "a.scan", iter(frames), frames_per_file=3, digits=4, first_sequence=999_998
+    )
+    assert [path.name for path in paths] == [f"a.scan{i:04d}.mib" for i in (1, 2, 3)]
+    assert sorted(path.name for path in tmp_path.glob("*.hdr")) == ["a.scan.hdr"]
+    sequences = [path.read_bytes().split(b",")[1] for path in paths]
+    assert sequences == [b"999998", b"1000001", b"1000004"]
+    assert [path.stat().st_size for path in paths] == [3 * 416, 3 * 416, 416]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"Frames in Acquisition (Number)": "6", "Frames per Trigger (Number)": "3"}),
+        ({"nav_shape": (4, 5)}, {"Frames in Acquisition (Number)": "20"}),
+        ({"nav_shape": (6, 1)}, {"Frames per Trigger (Number)": "1"}),
+        ({"scan_keys": True}, {"ScanX": "3", "ScanY": "2"}),
+    ],
+)
+def test_hdr_gives_the_scan_shape(tmp_path, options, expected):
+    write_mib(tmp_path / "scan.mib", np.zeros((2, 3, 4, 4), "uint16"), **options)
+    lines = (tmp_path / "scan.hdr").read_text().splitlines()
+    found = dict(line.split(":\t", 1) for line in lines[1:-1])
+    assert expected.items() <= found.items()
+    assert ("ScanX" in found) == ("ScanX" in expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((0, 4, 4), {}, "at least one frame"),
+        ((4,), {}, "at least 2 axes"),
+        ((2, 4, 0), {}, r"\(height, width\)"),
+        ((2, 4, 4), {"kind": "U64"}, "expected one of U08, U16, U32, R64"),
+        ((2, 4, 4), {"kind": "U16", "depth": 24}, "expected one of"),
+        ((2, 4, 4), {"layout": "2x2 G"}, "layout"),
+        ((2, 4, 4), {"header_size": 343}, "expected 344 to 99999 bytes, found 343"),
+        ((2, 4, 4), {"header_size": 100_000}, "found 100000"),
+        ((2, 4, 96), {"kind": "R64", "depth": 1}, "a width in 64s"),
+        ((2, 4, 64), {"kind": "R64", "depth": 1, "quad": True}, "a width in 128s"),
+        ((2, 5, 64), {"kind": "R64", "depth": 6, "quad": True}, "an even height"),
+        ((2, 4, 64), {"scan_keys": True}, "nav_shape"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, shape, options, message):
+    with pytest.raises(ValueError, match=message):
+        write_mib(tmp_path / "scan.mib", np.zeros(shape, "uint16"), **options)
+
+
+@pytest.mark.parametrize(
+    ("frame", "options"),
+    [([[-1, 0]], {}), ([[65536, 0]], {}), ([[0, 0, 0, 64] * 2], {"kind": "R64", "depth": 6})],
+)
+def test_values_that_do_not_fit_are_refused(tmp_path, frame, options):
+    with pytest.raises(ValueError, match="expected values from 0 to"):
+        write_mib(tmp_path / "scan.mib", [np.array(frame)], **options)
+
+
+def test_frames_that_are_no_integers_or_differ_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="float64"):
+        write_mib(tmp_path / "scan.mib", np.zeros((2, 4, 4)))
+    ragged = [np.zeros((4, 4), int), np.zeros((4, 5), int)]
+    with pytest.raises(ValueError, match="frame 1: expected shape"):
+        write_mib(tmp_path / "scan.mib", ragged)
+    with pytest.raises(ValueError, match="frame 1: expected shape"):
+        write_raw(tmp_path / "scan.raw", ragged)
+    with pytest.raises(ValueError, match="frames_per_file"):
+        write_mib_series(tmp_path / "scan", ragged, frames_per_file=0)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "<i2", ">u4", ">f8", "complex64"])
+@pytest.mark.parametrize("gaps", [(0, 0, 0), (100, 7, 3), (0, 0, 5), (13, 0, 0)])
+def test_raw_files_are_records_with_headers_and_footers(tmp_path, dtype, gaps):
+    frames = counting_frames((3, 2, 4, 5), dtype)
+    file_header, frame_header, frame_footer = gaps
+    path = write_raw(
+        tmp_path / "scan.raw",
+        frames,
+        file_header=file_header,
+        frame_header=frame_header,
+        frame_footer=frame_footer,
+    )
+    fields = [
+        ("before", "u1", frame_header),
+        ("frame", dtype, (4, 5)),
+        ("after", "u1", frame_footer),
+    ]
+    records = np.fromfile(path, np.dtype(fields), offset=file_header)
+    np.testing.assert_array_equal(records["frame"].reshape(frames.shape), frames)
+    assert records["before"].all()
+    assert records["after"].all()
+    assert 0 not in path.read_bytes()[:file_header]
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["uint8", ">u2", "<f4", "complex128"])
+def test_npy_files_are_what_numpy_reads(tmp_path, version, order, dtype):
+    array = counting_frames((3, 4, 5), dtype)
+    path = write_npy(tmp_path / "array.npy", array, version=version, order=order)
+    assert path.read_bytes()[:8] == b"\x93NUMPY" + bytes(version)
+    found = np.load(path)
+    assert found.dtype == array.dtype
+    assert found.flags.f_contiguous == (order == "F")
+    np.testing.assert_array_equal(found, array)
+
+
+def test_writers_hold_a_few_frames_only(tmp_path):
+    shape, dtype = (64, 256, 256), "uint16"
+    frame_bytes = 256 * 256 * 2
+    writes = {
+        "processed": lambda: write_mib(
+            tmp_path / "u16.mib", iter_counting_frames(shape, dtype, bits=12)
+        ),
+        "raw": lambda: write_mib_series(
+            tmp_path / "r64",
+            iter_counting_frames(shape, dtype, bits=12),
+            kind="R64",
+            quad=True,
+            frames_per_file=50,
+        ),
+        "plain": lambda: write_raw(tmp_path / "scan.raw", iter_counting_frames(shape, dtype)),
+    }
+    for name, write in writes.items():
+        tracemalloc.start()
+        write()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # Hashing a frame takes uint64 intermediates: 4 times a frame each.
+        assert peak < 24 * frame_bytes, name
+
+
+class IndexedOnly:
+    """An array that counts what is taken from it, like one that lies in a file."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.taken = array, array.shape, []
+
+    def __getitem__(self, index):
+        self.taken.append(index)
+        return self.array[index]
+
+
+def test_arrays_are_only_indexed_frame_by_frame(tmp_path):
+    frames = IndexedOnly(counting_frames((2, 3, 4, 5), "uint16"))
+    path = write_raw(tmp_path / "scan.raw", frames)
+    assert frames.taken == list(np.ndindex(2, 3))
+    assert path.read_bytes() == frames.array.tobytes()
+    assert "Trigger (Number):\t3" in write_mib(tmp_path / "scan.mib", frames).with_suffix(
+        ".hdr"
+    ).read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("uint8", None), ("int8", None), (">i2", None), ("uint16", 12), (">f4", 12), ("c8", 12)],
+)
+def test_counting_frames_have_no_value_twice_where_that_is_possible(dtype, bits):
+    frames = counting_frames((2, 8, 16), dtype, bits=bits)
+    assert frames.dtype == np.dtype(dtype)
+    assert np.unique(frames).size == frames.size
+    if bits:
+        assert frames.real.max() < 2**bits
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("uint8", None), ("bool", None), ("uint32", 1)])
+def test_counting_frames_differ_in_rows_columns_and_frames(dtype, bits):
+    frames = counting_frames((40, 256, 256), dtype, bits=bits)
+    for axis in range(3):
+        lines = np.moveaxis(frames, axis, 0).reshape(frames.shape[axis], -1)
+        assert len({line.tobytes() for line in lines}) == len(lines)
+    rows = frames.reshape(-1, 256)
+    assert len({row.tobytes() for row in rows}) == len(rows)
+    assert abs(frames.astype(bool).mean() - (0.5 if frames.max() == 1 else 1)) < 0.01
+
+
+def test_counting_frames_lazily_are_the_same():
+    shape = (3, 5, 7, 11)
+    frames = counting_frames(shape, "uint16", bits=10)
+    one_by_one = list(iter_counting_frames(shape, "uint16", bits=10))
+    np.testing.assert_array_equal(np.reshape(one_by_one, shape), frames)
+    np.testing.assert_array_equal(np.reshape(list(iter_frames(frames)), shape), frames)
+    assert counting_frames((0, 4, 4), "uint8").shape == (0, 4, 4)
+    assert list(iter_counting_frames((0, 4, 4), "uint8")) == []
+
+
+@pytest.mark.parametrize("bits", [0, 9])
+def test_counting_frames_refuse_bits_that_do_not_fit(bits):
+    with pytest.raises(ValueError, match="expected 1 to 8"):
+        counting_frames((2, 2), "uint8", bits=bits)
+    with pytest.raises(TypeError, match="numeric"):
+        counting_frames((2, 2), "U4")
