@@ -28,14 +28,7 @@ def mapped(ranges: ReadRanges) -> Iterator[tuple[Bytes, int]]:
     start = first - first % mmap.ALLOCATIONGRANULARITY
     with open(ranges.file.path, "rb", buffering=0) as stream:
         ranges.file.check(os.fstat(stream.fileno()))
-        dense = 2 * ranges.nbytes >= stop - first
-        if dense and hasattr(mmap, "MAP_POPULATE"):
-            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-            view = mmap.mmap(
-                stream.fileno(), stop - start, flags=flags, prot=mmap.PROT_READ, offset=start
-            )
-        else:
-            view = mmap.mmap(stream.fileno(), stop - start, access=mmap.ACCESS_READ, offset=start)
+        view = mmap.mmap(stream.fileno(), stop - start, access=mmap.ACCESS_READ, offset=start)
         # Not closed by hand: it goes with the last array on it, and cannot go before.
         yield np.frombuffer(view, dtype=np.uint8), start
         ranges.file.check(os.fstat(stream.fileno()))

@@ -187,7 +187,7 @@ def _axis_text(axis: Axis, size: int) -> str:
 def format_bytes(count: float) -> str:
     """Write a number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004
+        if count < 1024:
             return f"{count:.4g} {unit}"
         count /= 1024
     return f"{count:.4g} TiB"

@@ -38,7 +38,7 @@ def to_zarr(
     progress: bool | None = None,
     dimension_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any] | None = None,
-) -> zarr.Array:
+) -> zarr.Array[Any]:
     """Write an array to zarr, format 3.
 
     Every zarr chunk is written by exactly one task. At a path, the array is written beside its
@@ -107,7 +107,7 @@ def to_zarr(
 
 def _export_to_path(
     arr: da.Array, path: str, create: dict[str, Any], *, overwrite: bool, show: bool
-) -> zarr.Array:
+) -> zarr.Array[Any]:
     import zarr
 
     part, old = f"{path}.part", f"{path}.old"
@@ -147,7 +147,7 @@ def _refuse_foreign(path: str, *, overwrite: bool) -> None:
 
 def _export_to_store(
     arr: da.Array, store: Any, create: dict[str, Any], *, overwrite: bool, show: bool
-) -> zarr.Array:
+) -> zarr.Array[Any]:
     import zarr
 
     try:
@@ -165,7 +165,7 @@ def _export_to_store(
 class _Target:
     """A zarr array and the edges of the dask chunks, kept from dask's eyes as one value."""
 
-    def __init__(self, array: zarr.Array, edges: tuple[Edges, ...]) -> None:
+    def __init__(self, array: zarr.Array[Any], edges: tuple[Edges, ...]) -> None:
         self.array = array
         self.edges = edges
 
@@ -178,10 +178,11 @@ def _write_block(
     return np.ones((1,) * block.ndim, dtype=bool)
 
 
-def _write(arr: da.Array, array: zarr.Array, *, show: bool) -> None:
+def _write(arr: da.Array, array: zarr.Array[Any], *, show: bool) -> None:
     """Write every dask chunk. Their edges are edges of zarr chunks, so no two tasks share one."""
-    written = arr.map_blocks(
+    written = da.map_blocks(
         _write_block,
+        arr,
         _Target(array, tuple(map(Edges, arr.chunks))),
         chunks=tuple((1,) * n for n in arr.numblocks),
         dtype=bool,
@@ -198,7 +199,7 @@ def _compute(done: da.Array, *, show: bool) -> None:
         return
     client = _distributed_client()
     if client is None:
-        from dask.diagnostics import ProgressBar
+        from dask.diagnostics.progress import ProgressBar
 
         with ProgressBar(out=sys.stderr):
             done.compute()
@@ -225,34 +226,34 @@ def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     """Choose the zarr chunks: as asked for, or about 16 MiB of whole frames."""
     if chunks is not None:
         axes = normalize_chunks(chunks, shape=arr.shape, dtype=arr.dtype)
-        grid = tuple(max(axis[0], 1) for axis in axes)
-        if tuple(map(split, arr.shape, grid)) != axes:
+        sizes = tuple(max(axis[0], 1) for axis in axes)
+        if tuple(map(split, arr.shape, sizes)) != axes:
             raise TilingError("zarr chunks must be equal along an axis", found=axes)
-        return grid
+        return sizes
     desc = arr.description if isinstance(arr, TiledArray) else None
     whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
-    grid = list(arr.chunksize)
+    grid = [int(n) for n in arr.chunksize]
     budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
     for k in range(whole):
         others = int(np.prod(grid[:k] + grid[k + 1 :]))
         limit = max(1, budget // others)
         grid[k] = next(n for n in range(min(limit, grid[k]), 0, -1) if grid[k] % n == 0)
-    return tuple(map(int, grid))
+    return tuple(grid)
 
 
 def _aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
     """Give the array chunks whose edges are edges of the zarr chunks."""
 
-    def fits(axis: tuple[int, ...], size: int) -> bool:
+    def fits(axis: tuple[Any, ...], size: int) -> bool:
         return all(n % size == 0 for n in axis[:-1])
 
-    if all(map(fits, arr.chunks, grid)):
+    if all(fits(axis, size) for axis, size in zip(arr.chunks, grid, strict=True)):
         return arr
     wanted = arr.chunksize
     if isinstance(arr, TiledArray) and arr.description is not None:
         wanted = tuple(axis[0] for axis in negotiate(arr.description).chunks)
     sizes = [max(size, n // size * size) for n, size in zip(wanted, grid, strict=True)]
-    chunks = tuple(map(split, arr.shape, sizes))
+    chunks = tuple(split(int(n), size) for n, size in zip(arr.shape, sizes, strict=True))
     if isinstance(arr, TiledArray) and arr.description is not None:
         return arr.with_chunks(chunks)
     return arr.rechunk(chunks)

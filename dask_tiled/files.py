@@ -47,7 +47,9 @@ class File:
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):
             kind = "directory" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
-            raise DatasetError("not a file", path=full, expected="a regular file", found=f"a {kind}")
+            raise DatasetError(
+                "not a file", path=full, expected="a regular file", found=f"a {kind}"
+            )
         if found.st_size == 0:
             raise TruncatedFileError(
                 "the file is empty", path=full, expected="at least one frame", found="0 bytes"

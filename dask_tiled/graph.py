@@ -31,16 +31,18 @@ class TiledArray(da.Array):
     ----------
     description : Description or None
         What the array shows; None once items have been assigned to it.
+    requests : tuple of TilingRequest
+        What its consumers wish.
     """
 
-    __slots__ = ("_graph", "_requests", "_source", "description")
+    __slots__ = ("_graph", "_source", "description", "requests")
 
     description: Description | None
-    _requests: tuple[TilingRequest, ...]
+    requests: tuple[TilingRequest, ...]
     _source: Source
     _graph: HighLevelGraph | None
 
-    def __new__(
+    def __new__(  # noqa: D102, PYI034 - dask's class is made this way
         cls,
         description: Description,
         chunks: Chunks,
@@ -50,7 +52,7 @@ class TiledArray(da.Array):
     ) -> TiledArray:
         self = object.__new__(cls)
         self.description = description
-        self._requests = requests
+        self.requests = requests
         self._graph = None
         self._source = Source(description.layout, edges or tuple(map(Edges, chunks)), io)
         self._name = _name(description, self._source)
@@ -59,7 +61,7 @@ class TiledArray(da.Array):
         return self
 
     @property
-    def dask(self) -> HighLevelGraph:  # type: ignore[override]
+    def dask(self) -> HighLevelGraph:
         """The graph: load, then decode, once per chunk."""
         if self._graph is None:
             self._graph = _symbolic(self._source, self.chunks, self.name).dask
@@ -72,8 +74,8 @@ class TiledArray(da.Array):
         self.description = None
 
     def __getitem__(self, index: Any) -> da.Array:
-        cuts = None if self.description is None else basic_cuts(index, self.shape)
-        if cuts is None:
+        cuts = basic_cuts(index, self.shape)
+        if cuts is None or self.description is None:
             return super().__getitem__(index)
         if all(cut == (0, 1, n, True) for cut, n in zip(cuts, self.shape, strict=True)):
             return self
@@ -86,24 +88,24 @@ class TiledArray(da.Array):
                 chunks.append(cut_chunks(axis_chunks, cut))
                 edges.append(Edges(chunks[-1]))
         description = self.description.cut(cuts)
-        return TiledArray(description, tuple(chunks), self._source.io, self._requests, tuple(edges))
+        return TiledArray(description, tuple(chunks), self._source.io, self.requests, tuple(edges))
 
     def with_chunks(self, chunks: Chunks) -> TiledArray:
         """Show the same pixels in other chunks: they are read so, not rechunked."""
         if self.description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        return TiledArray(self.description, chunks, self._source.io, self._requests)
+        return TiledArray(self.description, chunks, self._source.io, self.requests)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
         if self.description is None:
             return super().copy()
-        return TiledArray(self.description, self.chunks, self._source.io, self._requests)
+        return TiledArray(self.description, self.chunks, self._source.io, self.requests)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.description is None:
             return super().__reduce__()
-        return TiledArray, (self.description, self.chunks, self._source.io, self._requests)
+        return TiledArray, (self.description, self.chunks, self._source.io, self.requests)
 
 
 def build(
@@ -150,10 +152,10 @@ def scheme_of(arr: da.Array) -> TilingScheme:
             expected="an array from open_dataset, or a slice of one",
             found=type(arr).__name__,
         )
-    scheme = negotiate(arr.description, arr._requests)
+    scheme = negotiate(arr.description, arr.requests)
     if scheme.chunks == arr.chunks:
         return scheme
-    return negotiate(arr.description, arr._requests, chunks=arr.chunks)
+    return negotiate(arr.description, arr.requests, chunks=arr.chunks)
 
 
 def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[CutIndex] | None:

@@ -5,9 +5,9 @@ Every kernel has one signature, so each is compiled once::
     kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
 ``src`` and ``out`` are bytes. Run ``r`` is ``count`` units; its unit ``k`` is the ``nbytes`` bytes
-at ``src[starts[r] + k * step]``, and its pixels go to ``out[dests[r] + k * out_step]``. Offsets need
-not be multiples of a word: loads and stores are unaligned ones. Nothing is checked here; the caller
-has made sure that every run lies inside ``src`` and ``out``.
+at ``src[starts[r] + k * step]``, and its pixels go to ``out[dests[r] + k * out_step]``. Offsets
+need not be multiples of a word: loads and stores are unaligned ones. Nothing is checked here; the
+caller has made sure that every run lies inside ``src`` and ``out``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMPILING = threading.Lock()
 def _loader(bits: int, *, big: bool) -> Any:
     """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(typingctx: Any, array: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -56,7 +56,7 @@ def _loader(bits: int, *, big: bool) -> Any:
 def _storer(bits: int) -> Any:
     """Make ``store(array, offset, word)``."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -74,14 +74,17 @@ big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
 store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def move(typingctx, out, at, src, start, count):  # noqa: ANN001, ANN201
+@intrinsic
+def move(typingctx, out, at, src, start, count):
     """Copy bytes from one array to another."""
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+    def codegen(context, builder, signature, args):
         target, source = (
             builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
-            for kind, array, offset in ((signature.args[0], *args[:2]), (signature.args[2], *args[2:4]))
+            for kind, array, offset in (
+                (signature.args[0], *args[:2]),
+                (signature.args[2], *args[2:4]),
+            )
         )
         cgutils.raw_memcpy(builder, target, source, args[4], 1)
         return context.get_dummy_value()
@@ -89,11 +92,11 @@ def move(typingctx, out, at, src, start, count):  # noqa: ANN001, ANN201
     return types.void(out, types.int64, src, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def spread_bits(typingctx, out, at, word):  # noqa: ANN001, ANN201
+@intrinsic
+def spread_bits(typingctx, out, at, word):
     """Store the 64 bits of a word as 64 bytes, the lowest bit first."""
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+    def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         lanes = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), 64))
         row = ir.VectorType(ir.IntType(8), 64)
@@ -104,17 +107,17 @@ def spread_bits(typingctx, out, at, word):  # noqa: ANN001, ANN201
     return types.void(out, types.int64, types.uint64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def reverse_bits(typingctx, word):  # noqa: ANN001, ANN201
+@intrinsic
+def reverse_bits(typingctx, word):
     """Turn a word round, so that its highest bit becomes the lowest."""
 
-    def codegen(context, builder, signature, args):  # noqa: ANN001, ANN202
+    def codegen(context, builder, signature, args):
         return builder.bitreverse(args[0])
 
     return types.uint64(types.uint64), codegen
 
 
-def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Copy units as they are."""
     if step == nbytes and out_step == nbytes:
         for r in range(starts.size):
@@ -135,7 +138,7 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: 
             d += out_step
 
 
-def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 2-byte word."""
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
@@ -151,7 +154,7 @@ def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa:
                 d += out_step
 
 
-def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 4-byte word."""
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
@@ -167,7 +170,7 @@ def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa:
                 d += out_step
 
 
-def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 8-byte word.
 
     Merlin's raw 6- and 12-bit counters come out right by this alone: their words are big-endian and
@@ -187,7 +190,7 @@ def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa:
                 d += out_step
 
 
-def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the lowest bit."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
@@ -195,7 +198,7 @@ def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: 
             spread_bits(out, d + k * out_step, big64(src, s + k * step))
 
 
-def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the highest bit."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
@@ -203,28 +206,28 @@ def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag): 
             spread_bits(out, d + k * out_step, reverse_bits(big64(src, s + k * step)))
 
 
-@njit  # type: ignore[untyped-decorator]
-def _spread(word):  # noqa: ANN001, ANN202
+@njit
+def _spread(word):
     """Widen the two lower 16-bit lanes of a word to 32 bits."""
     return (word & np.uint64(0xFFFF)) | ((word & np.uint64(0xFFFF0000)) << np.uint64(16))
 
 
-@njit  # type: ignore[untyped-decorator]
-def _swap_lanes(word):  # noqa: ANN001, ANN202
+@njit
+def _swap_lanes(word):
     """Reverse the bytes of each 16-bit lane."""
     even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
     return ((word & even) << eight) | ((word >> eight) & even)
 
 
-@njit  # type: ignore[untyped-decorator]
-def _join(out, d, high, low):  # noqa: ANN001, ANN202
+@njit
+def _join(out, d, high, low):
     """Store four 24-bit pixels, pixel 0 in the lowest lane of both words."""
     half, shift = np.uint64(32), np.uint64(12)
     store64(out, d, (_spread(high) << shift) + _spread(low))
     store64(out, d + 8, (_spread(high >> half) << shift) + _spread(low >> half))
 
 
-def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Join two 12-bit counters, the high one first, the low one ``lag`` bytes on."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
@@ -237,7 +240,7 @@ def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa
                 _join(out, d + k * out_step, big64(src, at), big64(src, at + lag))
 
 
-def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):  # noqa: ANN001, ANN201
+def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Join two 12-bit counters whose words hold pixel 0 in the highest lane."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]

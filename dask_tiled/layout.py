@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,16 +45,16 @@ class Piece(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What an array shows of one axis: ``count`` positions from ``start`` on, ``step`` apart."""
+    """What an array shows of one axis: ``length`` positions from ``start`` on, ``step`` apart."""
 
     start: int
     step: int
-    count: int
+    length: int
     kept: bool = True
 
-    def of(self, start: int, step: int, count: int, *, kept: bool) -> Cut:
+    def of(self, start: int, step: int, length: int, *, kept: bool) -> Cut:
         """Cut again, in the positions that this cut shows."""
-        return Cut(self.start + self.step * start, self.step * step, count, kept)
+        return Cut(self.start + self.step * start, self.step * step, length, kept)
 
 
 class Layout:
@@ -116,7 +115,7 @@ class Layout:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape that is shown."""
-        return tuple(cut.count for cut in self.cuts if cut.kept)
+        return tuple(cut.length for cut in self.cuts if cut.kept)
 
     @property
     def n_frames(self) -> int:
@@ -150,9 +149,7 @@ class Layout:
                 expected=f"{wanted} frames",
                 found=f"{self.n_frames} frames",
             )
-        return Layout(
-            self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape
-        )
+        return Layout(self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape)
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
         """Show a part: for each axis shown a start, a step, a count and whether it stays."""
@@ -224,16 +221,12 @@ class Layout:
                 found=f"{int(sizes[i])} bytes",
             )
         if math.prod(self.grid + self.sig_shape) != int(shape.prod(axis=1).sum()):
-            raise DatasetError(
-                "the pieces do not cover the array", path=self.files[0].path
-            )
+            raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 
 
 def _table(pieces: Sequence[Piece]) -> Index:
-    """Put pieces into the rows of one integer table: file, decoder, offset, start, shape, strides."""
-    rows = [
-        (p.file, p.decoder, p.offset, *p.start, *p.shape, *p.strides) for p in pieces
-    ]
+    """Put pieces into the rows of one table: file, decoder, offset, start, shape, strides."""
+    rows = [(p.file, p.decoder, p.offset, *p.start, *p.shape, *p.strides) for p in pieces]
     table = np.array(rows, dtype=np.int64)
     table.flags.writeable = False
     return table

@@ -105,7 +105,9 @@ def decode(raw: RawChunk) -> npt.NDArray[Any]:
 
 
 def _run(ranges: ReadRanges, data: Bytes, base: int, out: npt.NDArray[Any]) -> None:
-    from dask_tiled.kernels import compiled  # numba takes long to import: only where pixels are made
+    from dask_tiled.kernels import (
+        compiled,
+    )  # numba takes long to import: only where pixels are made
 
     decoder, pick = ranges.decoder, ranges.pick
     target = out if pick is None else np.empty(pick.shape, dtype=out.dtype)
@@ -121,5 +123,5 @@ def _run(ranges: ReadRanges, data: Bytes, base: int, out: npt.NDArray[Any]) -> N
         decoder.lag,
     )
     if pick is not None:
-        positions, *slices = pick.place
-        out[positions, *slices] = target[..., pick.pixels]
+        place: Any = (pick.frames, *pick.place)
+        out[place] = target[..., pick.pixels]

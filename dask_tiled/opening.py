@@ -57,8 +57,8 @@ def open_dataset(
     Returns
     -------
     TiledArray
-        Shape ``nav_shape + sig_shape``, the file's own dtype in native byte order, the raw counts of
-        the detector. It is a :class:`dask.array.Array`.
+        A :class:`dask.array.Array` of shape ``nav_shape + sig_shape``, in the file's own dtype and
+        native byte order: the raw counts of the detector.
 
     Raises
     ------
@@ -96,7 +96,10 @@ def describe(
     Description
         It prints as text, and as a table in a notebook.
     """
-    shapes = {"nav_shape": _shape("nav_shape", nav_shape), "sig_shape": _shape("sig_shape", sig_shape)}
+    shapes = {
+        "nav_shape": _shape("nav_shape", nav_shape),
+        "sig_shape": _shape("sig_shape", sig_shape),
+    }
     return describe_as(format, expand(path), shapes, format_options)
 
 

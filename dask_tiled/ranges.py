@@ -28,13 +28,16 @@ class Pick(NamedTuple):
         Shape of the scratch array that whole units are decoded into.
     pixels : int64 array
         Positions to take along its last axis.
-    place : tuple of slice or int64 array
-        Where they go in the output.
+    frames : int64 array
+        Frames of the output that they go to.
+    place : tuple of slice
+        Where in these frames.
     """
 
     shape: tuple[int, ...]
     pixels: Index
-    place: tuple[slice | Index, ...]
+    frames: Index
+    place: tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +114,7 @@ def read_ranges(layout: Layout, box: Box) -> Iterator[ReadRanges]:
 
 def output_shape(layout: Layout, box: Box) -> tuple[int, ...]:
     """Give the shape that a box is decoded in: its frames on one axis, and every signal axis."""
-    counts = [cut.count for cut in _cuts_of(layout, box)]
+    counts = [cut.length for cut in _cuts_of(layout, box)]
     n = len(layout.nav_shape)
     return (math.prod(counts[:n]), *counts[n:])
 
@@ -138,8 +141,8 @@ def _cuts_of(layout: Layout, box: Box) -> tuple[Cut, ...]:
 
 
 def _frame_numbers(nav: Sequence[Cut], nav_shape: tuple[int, ...]) -> Index:
-    """Number the frames of a box, counted in C order of the whole navigation shape."""
-    axes = [cut.start + cut.step * np.arange(cut.count, dtype=np.int64) for cut in nav]
+    """List the numbers of a box's frames, counted in C order of the whole navigation shape."""
+    axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
     sizes = [math.prod(nav_shape[k + 1 :]) for k in range(len(nav_shape))]
     zero = np.zeros((), dtype=np.int64)
     return reduce(np.add.outer, [a * s for a, s in zip(axes, sizes, strict=True)], zero).ravel()
@@ -151,9 +154,9 @@ def _overlapping(
     """List the pieces that the hull of a box meets."""
     low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
     high = [int(c.max()) for c in coordinates]
-    high += [cut.start + cut.step * (cut.count - 1) for cut in sig]
+    high += [cut.start + cut.step * (cut.length - 1) for cut in sig]
     meets = (start <= np.array(high)) & (start + shape > np.array(low))
-    return np.flatnonzero(meets.all(axis=1)).tolist()  # type: ignore[no-any-return]
+    return np.flatnonzero(meets.all(axis=1)).tolist()
 
 
 def _inside(coordinates: Sequence[Index], start: Index, shape: Index) -> Index:
@@ -170,7 +173,7 @@ def _inside(coordinates: Sequence[Index], start: Index, shape: Index) -> Index:
 def _overlap(cut: Cut, start: int, size: int) -> tuple[int, int, int]:
     """Give the first position of a cut in ``start .. start + size``, how many, and its pixel."""
     first = max(0, -(-(start - cut.start) // cut.step))
-    stop = min(cut.count, -(-(start + size - cut.start) // cut.step))
+    stop = min(cut.length, -(-(start + size - cut.start) // cut.step))
     return first, max(0, stop - first), cut.start + cut.step * first - start
 
 
@@ -190,21 +193,24 @@ def _piece_ranges(
     pick = None
     if size == 1 or (sig[-1].step == 1 and not pixels[0] % size and not counts[-1] % size):
         units = pixels[::size] // size
-        shape = [cut.count for cut in sig]
+        shape = [cut.length for cut in sig]
         firsts = [first for first, _, _ in overlaps]
     else:
         units, which = np.unique(pixels // size, return_inverse=True)
         shape = [*counts[:-1], len(units) * size]
         firsts = [0] * len(sig)
-        place = (positions, *(slice(first, first + n) for first, n, _ in overlaps))
-        pick = Pick((len(positions), *shape), which * size + pixels % size, place)
+        place = tuple(slice(first, first + n) for first, n, _ in overlaps)
+        taken = which * size + pixels % size
+        pick = Pick((len(positions), *shape), taken, positions, place)
         positions = np.arange(len(positions), dtype=np.int64)
     out_strides = [decoder.dtype.itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
     corners = [pixel for _, _, pixel in overlaps[:-1]] + [int(units[0])]
     start = int(frame_offsets[0]) + sum(map(operator.mul, corners, piece.strides))
     dest = sum(map(operator.mul, [int(positions[0]), *firsts], out_strides))
     loops = [Loop.over(frame_offsets, positions * out_strides[0])]
-    for n, cut, stride, out_stride in zip(counts, sig[:-1], piece.strides, out_strides[1:], strict=False):
+    for n, cut, stride, out_stride in zip(
+        counts, sig[:-1], piece.strides, out_strides[1:], strict=False
+    ):
         loops.append(Loop(n, stride * cut.step, out_stride))
     unit_places = np.arange(len(units), dtype=np.int64) * size * decoder.dtype.itemsize
     loops.append(Loop.over(units * piece.strides[-1], unit_places))
@@ -214,7 +220,7 @@ def _piece_ranges(
         decoder=decoder,
         starts=runs.starts + start,
         step=runs.step,
-        count=runs.count,
+        count=runs.length,
         dests=runs.dests + dest,
         out_step=runs.out_step,
         pick=pick,

@@ -13,7 +13,7 @@ from dask_tiled.layout import Index
 class Loop(NamedTuple):
     """Offsets along one axis, in the file and in the output: evenly spaced, or listed."""
 
-    count: int
+    length: int
     step: int
     out_step: int
     listed: tuple[Index, Index] | None = None
@@ -31,7 +31,7 @@ class Loop(NamedTuple):
         """List the offsets in the file and in the output."""
         if self.listed is not None:
             return self.listed
-        k = np.arange(self.count, dtype=np.int64)
+        k = np.arange(self.length, dtype=np.int64)
         return k * self.step, k * self.out_step
 
 
@@ -40,7 +40,7 @@ class Runs(NamedTuple):
 
     starts: Index
     step: int
-    count: int
+    length: int
     dests: Index
     out_step: int
 
@@ -54,11 +54,12 @@ def make_runs(loops: Sequence[Loop]) -> Runs:
     """
     merged: list[Loop] = []
     for loop in loops:
-        if loop.count == 1:
+        if loop.length == 1:
             continue
         if merged and _continues(merged[-1], loop):
-            loop = Loop(merged.pop().count * loop.count, loop.step, loop.out_step)
-        merged.append(loop)
+            merged[-1] = Loop(merged[-1].length * loop.length, loop.step, loop.out_step)
+        else:
+            merged.append(loop)
     even = [loop for loop in merged if loop.listed is None]
     inner = min(reversed(even), key=lambda loop: abs(loop.step), default=Loop(1, 0, 0))
     starts = dests = np.zeros(1, dtype=np.int64)
@@ -67,7 +68,7 @@ def make_runs(loops: Sequence[Loop]) -> Runs:
             offsets, out_offsets = loop.offsets()
             starts = np.add.outer(starts, offsets).ravel()
             dests = np.add.outer(dests, out_offsets).ravel()
-    return Runs(starts, inner.step, inner.count, dests, inner.out_step)
+    return Runs(starts, inner.step, inner.length, dests, inner.out_step)
 
 
 def _continues(outer: Loop, inner: Loop) -> bool:
@@ -75,6 +76,6 @@ def _continues(outer: Loop, inner: Loop) -> bool:
     return (
         outer.listed is None
         and inner.listed is None
-        and outer.step == inner.count * inner.step
-        and outer.out_step == inner.count * inner.out_step
+        and outer.step == inner.length * inner.step
+        and outer.out_step == inner.length * inner.out_step
     )

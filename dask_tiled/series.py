@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
@@ -46,7 +47,7 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
         Frames between two of them are missing.
     """
     ordered = sorted(members, key=lambda member: member.first)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if after.geometry != before.geometry:
             raise CorruptFileError(
                 "the frames differ from those of the file before",

@@ -207,9 +207,7 @@ def _fill(
     return tuple(reversed(sizes))
 
 
-def _nav_sizes(
-    desc: Description, frames: int, reasons: list[tuple[str, str]]
-) -> tuple[int, ...]:
+def _nav_sizes(desc: Description, frames: int, reasons: list[tuple[str, str]]) -> tuple[int, ...]:
     """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
     nav = desc.nav_shape
     if not nav:
@@ -225,7 +223,7 @@ def _nav_sizes(
             size = even_size(nav[cut], frames // inner, unit)
             sizes = (*sizes[:cut], size, *sizes[cut + 1 :])
             text = f"{sizes}: {math.prod(sizes)} of at most {frames} frames, in whole files"
-        elif 1 < unit and unit * inner > frames:
+        elif unit > 1 and unit * inner > frames:
             size = _divisor(unit, frames // inner)
             if 2 * size > sizes[cut]:
                 sizes = (*sizes[:cut], size, *sizes[cut + 1 :])
@@ -245,7 +243,7 @@ def _frames_per_file(desc: Description) -> int:
     """Count the frames of each file; 0 where files differ, or where there is only one."""
     layout = desc.layout
     shown = all(cut.start == 0 and cut.step == 1 for cut in layout.cuts[: len(layout.nav_shape)])
-    if len(layout.files) < 2 or len(layout.grid) > 1 or not shown:  # noqa: PLR2004
+    if len(layout.files) < 2 or len(layout.grid) > 1 or not shown:
         return 0
     file, _, _, start, _, _ = layout.columns()
     firsts = np.unique(start[np.flatnonzero(np.diff(file, prepend=-1)), 0])

@@ -43,7 +43,8 @@ class Format:
         this format, or else a few words that say why it is not.
     describe : callable
         ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
-        are the options of the format; ``nav_shape`` and ``sig_shape`` are handed over if it has them.
+        are the options of the format; ``nav_shape`` and ``sig_shape`` are handed over to those that
+        have them.
     """
 
     name: str
@@ -66,7 +67,9 @@ def register_format(format: Format) -> None:
     ``dask_tiled.formats`` that names its :class:`Format`.
     """
     if not isinstance(format, Format):
-        raise DatasetError("not a format", expected="a dask_tiled.Format", found=type(format).__name__)
+        raise DatasetError(
+            "not a format", expected="a dask_tiled.Format", found=type(format).__name__
+        )
     _registered[format.name] = format
 
 

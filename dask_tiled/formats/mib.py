@@ -65,12 +65,12 @@ class Header:
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """What the frames of a series have in common."""
+        """Give what the frames of a series have in common."""
         return self.nbytes, self.chips, self.width, self.height, self.kind, self.layout, self.depth
 
     @property
     def record(self) -> Record:
-        """A frame as the file stores it: the header, and the pixels as mere bytes."""
+        """Give a frame as the file stores it: the header, and the pixels as mere bytes."""
         pixels = self.width * self.height
         if self.kind == "R64":  # the width counts both halves of 24 bits
             nbytes = pixels * {1: 1, 6: 8, 12: 16, 24: 16}[self.depth] // 8
@@ -103,7 +103,7 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         )
 
     fields = head.decode("latin1").split(",")
-    if not head.startswith(MAGIC) or len(fields) < 8:  # noqa: PLR2004
+    if not head.startswith(MAGIC) or len(fields) < 8:
         raise wrong("the first field", "MQ1", head[:16])
     numbers = {}
     for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
@@ -115,7 +115,7 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
     nbytes = numbers["nbytes"]
     text = (head if nbytes <= len(head) else read_head(path, nbytes, offset))[:nbytes]
     fields = [f for f in text.decode("latin1").split(",") if "\0" not in f and f.strip()]
-    if len(fields) < 8:  # noqa: PLR2004
+    if len(fields) < 8:
         raise wrong("the header", "at least 8 fields", len(fields))
     kind, layout = fields[6].strip(), fields[7].strip()
     if kind not in {*UNSIGNED, "R64"}:
@@ -128,9 +128,7 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
     return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
 
 
-def describe(
-    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
-) -> Description:
+def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
     """Describe Merlin files.
 
     Parameters
@@ -175,7 +173,7 @@ def read_member(path: str) -> Member:
 
 
 def _check_last(files: Sequence[File], counts: Sequence[int], header: Header) -> None:
-    """Look at the last frame of each file that has more than one: is it of the same kind?"""
+    """Make sure that the last frame of each file is of the same kind as the first."""
     for file, count in zip(files, counts, strict=True):
         if count > 1:
             at = (count - 1) * header.record.nbytes
@@ -195,7 +193,7 @@ def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Lay
         decoder = plain(np.dtype(UNSIGNED[header.kind]))
         shape = header.height, header.width
         return record_layout(files, counts, Record(shape, decoder, header.nbytes))
-    halves = 2 if header.depth == 24 else 1  # noqa: PLR2004
+    halves = 2 if header.depth == 24 else 1
     width = header.width // halves
     dtype, upright, reversed_ = RAW[header.depth]
     lag = header.record.frame_bytes // 2 if halves > 1 else 0
@@ -220,7 +218,11 @@ def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Lay
 
 
 def _quad(
-    files: Sequence[File], counts: Sequence[int], header: Header, width: int, decoders: list[Decoder]
+    files: Sequence[File],
+    counts: Sequence[int],
+    header: Header,
+    width: int,
+    decoders: list[Decoder],
 ) -> Layout:
     """Lay out four chips, 2 by 2.
 

@@ -44,7 +44,7 @@ def read_header(path: str) -> Header:
         It is not one.
     """
     start = read_head(path, 12)
-    if not start.startswith(MAGIC) or len(start) < 12:  # noqa: PLR2004
+    if not start.startswith(MAGIC) or len(start) < 12:
         raise CorruptFileError("not an npy file", path=path, where="byte 0", expected=MAGIC)
     version = start[6]
     sizes = {1: (8, 2), 2: (8, 4), 3: (8, 4)}
@@ -64,7 +64,7 @@ def read_header(path: str) -> Header:
         )
     raw = read_head(path, length, at + width)
     try:
-        text = raw.decode("utf8" if version == 3 else "latin1").strip()  # noqa: PLR2004
+        text = raw.decode("utf8" if version == 3 else "latin1").strip()
         fields = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text))  # Python 2 wrote 2L on Windows
         dtype = np.lib.format.descr_to_dtype(fields["descr"])
         shape, fortran = fields["shape"], fields["fortran_order"]
@@ -100,11 +100,15 @@ def describe(
         How many of the last axes are signal axes.
     """
     if len(paths) != 1:
-        raise DatasetError("npy opens one file at a time", path=paths[0], found=f"{len(paths)} files")
+        raise DatasetError(
+            "npy opens one file at a time", path=paths[0], found=f"{len(paths)} files"
+        )
     file = File.at(paths[0])
     header = read_header(file.path)
     _check(file, header)
-    metadata: dict[str, Any] = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
+    metadata: dict[str, Any] = {
+        "npy": {"shape": header.shape, "fortran_order": header.fortran_order}
+    }
     sig_dims = min(max(0, sig_dims), len(header.shape))
     split = len(header.shape) - sig_dims
     nav, sig = header.shape[:split], header.shape[split:]

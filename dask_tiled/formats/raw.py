@@ -24,7 +24,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str],
     *,
-    dtype: npt.DTypeLike = None,
+    dtype: npt.DTypeLike | None = None,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
     file_header: int = 0,
@@ -46,14 +46,14 @@ def describe(
     frame_header, frame_footer : int
         Bytes before and after each frame.
     """
-    if dtype is None or sig_shape is None:
+    if dtype is None or not sig_shape:
         raise DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
     stored = np.dtype(dtype)
     if stored.hasobject or stored.itemsize == 0:
         raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
     gaps = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     for name, value in gaps.items():
-        if not isinstance(value, (int, np.integer)) or value < 0:
+        if value < 0:
             raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
     files = [File.at(path) for path in paths]
     record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))

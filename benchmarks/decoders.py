@@ -1,0 +1,69 @@
+"""Speed of the decoders: GB/s of output from a buffer in the cache, beside a copy of as much.
+
+Run ``python benchmarks/decoders.py``. One core, one run: compare the numbers of one table only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from dask_tiled.kernels import compiled
+
+OUTPUT = 1 << 20
+REPEATS = 300
+
+# Kernel, bytes of a unit, bytes of its pixels, and whether it reads two units.
+CASES = {
+    "copy 16 bit": ("copy", 2, 2, False),
+    "byte swap 16 bit": ("swap2", 2, 2, False),
+    "byte swap 32 bit": ("swap4", 4, 4, False),
+    "raw 6 and 12 bit": ("swap8", 8, 8, False),
+    "raw 1 bit": ("bits", 8, 64, False),
+    "raw 1 bit, turned chip": ("bits_reversed", 8, 64, False),
+    "raw 24 bit": ("join24", 8, 16, True),
+    "raw 24 bit, turned chip": ("join24_reversed", 8, 16, True),
+}
+
+
+def median_seconds(job: Callable[[], object]) -> float:
+    """Time a job."""
+    job()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        job()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def case(name: str) -> tuple[float, float]:
+    """Give the GB/s of a decoder, and of a copy of its output."""
+    kernel_name, nbytes, out_bytes, two = CASES[name]
+    kernel = compiled(f"dask_tiled.kernels:{kernel_name}")
+    units = OUTPUT // out_bytes
+    lag = units * nbytes if two else 0
+    rng = np.random.default_rng(0)
+    # The header of a Merlin frame shifts pixels off the alignment that numpy gives.
+    src = np.frombuffer(rng.bytes(384 + units * nbytes + lag), dtype=np.uint8)
+    out, other = np.empty(OUTPUT, np.uint8), np.empty(OUTPUT, np.uint8)
+    starts, dests = np.array([384]), np.array([0])
+    seconds = median_seconds(
+        lambda: kernel(src, starts, nbytes, out, dests, out_bytes, units, nbytes, lag)
+    )
+    copy_seconds = median_seconds(lambda: np.copyto(other, out))
+    return OUTPUT / seconds / 1e9, OUTPUT / copy_seconds / 1e9
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{'decoder':<26}{'GB/s':>8}{'copy':>8}{'ratio':>8}")
+    for name in CASES:
+        speed, copy = case(name)
+        print(f"{name:<26}{speed:>8.1f}{copy:>8.1f}{speed / copy:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
