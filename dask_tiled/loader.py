@@ -26,7 +26,7 @@ class Edges:
     def __init__(self, chunks: tuple[int, ...]) -> None:
         self.size = sum(chunks)
         self.step = chunks[0]
-        even = chunks.count(self.step) >= len(chunks) - 1 and chunks[-1] <= self.step
+        even = chunks[:-1].count(self.step) == len(chunks) - 1 and chunks[-1] <= self.step
         self.bounds = None if even else np.cumsum((0, *chunks), dtype=np.int64)
 
     def __getitem__(self, i: int) -> tuple[int, int]:
