@@ -26,6 +26,7 @@ def mapped(ranges: ReadRanges) -> Iterator[tuple[Bytes, int]]:
     """
     first, stop = ranges.span
     start = first - first % mmap.ALLOCATIONGRANULARITY
+    ranges.file.check()  # opening something else that has its name could wait for ever
     with open(ranges.file.path, "rb", buffering=0) as stream:
         ranges.file.check(os.fstat(stream.fileno()))
         view = mmap.mmap(stream.fileno(), stop - start, access=mmap.ACCESS_READ, offset=start)

@@ -72,7 +72,7 @@ class File:
         if found is None:
             try:
                 found = os.stat(self.path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 raise StaleFileError(
                     "the file has gone since it was opened",
                     path=self.path,

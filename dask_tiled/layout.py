@@ -15,6 +15,8 @@ from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.files import File
 
 Index = npt.NDArray[np.int64]
+MAX_NDIM = 64
+"""As many axes as a numpy array can have."""
 
 
 class Piece(NamedTuple):
@@ -201,6 +203,13 @@ class Layout:
 
     def _check(self) -> None:
         """Make sure that no piece reaches beyond its file: kernels do not look."""
+        if len(self.cuts) > MAX_NDIM or len(self.grid + self.sig_shape) > MAX_NDIM:
+            raise DatasetError(
+                "too many axes",
+                path=self.files[0].path,
+                expected=f"at most {MAX_NDIM}",
+                found=max(len(self.cuts), len(self.grid + self.sig_shape)),
+            )
         file, decoder, offset, _, shape, strides = self.columns()
         pixels = np.array([d.pixels for d in self.decoders])[decoder]
         reach = np.array([d.reach for d in self.decoders])[decoder]

@@ -71,7 +71,8 @@ class RawChunk(NamedTuple):
 
 
 def _raw_chunk(layout: Layout, box: Box, io: str) -> RawChunk:
-    return RawChunk(layout, box, io, tuple(read_ranges(layout, box)))
+    empty = any(start == stop for start, stop in box)
+    return RawChunk(layout, box, io, () if empty else tuple(read_ranges(layout, box)))
 
 
 def load(source: Source, block_id: tuple[int, ...]) -> RawChunk:

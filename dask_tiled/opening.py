@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dask.array as da
@@ -11,7 +12,7 @@ from dask.array.core import normalize_chunks
 
 from dask_tiled.backends import BACKENDS
 from dask_tiled.description import Description
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats import describe_as, expand
 from dask_tiled.graph import build
 from dask_tiled.tiling import TilingRequest, negotiate
@@ -75,7 +76,7 @@ def open_dataset(
     backend = _backend(io)
     requests = (tiling,) if isinstance(tiling, TilingRequest) else tuple(tiling or ())
     if chunks is not None:
-        chunks = normalize_chunks(chunks, shape=desc.shape, dtype=desc.dtype)
+        chunks = _chunks(chunks, desc)
     return build(desc, negotiate(desc, requests, chunks=chunks), backend, requests)
 
 
@@ -107,11 +108,22 @@ def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
     if shape is None:
         return None
     try:
-        sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError:
         sizes = (0,)
     if any(n < 1 for n in sizes):
         raise DatasetError(f"{name} is no shape", expected="positive whole numbers", found=shape)
+    return sizes
+
+
+def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
+    """Read chunks as dask takes them."""
+    try:
+        sizes = normalize_chunks(chunks, shape=desc.shape, dtype=desc.dtype)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise TilingError(str(error), expected=f"chunks of {desc.shape}", found=chunks) from error
+    if any(type(n) is not int or n < 0 for axis in sizes for n in axis):
+        raise TilingError("chunks must be whole numbers", found=chunks)
     return sizes
 
 

@@ -18,11 +18,13 @@ numpydoc_xref_param_type = False
 numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 
 nitpicky = True
-nitpick_ignore = [("py:class", "dask.array.Array")]  # dask's inventory would have to be fetched
+nitpick_ignore_regex = [("py:.*", r"(dask|zarr)\..*")]  # their inventories would have to be fetched
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dask-tiled"
 html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_sidebars = {"**": []}  # there is one level of pages, and the navigation bar shows it
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {

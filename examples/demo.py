@@ -45,7 +45,7 @@ def main() -> None:
 
     with step("Open it: headers are read, pixels are not"):
         arr = dask_tiled.open_dataset(source)
-        print(arr.description)
+        print(arr.description, arr, sep="\n")
 
     with step("How its chunks were decided"):
         print(dask_tiled.scheme_of(arr).explain())
@@ -57,8 +57,7 @@ def main() -> None:
         draw(out / "demo.png", bright, dark, pattern)
 
     with step(f"Export the scan to {target}"):
-        with ProgressBar():
-            dask_tiled.to_zarr(arr, target, overwrite=True)
+        dask_tiled.to_zarr(arr, target, overwrite=True, progress=True)
         stored_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
         print(f"{stored_bytes / 2**20:.0f} MiB after compression")
 

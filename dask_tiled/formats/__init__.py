@@ -133,6 +133,7 @@ def describe_as(
     options : mapping
         Options of the format.
     """
+    File.at(paths[0])  # before anything is opened: a pipe would wait for ever
     format = detect(paths[0]) if name is None else _named(name)
     known = format.options()
     unknown = sorted(set(options) - set(known))
@@ -162,7 +163,6 @@ def detect(path: str) -> Format:
     UnknownFormatError
         It says what was tried and why each format said no.
     """
-    File.at(path)
     head = read_head(path, HEAD_BYTES)
     reasons = {}
     for format in formats().values():

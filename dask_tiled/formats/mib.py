@@ -25,6 +25,7 @@ from dask_tiled.series import Member, in_sequence, series_of
 
 MAGIC = b"MQ1,"
 MAX_HEADER = 1 << 20
+NUMBER = re.compile(r" *[0-9]{1,18} *")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 # Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
 # for chips that are mounted upside down, whose rows and pixels run backwards.
@@ -107,7 +108,7 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         raise wrong("the first field", "MQ1", head[:16])
     numbers = {}
     for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
-        if not fields[at].strip().isdecimal():
+        if not NUMBER.fullmatch(fields[at]):
             raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
         numbers[name] = int(fields[at])
         if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
@@ -122,7 +123,7 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         raise wrong("field 6 (pixel type)", ", ".join([*UNSIGNED, "R64"]), repr(kind))
     depth = 0
     if kind == "R64":
-        depth = int(fields[-1]) if fields[-1].strip().isdecimal() else 0
+        depth = int(fields[-1]) if NUMBER.fullmatch(fields[-1]) else 0
         if depth not in RAW:
             raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
     return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
@@ -265,7 +266,7 @@ def _scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
     """Read the shape of the scan from the keys of a ``.hdr`` file."""
 
     def number(name: str) -> int:
-        return int(keys[name]) if keys.get(name, "").isdecimal() else 0
+        return int(keys[name]) if NUMBER.fullmatch(keys.get(name, "")) else 0
 
     y, x = number("ScanY"), number("ScanX")
     if y and x:

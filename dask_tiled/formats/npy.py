@@ -68,14 +68,20 @@ def read_header(path: str) -> Header:
         fields = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text))  # Python 2 wrote 2L on Windows
         dtype = np.lib.format.descr_to_dtype(fields["descr"])
         shape, fortran = fields["shape"], fields["fortran_order"]
-        well_formed = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        well_formed = isinstance(shape, tuple) and all(
+            type(n) is int and 0 <= n < 1 << 63 for n in shape
+        )
+        well_formed &= not dtype.shape
+    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError) as error:
         raise CorruptFileError(
-            "the header cannot be read", path=path, where=f"byte {at + width}", found=str(error)
+            "the header cannot be read",
+            path=path,
+            where=f"byte {at + width}",
+            found=str(error)[:200],
         ) from error
     if not well_formed or not isinstance(fortran, bool) or len(raw) < length:
         raise CorruptFileError(
-            "the header is not well formed", path=path, where=f"byte {at + width}", found=fields
+            "the header is not well formed", path=path, where=f"byte {at + width}", found=text[:200]
         )
     return Header(dtype, fortran, shape, at + width + length)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -48,12 +49,15 @@ def describe(
     """
     if dtype is None or not sig_shape:
         raise DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
-    stored = np.dtype(dtype)
-    if stored.hasobject or stored.itemsize == 0:
+    try:
+        stored = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise DatasetError("not a dtype", path=paths[0], found=dtype) from error
+    if stored.hasobject or stored.itemsize == 0 or stored.shape:
         raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
     gaps = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     for name, value in gaps.items():
-        if value < 0:
+        if not isinstance(value, Integral) or value < 0:
             raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
     files = [File.at(path) for path in paths]
     record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))

@@ -1,0 +1,854 @@
+"""The graph: symbolic, small, one task per chunk; its slices, names and what dask makes of it."""
+
+import copy
+import mmap
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import psutil
+import pytest
+import xarray as xr
+from dask.base import tokenize
+from dask.blockwise import Blockwise
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import StaleFileError, TiledArray, scheme_of
+from dask_tiled.backends import BACKENDS, mapped
+from dask_tiled.loader import decode, load
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
+
+NAV, SIG = (3, 4), (64, 128)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def refuse(*_args, **_options):
+    raise AssertionError("something was computed")
+
+
+@pytest.fixture
+def computing_nothing():
+    with dask.config.set(scheduler=refuse):
+        yield
+
+
+# Files, and how their pixels lie: in units of so many pixels and bytes.
+KINDS = {
+    "U16": ({"kind": "U16"}, 16, 1, 2),
+    "U16 quad": ({"kind": "U16", "quad": True}, 16, 1, 2),
+    "1 bit": ({"kind": "R64", "depth": 1}, 1, 64, 8),
+    "6 bit": ({"kind": "R64", "depth": 6}, 6, 8, 8),
+    "12 bit": ({"kind": "R64", "depth": 12}, 12, 4, 8),
+    "24 bit": ({"kind": "R64", "depth": 24}, 24, 4, 16),
+    "1 bit quad": ({"kind": "R64", "depth": 1, "quad": True}, 1, 64, 8),
+    "12 bit quad": ({"kind": "R64", "depth": 12, "quad": True}, 12, 4, 8),
+}
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """A scan of each kind: its path, and its pixels."""
+    folder = tmp_path_factory.mktemp("scans")
+    found = {}
+    for name, (options, bits, _, _) in KINDS.items():
+        dtype = {1: "u1", 6: "u1", 24: "u4"}.get(bits, "u2")
+        frames = counting_frames(NAV + SIG, dtype, bits=bits)
+        found[name] = write_mib(folder / f"{name} scan.mib", frames, **options), frames
+    return found
+
+
+@pytest.fixture
+def scan(scans):
+    """A small array of several chunks along every axis that is not odd, and its pixels."""
+    path, frames = scans["12 bit"]
+    return dask_tiled.open_dataset(path, chunks=(1, 2, 40, 128)), frames
+
+
+class Loads(list):
+    """A backend that keeps the ranges it was asked for."""
+
+    @contextmanager
+    def __call__(self, ranges):
+        self.append(ranges)
+        with mapped(ranges) as found:
+            yield found
+
+    @property
+    def nbytes(self):
+        return sum(ranges.nbytes for ranges in self)
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    backend = Loads()
+    monkeypatch.setitem(BACKENDS, "counting", backend)
+    return backend
+
+
+@pytest.fixture
+def hole(tmp_path):
+    """Options that open 1,000,000 frames of 2 x 2 pixels, a chunk each."""
+    path = tmp_path / "hole.raw"
+    with path.open("wb") as file:
+        file.truncate(8_000_000)
+    return {
+        "path": path,
+        "format": "raw",
+        "dtype": ">u2",
+        "nav_shape": (1000, 1000),
+        "sig_shape": (2, 2),
+        "chunks": (1, 1, 2, 2),
+        "io": "counting",
+    }
+
+
+def tasks_of(arr):
+    """List the tasks that remain when dask has fused what it can."""
+    (optimized,) = dask.optimize(arr)
+    return list(dict(optimized.dask))
+
+
+def is_symbolic(arr):
+    layers = arr.dask.layers.values()
+    return len(layers) == 2 and all(
+        isinstance(layer, Blockwise) and not layer.is_materialized() for layer in layers
+    )
+
+
+def plus_one(block):
+    return block + 1
+
+
+# A million chunks
+
+
+@pytest.mark.usefixtures("computing_nothing")
+def test_a_million_chunks_are_symbolic(hole, loads):
+    arr = dask_tiled.open_dataset(**hole)
+    assert arr.npartitions == 1_000_000
+    assert type(arr) is TiledArray
+    assert isinstance(arr, da.Array)
+    assert is_symbolic(arr)
+    assert len(pickle.dumps(arr)) < 20_000
+    assert len(cloudpickle.dumps(arr)) < 20_000
+    assert len(cloudpickle.dumps(arr.dask)) < 20_000
+    assert "1000000 chunks" in arr._repr_html_()
+    assert "1000, 1000" in repr(arr)
+    assert str(arr.description)
+    assert is_symbolic(arr)
+    assert not loads
+
+
+@pytest.mark.usefixtures("computing_nothing")
+def test_a_million_chunks_on_one_axis(hole, loads):
+    arr = dask_tiled.open_dataset(**{**hole, "nav_shape": (1_000_000,), "chunks": (1, 2, 2)})
+    assert arr.npartitions == 1_000_000
+    assert is_symbolic(arr)
+    assert len(pickle.dumps(arr)) < 10_000_000
+    assert not loads
+
+
+@pytest.mark.usefixtures("computing_nothing")
+@pytest.mark.parametrize(
+    "index", [np.s_[..., 1, 1], np.s_[..., 1:, :1], np.s_[:, ::2], np.s_[5:, 7], np.s_[3]], ids=str
+)
+def test_slices_of_a_million_chunks_are_symbolic(hole, loads, index):
+    arr = dask_tiled.open_dataset(**hole)
+    cut = arr[index]
+    assert type(cut) is TiledArray
+    assert is_symbolic(cut)
+    assert len(pickle.dumps(cut)) < 20_000
+    assert arr._graph is None  # what is sliced away is never made
+    assert not loads
+
+
+def test_one_of_a_million_chunks(hole, loads):
+    arr = dask_tiled.open_dataset(**hole)
+    assert len(tasks_of(arr[123, 456])) == 1
+    arr[123, 456].compute()
+    assert len(loads) == 1
+    assert loads[0].span == (8 * 123_456, 8 * 123_457)
+    assert loads.nbytes == 8
+
+
+def test_pixels_of_a_million_chunks(hole, loads):
+    arr = dask_tiled.open_dataset(**hole)
+    mapped_again = arr.map_blocks(plus_one, dtype=arr.dtype)
+    assert is_symbolic(arr)
+    assert not any(layer.is_materialized() for layer in mapped_again.dask.layers.values())
+    assert (arr[:3, 5:7, 1].compute() == 0).all()
+    assert loads.nbytes == 3 * 2 * 2 * 2
+
+
+# Tasks
+
+
+def test_one_task_per_chunk(scan):
+    arr, _ = scan
+    for whole in (arr, arr.map_blocks(plus_one, dtype=arr.dtype), arr[1:].map_blocks(plus_one) * 2):
+        assert len(tasks_of(whole)) == whole.npartitions
+
+
+def test_every_chunk_is_loaded_once(scans, loads):
+    arr = dask_tiled.open_dataset(scans["12 bit"][0], chunks=(1, 2, 64, 128), io="counting")
+    arr.sum().compute()
+    (arr + arr).compute()
+    arr.rechunk((3, 4, 64, 128)).compute()
+    dask.compute(arr, arr.map_blocks(plus_one, dtype=arr.dtype), arr.max())
+    assert len(loads) == 4 * arr.npartitions
+    assert loads.nbytes == 4 * arr.nbytes
+
+
+def test_a_frame_is_one_task(scans, loads):
+    path, frames = scans["U16"]
+    arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128), io="counting")
+    assert len(tasks_of(arr[1, 2])) == 1
+    np.testing.assert_array_equal(arr[1, 2].compute(), frames[1, 2])
+    assert loads.nbytes == frames[1, 2].nbytes
+    assert len(tasks_of(arr[1, 2].map_blocks(plus_one))) == 1
+
+
+def test_load_and_decode_may_be_apart(scan):
+    arr, frames = scan
+    np.testing.assert_array_equal(arr.compute(optimize_graph=False), frames)
+    with dask.config.set({"optimization.fuse.active": False}):
+        np.testing.assert_array_equal(arr[1:].map_blocks(plus_one).compute(), frames[1:] + 1)
+    with dask.annotate(priority=1):
+        np.testing.assert_array_equal(arr.map_blocks(plus_one).compute(), frames + 1)
+
+
+@pytest.mark.parametrize("index", [np.s_[...], np.s_[::2, 1:, 3::7, 5::11]], ids=str)
+def test_a_raw_chunk_travels_as_numbers(scans, index):
+    for path, frames in scans.values():
+        arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128))[index]
+        raw = load(arr._source, (0, 0, 0, 0))
+        sent = pickle.dumps(raw)
+        assert len(sent) < 2000
+        np.testing.assert_array_equal(decode(pickle.loads(sent)), frames[index])
+
+
+# Bytes
+
+
+@contextmanager
+def poisoned(ranges):
+    """Give a buffer in which every byte that was not asked for is garbage."""
+    first, stop = ranges.span
+    unit = np.arange(ranges.decoder.nbytes)
+    if ranges.decoder.lag:
+        unit = np.concatenate([unit, unit + ranges.decoder.lag])
+    units = np.add.outer(ranges.starts, np.arange(ranges.count) * ranges.step)
+    wanted = np.unique(np.add.outer(units, unit))
+    assert len(wanted) == ranges.nbytes
+    with mapped(ranges) as (data, base):
+        buffer = np.random.default_rng(0).integers(0, 256, stop - first, "u1")
+        buffer[wanted - first] = data[wanted - base]
+        buffer.flags.writeable = False
+        yield buffer, first
+
+
+def units_in(index, size, pixels):
+    """Count the units that hold the pixels of an index."""
+    return len(np.unique(np.atleast_1d(np.arange(size)[index]) // pixels))
+
+
+CROPS = [
+    np.s_[:, :, 40, 60],  # on the turned chips of a quad
+    np.s_[:, :, 5, 127],
+    np.s_[:, :, 8:50, 10:70],
+    np.s_[:, :, 32, :],
+    np.s_[1, 2, 30:34, 63:65],
+    np.s_[::2, 1::2, 3::7, 5::11],
+    np.s_[:, 3, :, 64:128],
+    np.s_[2:, :, 33:34, 1::2],
+]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("index", CROPS, ids=str)
+def test_a_crop_reads_its_units_alone(scans, loads, monkeypatch, index, name):
+    monkeypatch.setitem(BACKENDS, "poisoned", poisoned)
+    (path, frames), (_, _, pixels, nbytes) = scans[name], KINDS[name]
+    for chunks in [(3, 4, 64, 128), (2, 2, 20, 64)]:
+        options = {"chunks": chunks, "io": "poisoned"}
+        arr = dask_tiled.open_dataset(path, **options)[index]
+        np.testing.assert_array_equal(arr.compute(), frames[index])
+
+    arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128), io="counting")[index]
+    np.testing.assert_array_equal(arr.compute(), frames[index])
+    n_frames = frames[index[:2]].size // frames[0, 0].size
+    rows = np.atleast_1d(np.arange(64)[index[2]]).size
+    assert loads.nbytes == n_frames * rows * units_in(index[3], 128, pixels) * nbytes
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_nothing_but_pixels_is_read(scans, loads, name):
+    path, frames = scans[name]
+    arr = dask_tiled.open_dataset(path, io="counting")
+    np.testing.assert_array_equal(arr.compute(), frames)
+    _, _, pixels, nbytes = KINDS[name]
+    assert loads.nbytes == frames.size // pixels * nbytes
+
+
+# Slices
+
+
+@st.composite
+def basic_indices(draw, shape):
+    """Draw an index of integers, slices with positive steps and an ellipsis."""
+    items = []
+    for n in shape[: draw(st.integers(0, len(shape)))]:
+        cut = st.builds(
+            slice,
+            st.none() | st.integers(-n, n),
+            st.none() | st.integers(-n, n),
+            st.none() | st.integers(1, n),
+        )
+        items.append(draw(cut | st.integers(-n, n - 1) | st.just(slice(None))))
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(items)))
+        tail = len(shape) - len(items) + at  # items after an ellipsis belong to the last axes
+        if items[at:] == [slice(None)] * len(items[at:]) or tail == at:
+            items.insert(at, Ellipsis)
+    return tuple(items)
+
+
+@st.composite
+def chunked(draw, shape):
+    """Draw chunks: any sizes, even or not."""
+    axes = []
+    for n in shape:
+        edges = draw(st.lists(st.integers(1, n - 1), max_size=3, unique=True)) if n > 1 else []
+        axes.append(tuple(np.diff([0, *sorted(edges), n]).tolist()))
+    return tuple(axes)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_slices_are_numpy_s(small, data):
+    """Again and again, block by block."""
+    path, expected = small
+    chunks = data.draw(chunked(expected.shape))
+    arr = dask_tiled.open_dataset(path, "raw", dtype="u1", **SMALL, chunks=chunks)
+    assert arr.chunks == chunks
+    for _ in range(data.draw(st.integers(0, 3))):
+        index = data.draw(basic_indices(arr.shape))
+        expected, arr = expected[index], arr[index]
+        assert type(arr) is TiledArray or not expected.size
+        if not expected.size:
+            break
+        assert arr.description.shape == expected.shape
+        assert len(arr.description.dims) == arr.ndim
+        assert scheme_of(arr).chunks == arr.chunks
+    np.testing.assert_array_equal(arr.compute(), expected)
+    shapes = {
+        index: tuple(axis[i] for axis, i in zip(arr.chunks, index, strict=True))
+        for index in np.ndindex(*arr.numblocks)
+    }
+    blocks = dask.compute({index: arr.blocks[index] if index else arr for index in shapes})[0]
+    assert {index: block.shape for index, block in blocks.items()} == shapes
+
+
+SMALL = {"nav_shape": (7, 5), "sig_shape": (4, 6)}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    frames = counting_frames((7, 5, 4, 6), "u1")
+    return write_raw(tmp_path_factory.mktemp("small") / "small.raw", frames), frames
+
+
+def open_small(small, **options):
+    path, frames = small
+    options = {"dtype": "u1", **SMALL, "chunks": (3, 2, 4, 6), **options}
+    return dask_tiled.open_dataset(path, "raw", **options), frames
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+@pytest.mark.parametrize("step", [2, 3])
+def test_chunks_of_step_slices(small, start, step):
+    arr, frames = open_small(small, nav_shape=(35,), chunks=(5, 4, 6))
+    cut = arr[start::step]
+    np.testing.assert_array_equal(cut.compute(), frames.reshape(35, 4, 6)[start::step])
+    for i, size in enumerate(cut.chunks[0]):
+        assert cut.blocks[i].compute().shape == (size, 4, 6)
+
+
+def test_slices_keep_their_axes(scans):
+    arr = dask_tiled.open_dataset(scans["U16"][0])
+    assert arr.description.dims == ("scan_y", "scan_x", "y", "x")
+    cut = arr[1, ::2, 3, 4::5]
+    assert cut.description.dims == ("scan_x", "x")
+    assert (cut.description.nav_shape, cut.description.sig_shape) == ((2,), (25,))
+    assert [(a.offset, a.scale) for a in cut.description.axes] == [(0, 2), (4, 5)]
+    again = cut[1, 2:]
+    assert again.description.dims == ("x",)
+    assert again.description.nav_ndim == 0
+    assert again.description.axes[0].offset == 4 + 2 * 5
+
+
+def test_the_whole_is_the_array(scan):
+    arr, _ = scan
+    for index in [(), ..., slice(None), (slice(0, 3), ...), np.s_[:, :, ::1, :1000]]:
+        assert arr[index].name == arr.name
+        assert type(arr[index]) is TiledArray
+
+
+FALLBACKS = {
+    "list": np.s_[[2, 0]],
+    "list on y": np.s_[:, :, [1, 3]],
+    "array": np.s_[np.array([1, 1, 0])],
+    "mask": np.s_[np.array([True, False, True, False, False, True, True])],
+    "none": np.s_[None],
+    "none among slices": np.s_[1:, None, ..., ::2],
+    "negative step": np.s_[::-1],
+    "negative step on x": np.s_[2, ..., ::-2],
+    "empty": np.s_[5:5],
+    "empty on x": np.s_[..., 3:1],
+    "no mask": np.s_[np.zeros(7, bool)],
+    "list and int": np.s_[[1, 4], 3, 1:3],
+}
+
+
+@pytest.mark.parametrize("index", FALLBACKS.values(), ids=FALLBACKS)
+def test_other_indices_are_left_to_dask(small, index):
+    arr, frames = open_small(small)
+    found = arr[index]
+    assert type(found) is da.Array
+    np.testing.assert_array_equal(found.compute(), frames[index])
+
+
+def test_indices_of_dask(small):
+    arr, frames = open_small(small)
+    indices = np.array([1, 5, 2])
+    np.testing.assert_array_equal(arr[da.from_array(indices)].compute(), frames[indices])
+    mask = np.arange(7) % 2 == 0
+    np.testing.assert_array_equal(arr[da.from_array(mask)].compute(), frames[mask])
+    np.testing.assert_array_equal(arr[arr > 100].compute(), frames[frames > 100])
+    np.testing.assert_array_equal(arr.vindex[[1, 2], [3, 4]].compute(), frames[[1, 2], [3, 4]])
+    np.testing.assert_array_equal(arr.blocks[1, 0].compute(), frames[3:6, :2])
+    np.testing.assert_array_equal(arr[np.int64(2), np.uint8(1)].compute(), frames[2, 1])
+
+
+@pytest.mark.parametrize("index", [7, -8, (0, 5), (0,) * 5, 1.5, (0, 0, 0, 6)], ids=str)
+def test_wrong_indices_are_errors(small, index):
+    arr, _ = open_small(small)
+    with pytest.raises(IndexError):
+        arr[index]
+
+
+# Results
+
+
+def owner(array):
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("index", [np.s_[...], np.s_[1, 2], np.s_[..., ::3, 1::2]], ids=str)
+def test_results_are_arrays_of_their_own(scans, name, index):
+    path, _ = scans[name]
+    before = path.read_bytes()
+    block = dask_tiled.open_dataset(path)[index].compute()
+    assert block.flags.writeable
+    assert block.flags.c_contiguous
+    assert block.flags.aligned
+    assert block.dtype.isnative
+    assert type(owner(block)) is np.ndarray
+    assert not isinstance(owner(block).base, mmap.mmap)
+    block[...] = 0
+    assert path.read_bytes() == before
+
+
+def test_nothing_stays_open(scan):
+    arr, _ = scan
+    arr.compute()
+    process = psutil.Process()
+    files = process.num_fds()
+    maps = [m for m in process.memory_maps() if arr.description.files[0].path in m.path]
+    for _ in range(3):
+        arr.compute()
+    assert process.num_fds() == files
+    assert not maps
+
+
+def test_a_source_is_small(scans):
+    for path, _ in scans.values():
+        arr = dask_tiled.open_dataset(path)
+        assert len(pickle.dumps(arr._source)) < 2000
+
+
+def test_threads(scan):
+    arr, frames = scan
+    seen = set()
+
+    def note(block):
+        seen.add(threading.get_ident())
+        return block
+
+    found = arr.map_blocks(note, dtype=arr.dtype, meta=arr._meta).compute(
+        scheduler="threads", num_workers=2
+    )
+    np.testing.assert_array_equal(found, frames)
+    assert threading.get_ident() not in seen
+
+
+# Operations
+
+OPERATIONS = {
+    "arithmetic": lambda x, _: (x * 2 + 1) // 3 - x % 7,
+    "two of it": lambda x, _: x - x.mean(axis=0),
+    "comparison": lambda x, _: (x > 100) & ~(x == 7),
+    "ufunc": lambda x, _: np.sqrt(x) + np.add(x, x),
+    "astype": lambda x, _: x.astype("f4"),
+    "sum": lambda x, _: x.sum(),
+    "sum of frames": lambda x, _: x.sum(axis=(-2, -1), dtype="u8"),
+    "std": lambda x, _: x.std(axis=1),
+    "argmax": lambda x, _: x.reshape(35, 24).argmax(axis=1),
+    "transposed": lambda x, _: x.T,
+    "reshaped": lambda x, _: x.reshape(35, 4, 6),
+    "raveled": lambda x, _: x.ravel(),
+    "stacked": lambda x, xp: xp.stack([x, x[::-1]]),
+    "concatenated": lambda x, xp: xp.concatenate([x[:2], x[4:]], axis=0),
+    "where": lambda x, xp: xp.where(x > 50, x, 0),
+    "tensordot": lambda x, xp: xp.tensordot(x.astype("f8"), np.ones((4, 6)), axes=2),
+    "einsum": lambda x, xp: xp.einsum("abcd->ab", x.astype("u8")),
+    "cumsum": lambda x, _: x.cumsum(axis=1),
+    "sliced, then more": lambda x, _: x[2:, 1, ::2].max(axis=0) + x[0, 1, ::2],
+    "sorted blocks": lambda x, xp: xp.unique(x),
+    "numpy's function": lambda x, _: np.mean(x, axis=(0, 1)),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_operations_are_numpy_s(small, operation):
+    arr, frames = open_small(small)
+    found = operation(arr, da)
+    assert type(found) is da.Array
+    np.testing.assert_allclose(found.compute(), operation(frames, np), rtol=1e-12)
+
+
+def test_rechunking(small):
+    arr, frames = open_small(small)
+    for chunks in [(7, 5, 1, 1), (2, 5, 4, 6), -1, "auto"]:
+        found = arr.rechunk(chunks)
+        np.testing.assert_array_equal(found.compute(), frames)
+    assert arr.rechunk(arr.chunks).name == arr.name
+
+
+def test_assigning_items(small):
+    arr, frames = open_small(small)
+    changed, expected = arr.copy(), frames.copy()
+    list(changed.__dask_keys__()), changed.dask
+    changed[0], expected[0] = 5, 5
+    changed[:, 1, ::2], expected[:, 1, ::2] = 6, 6
+    changed[changed > 250] = 0
+    expected[expected > 250] = 0
+
+    assert changed.description is None
+    assert changed.name != arr.name
+    for index in [np.s_[...], np.s_[0], np.s_[1:, 1, ::2], np.s_[..., 2]]:
+        np.testing.assert_array_equal(changed[index].compute(), expected[index])
+    np.testing.assert_array_equal(changed.copy().compute(), expected)
+    np.testing.assert_array_equal(pickle.loads(cloudpickle.dumps(changed)).compute(), expected)
+    np.testing.assert_array_equal((changed + 1).compute(), expected + 1)
+    assert arr.description is not None
+    np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def test_assigning_to_a_slice(small):
+    arr, frames = open_small(small)
+    cut, expected = arr[1:, 2], frames[1:, 2].copy()
+    cut[2], expected[2] = 1, 1
+    np.testing.assert_array_equal(cut.compute(), expected)
+    np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def test_operations_in_place(small):
+    arr, frames = open_small(small)
+    changed = arr.copy()
+    np.add(changed, 1, out=changed)
+    assert changed.description is None
+    np.testing.assert_array_equal(changed[1:3, 2].compute(), frames[1:3, 2] + 1)
+    added = arr
+    added += 1
+    np.testing.assert_array_equal(added[1:3].compute(), frames[1:3] + 1)
+    np.testing.assert_array_equal(arr[1:3].compute(), frames[1:3])
+
+
+def test_copies(small):
+    arr, frames = open_small(small)
+    copies = {
+        "pickle": pickle.loads(pickle.dumps(arr)),
+        "cloudpickle": pickle.loads(cloudpickle.dumps(arr)),
+        "method": arr.copy(),
+        "copy": copy.copy(arr),
+        "deepcopy": copy.deepcopy(arr),
+    }
+    for made in copies.values():
+        assert type(made) is TiledArray
+        assert made is not arr
+        assert (made.name, made.chunks, made.dtype) == (arr.name, arr.chunks, arr.dtype)
+        assert made.description == arr.description
+        assert scheme_of(made) == scheme_of(arr)
+        np.testing.assert_array_equal(made[1, ::2].compute(), frames[1, ::2])
+    cut = pickle.loads(pickle.dumps(arr[1:, 2, ::3]))
+    assert cut.name == arr[1:, 2, ::3].name
+    np.testing.assert_array_equal(cut.compute(), frames[1:, 2, ::3])
+
+
+def test_protocols_of_numpy(small):
+    arr, frames = open_small(small)
+    np.testing.assert_array_equal(np.asarray(arr), frames)
+    assert np.asarray(arr, dtype="f4").dtype == "f4"
+    assert isinstance(np.sum(arr), da.Array)
+    assert np.sum(arr).compute() == frames.sum()
+    assert len(arr) == 7
+    assert int(arr[1, 2, 3, 4]) == frames[1, 2, 3, 4]
+    assert (arr.ndim, arr.size, arr.nbytes, arr.itemsize) == (4, 840, 840, 1)
+    for one, frame in zip(arr, frames, strict=True):
+        np.testing.assert_array_equal(one, frame)
+    assert isinstance(np.concatenate([arr, arr]), da.Array)
+
+
+def test_persisting(small, loads):
+    arr, frames = open_small(small, io="counting")
+    kept = arr.persist()
+    n_loads = len(loads)
+    assert n_loads == arr.npartitions
+    np.testing.assert_array_equal(kept.compute(), frames)
+    np.testing.assert_array_equal(kept[2, 1:].compute(), frames[2, 1:])
+    np.testing.assert_array_equal(dask.persist(kept + 1)[0].compute(), frames + 1)
+    assert len(loads) == n_loads
+    np.testing.assert_array_equal(arr[0].persist().compute(), frames[0])
+
+
+def test_computing_several(small):
+    arr, frames = open_small(small)
+    found = dask.compute(arr, arr[1], arr.sum(), {"a": [arr[..., 2, 3]]}, arr.copy())
+    np.testing.assert_array_equal(found[0], frames)
+    np.testing.assert_array_equal(found[1], frames[1])
+    assert found[2] == frames.sum()
+    np.testing.assert_array_equal(found[3]["a"][0], frames[..., 2, 3])
+    np.testing.assert_array_equal(found[4], frames)
+    delayed = dask.delayed(np.sum)(arr)
+    assert delayed.compute() == frames.sum()
+
+
+# xarray
+
+
+def test_xarray(small, loads):
+    arr, frames = open_small(small, io="counting")
+    dims = arr.description.dims
+    data, expected = xr.DataArray(arr, dims=dims), xr.DataArray(frames, dims=dims)
+    assert not loads
+
+    pixel = data.isel(y=2, x=3)
+    assert type(pixel.data) is TiledArray
+    xr.testing.assert_equal(pixel.compute(), expected.isel(y=2, x=3))
+    assert loads.nbytes == 35
+
+    pairs = {"y": xr.DataArray([0, 3, 2], dims="p"), "x": xr.DataArray([5, 1, 1], dims="p")}
+    for indexers in [
+        {"scan_y": 3},
+        {"scan_y": slice(1, 6, 2), "x": slice(2, 5)},
+        {"scan_x": [4, 0]},
+        {"scan_y": slice(None, None, -1)},
+        {"scan_y": [1, 2], "x": np.array([0, 5])},
+        pairs,
+        {**pairs, "scan_y": slice(2, 4)},
+    ]:
+        xr.testing.assert_equal(data.isel(indexers).compute(), expected.isel(indexers))
+    xr.testing.assert_equal(data.sum(["y", "x"]).compute(), expected.sum(["y", "x"]))
+    xr.testing.assert_equal(data.chunk(scan_y=2).compute(), expected)
+    xr.testing.assert_equal(
+        (data - data.mean("scan_y")).T.compute(), (expected - expected.mean("scan_y")).T
+    )
+    xr.testing.assert_equal(data.copy(deep=True).compute(), expected)
+
+
+# Names
+
+NAMES = """
+import sys, pickle
+import dask_tiled
+from dask.base import tokenize
+from dask_tiled import TilingRequest
+raw, mib = sys.argv[1:]
+for arr in (
+    dask_tiled.open_dataset(raw, "raw", dtype=">u2", sig_shape=(2, 6), chunks=((30, 5), 1, -1)),
+    dask_tiled.open_dataset(mib, tiling=TilingRequest("frame", depth=2)),
+):
+    for part in (arr, arr[1:, 1], pickle.loads(pickle.dumps(arr))):
+        layers = sorted(part.dask.layers)
+        print(part.name, tokenize(part), *layers, tokenize(part.description.layout))
+"""
+
+
+def test_names_are_the_same_in_every_process(small, scans):
+    outputs = set()
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", NAMES, str(small[0]), str(scans["12 bit quad"][0])],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        outputs.add(done.stdout)
+    (output,) = outputs
+    lines = output.splitlines()
+    assert len(lines) == 6
+    assert len(set(lines)) == 4
+    arr = dask_tiled.open_dataset(
+        small[0], "raw", dtype=">u2", sig_shape=(2, 6), chunks=((30, 5), 1, -1)
+    )
+    assert lines[0].split()[:2] == [arr.name, tokenize(arr)]
+
+
+def test_names_tell_versions_of_a_file_apart(tmp_path, small):
+    path = tmp_path / "scan.raw"
+    path.write_bytes(small[0].read_bytes())
+    names = set()
+    for change in (
+        lambda: None,
+        lambda: os.utime(path, ns=(0, 10**18)),
+        lambda: os.utime(path, ns=(0, 10**18 + 1)),
+        lambda: path.write_bytes(path.read_bytes() * 2),
+        lambda: path.rename(tmp_path / "old.raw"),
+    ):
+        change()
+        if not path.exists():
+            path.write_bytes((tmp_path / "old.raw").read_bytes())
+            stat = (tmp_path / "old.raw").stat()
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        arr, _ = open_small((path, None))
+        names |= {arr.name, arr[1].name}
+    assert len(names) == 2 * 5
+
+
+def test_names_tell_options_apart(small):
+    variants = [
+        {},
+        {"dtype": "i1"},
+        {"dtype": "u2", "sig_shape": (4, 3), "chunks": (3, 2, 4, 3)},
+        {"dtype": ">u2", "sig_shape": (4, 3), "chunks": (3, 2, 4, 3)},
+        {"nav_shape": (5, 7)},
+        {"nav_shape": (6, 5)},
+        {"nav_shape": (35,), "chunks": (3, 4, 6)},
+        {"sig_shape": (6, 4), "chunks": -1},
+        {"file_header": 1, "nav_shape": (6, 5)},
+        {"frame_header": 1, "nav_shape": (6, 5)},
+        {"frame_footer": 1, "nav_shape": (6, 5)},
+        {"chunks": -1},
+        {"chunks": ((2, 1, 4), 5, 4, 6)},
+        {"chunks": ((2, 4, 1), 5, 4, 6)},
+        {"chunks": ((4, 2, 1), 5, 4, 6)},
+        {"chunks": ((2, 2, 1, 2), 5, 4, 6)},
+        {"chunks": ((2, 2, 2, 1), 5, 4, 6)},
+    ]
+    names = [open_small(small, **options)[0].name for options in variants]
+    assert len(set(names)) == len(names)
+    again = [open_small(small, **options)[0].name for options in variants]
+    assert again == names
+
+
+def test_names_tell_slices_apart(small):
+    arr, _ = open_small(small)
+    indices = [np.s_[:3], np.s_[1:4], np.s_[::2], np.s_[1::2], np.s_[:, 0], np.s_[:, 1]]
+    indices += [np.s_[..., 0], np.s_[..., 0, :], np.s_[..., :1], np.s_[0], np.s_[:1], np.s_[..., 1]]
+    names = {arr[index].name for index in indices}
+    assert len(names) == len(indices)
+    assert arr[1:4].name not in {arr.name, arr[1:5].name}
+    assert arr[2:][1:3].name == arr[3:5].name or arr[2:][1:3].chunks != arr[3:5].chunks
+
+
+# Files that change
+
+
+def test_files_that_change_are_not_read(tmp_path, small):
+    path = tmp_path / "scan.raw"
+    content = small[0].read_bytes()
+
+    def replace():
+        other = tmp_path / "other.raw"
+        other.write_bytes(content)
+        stat = path.stat()
+        os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        other.rename(path)
+
+    for change in (
+        lambda: path.write_bytes(content[:-1]),
+        lambda: path.write_bytes(b""),
+        lambda: path.write_bytes(content + b"1"),
+        lambda: os.utime(path, ns=(0, 0)),
+        replace,
+        path.unlink,
+    ):
+        path.write_bytes(content)
+        arr, _ = open_small((path, None))
+        change()
+        for part in (arr, arr[1, 2], arr.sum()):
+            with pytest.raises(StaleFileError, match=r"scan\.raw"):
+                part.compute()
+
+
+def test_a_series_that_changes(tmp_path):
+    frames = counting_frames((8, 8, 8), "u2")
+    paths = write_mib_series(tmp_path / "scan", frames, frames_per_file=3)
+    arr = dask_tiled.open_dataset(paths[0], chunks=(2, 8, 8))
+    np.testing.assert_array_equal(arr.compute(), frames)
+    os.utime(paths[1], ns=(0, 0))
+    np.testing.assert_array_equal(arr[:2].compute(), frames[:2])
+    with pytest.raises(StaleFileError, match=r"scan2\.mib"):
+        arr[2:4].compute()
+
+
+# dask's array expressions
+
+EXPRESSIONS = """
+import sys
+import dask
+dask.config.set({"array.query-planning": True, "scheduler": "synchronous"})
+import dask.array as da
+import numpy as np
+import dask_tiled
+assert da.array_expr_enabled()
+frames = np.fromfile(sys.argv[1], "u1").reshape(7, 5, 4, 6)
+arr = dask_tiled.open_dataset(
+    sys.argv[1], "raw", dtype="u1", nav_shape=(7, 5), sig_shape=(4, 6), chunks=(3, 2, 4, 6)
+)
+assert isinstance(arr, da.Array) and not isinstance(arr, dask_tiled.TiledArray)
+np.testing.assert_array_equal(arr.compute(), frames)
+np.testing.assert_array_equal(arr[1:, 2, ::2].compute(), frames[1:, 2, ::2])
+np.testing.assert_array_equal((arr // 2).sum(axis=0).compute(), (frames // 2).sum(axis=0))
+np.testing.assert_array_equal(arr.map_blocks(lambda block: block * 2).compute(), frames * 2)
+"""
+
+
+def test_array_expressions(small):
+    """A plain dask array is what one gets, and a right one."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXPRESSIONS, str(small[0])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,253 @@
+"""Every kernel against a formula in numpy, and numba's cache when it cannot be used."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+kernels = importlib.import_module("dask_tiled.kernels")
+GUARD = 0x5A
+
+
+def swapped(size):
+    return lambda unit: unit.reshape(-1, size)[:, ::-1]
+
+
+def lanes(*, lowest_first):
+    """Pixels of a word: 16-bit lanes of a big-endian number."""
+    return lambda unit: unit.view(">u2")[:: -1 if lowest_first else 1].astype("u4")
+
+
+def joined(*, lowest_first):
+    pixels = lanes(lowest_first=lowest_first)
+    return lambda unit: pixels(unit[:8]) * 4096 + pixels(unit[8:])
+
+
+# The name of each kernel, possible unit sizes, the size of its output per unit, and what a unit
+# (with the unit behind the lag after it) becomes.
+FORMULAS = {
+    "copy": (range(1, 41), 1, lambda unit: unit),
+    "swap2": (range(2, 41, 2), 1, swapped(2)),
+    "swap4": (range(4, 41, 4), 1, swapped(4)),
+    "swap8": (range(8, 41, 8), 1, swapped(8)),
+    "bits": ([8], 8, lambda unit: np.unpackbits(unit)[::-1]),
+    "bits_reversed": ([8], 8, np.unpackbits),
+    "join24": ([8], 2, joined(lowest_first=True)),
+    "join24_reversed": ([8], 2, joined(lowest_first=False)),
+}
+
+
+@st.composite
+def calls(draw, sizes, scale, *, lag):
+    """Draw the arguments of a kernel: its output units never meet, its input units may."""
+    nbytes = draw(st.sampled_from(list(sizes)))
+    size = nbytes * scale
+    count = draw(st.integers(1, 9))
+    n_runs = draw(st.integers(1, 6))
+    step = draw(st.sampled_from([nbytes, nbytes, -nbytes, 0]) | st.integers(-60, 60))
+    hop = draw(st.sampled_from([size, size, size + draw(st.integers(0, 11)), n_runs * size]))
+    sign = draw(st.sampled_from([1, 1, -1]))
+    order = np.array(draw(st.permutations(range(n_runs))), dtype=np.int64)
+    interleaved = hop == n_runs * size
+    dests = order * (size if interleaved else count * hop) + draw(st.integers(0, 9))
+    if sign < 0:
+        dests += (count - 1) * hop
+    delay = draw(st.integers(8, 40)) if lag else 0
+    low = max(0, -step * (count - 1))
+    starts = np.array(
+        draw(st.lists(st.integers(low, low + 70), min_size=n_runs, max_size=n_runs)), dtype=np.int64
+    )
+    src_size = int(starts.max()) + max(0, step * (count - 1)) + nbytes + delay
+    out_size = int(dests.max()) + max(0, sign * hop * (count - 1)) + size + draw(st.integers(0, 9))
+    src = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 256, src_size, "u1")
+    src.flags.writeable = draw(st.booleans())
+    return src, starts, step, out_size, dests, sign * hop, count, nbytes, delay
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@settings(deadline=None)  # the first call compiles
+@given(data=st.data())
+def test_kernel_is_its_formula(name, data):
+    sizes, scale, formula = FORMULAS[name]
+    src, starts, step, out_size, dests, out_step, count, nbytes, lag = data.draw(
+        calls(sizes, scale, lag=name.startswith("join"))
+    )
+    out = np.full(out_size, GUARD, "u1")
+    expected = out.copy()
+    for start, dest in zip(starts.tolist(), dests.tolist(), strict=True):
+        for k in range(count):
+            at = start + k * step
+            unit = src[at : at + nbytes]
+            if lag:
+                unit = np.concatenate([unit, src[at + lag : at + lag + nbytes]])
+            pixels = np.ascontiguousarray(formula(unit)).view("u1").reshape(-1)
+            place = dest + k * out_step
+            expected[place : place + len(pixels)] = pixels
+
+    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
+
+    np.testing.assert_array_equal(out, expected)  # the guard bytes too
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_no_runs(name):
+    out = np.full(16, GUARD, "u1")
+    none = np.zeros(0, "i8")
+    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel(np.zeros(16, "u1"), none, 8, out, none, 8, 2, 8, 0)
+    assert (out == GUARD).all()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_runs_longer_than_vector_loops(name):
+    """Thousands of units next to each other, from an odd address to an odd address."""
+    _, scale, formula = FORMULAS[name]
+    lag = 8 * 1000 if name.startswith("join") else 0
+    src = np.random.default_rng(0).integers(0, 256, 8 * 2000 + 1, "u1")
+    count = 1000
+    out = np.full(8 * scale * count + 2, GUARD, "u1")
+    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel(src, np.array([1]), 8, out, np.array([1]), 8 * scale, count, 8, lag)
+
+    units = src[1 : 1 + 8 * count].reshape(count, 8)
+    if lag:
+        units = np.hstack([units, src[1 + lag : 1 + lag + 8 * count].reshape(count, 8)])
+    expected = [np.ascontiguousarray(formula(unit)).view("u1").reshape(-1) for unit in units]
+    np.testing.assert_array_equal(out[1:-1], np.concatenate(expected))
+    assert out[0] == out[-1] == GUARD
+
+
+def test_formulas_are_complete():
+    """A kernel without a formula here is a kernel that nobody has checked."""
+    parameters = ("src", "starts", "step", "out", "dests", "out_step", "count", "nbytes", "lag")
+    found = {
+        name
+        for name, value in vars(kernels).items()
+        if getattr(value, "__module__", None) == kernels.__name__
+        and getattr(getattr(value, "__code__", None), "co_varnames", ())[:9] == parameters
+    }
+    assert found == set(FORMULAS)
+
+
+def test_the_interpreter_is_released():
+    kernel = kernels.compiled("dask_tiled.kernels:copy")
+    assert kernel.targetoptions["nogil"]
+    assert not kernel.targetoptions.get("parallel")
+    assert kernels.compiled("dask_tiled.kernels:copy") is kernel
+
+
+def test_each_kernel_is_compiled_once():
+    kernel = kernels.compiled("dask_tiled.kernels:swap2")
+    zero, out, src = np.zeros(1, "i8"), np.zeros(8, "u1"), np.zeros(8, "u1")
+    for writeable in (True, False):
+        src.flags.writeable = writeable
+        kernel(src, zero, 8, out, zero, 8, 1, 8, 0)
+    assert len(kernel.signatures) == 1
+
+
+def run(code, *args, **env):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *args],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_and_opening_compile_nothing(tmp_path):
+    (tmp_path / "a.raw").write_bytes(bytes(range(64)))
+    code = f"""
+import sys, dask_tiled
+arr = dask_tiled.open_dataset({str(tmp_path / "a.raw")!r}, "raw", dtype=">u2", sig_shape=(4, 4))
+arr[0].dask, repr(arr), arr.description._repr_html_()
+print("dask_tiled.kernels" in sys.modules)
+arr.compute()
+print("dask_tiled.kernels" in sys.modules)
+"""
+    assert run(code).split() == ["False", "True"]
+
+
+# Two kernels on four words; what comes out, and how often the cache served.
+SWAP = """
+import numpy as np
+from dask_tiled.kernels import compiled
+src = np.frombuffer(bytes(range(64)), "u1")
+zero = np.zeros(1, "i8")
+def swap():
+    for name in ("swap2", "bits"):
+        out = np.zeros(64, "u1")
+        kernel = compiled.__wrapped__("dask_tiled.kernels:" + name)
+        kernel(src, zero, 8, out, zero, 64, 1, 8, 0)
+        print(*out[:8], sum(kernel.stats.cache_hits.values()))
+"""
+COMPILED = ["1 0 3 2 5 4 7 6 0", "1 1 1 0 0 0 0 0 0"]
+FROM_CACHE = ["1 0 3 2 5 4 7 6 1", "1 1 1 0 0 0 0 0 1"]
+
+DAMAGE = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+whole = {path: path.read_bytes() for path in folder.rglob("*.nb?")}
+damages = [
+    lambda content: b"",
+    lambda content: content[: len(content) // 2],
+    lambda content: bytes(len(content)),
+    lambda content: b"not a cache " * 100,
+    lambda content: content[:-200] + b"?" * 200,
+]
+for suffix in (".nbi", ".nbc"):
+    for damage in damages:
+        for path, content in whole.items():
+            path.write_bytes(damage(content) if path.suffix == suffix else content)
+        swap()
+        sys.stdout.flush()
+for path in whole:
+    path.unlink()
+    path.mkdir()
+swap()
+"""
+
+
+def test_the_cache_is_used(filled_cache):
+    assert run(SWAP + "swap()", NUMBA_CACHE_DIR=filled_cache).splitlines() == FROM_CACHE
+
+
+def pixels(output):
+    return [line.rsplit(maxsplit=1)[0] for line in output]
+
+
+def test_a_cache_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()  # no folder can be made below a file, not even by root
+    folder = str(tmp_path / "file" / "cache")
+    output = run(SWAP + "swap()", NUMBA_CACHE_DIR=folder).splitlines()
+    assert pixels(output) == pixels(COMPILED)
+
+
+def test_no_place_for_a_cache():
+    """As for a package installed read-only, for a user without a home."""
+    code = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
+    assert run(code + SWAP + "swap()").splitlines() == COMPILED
+
+
+def test_a_damaged_cache(tmp_path, filled_cache):
+    """Index or code emptied, cut in half, zeroed, replaced, overwritten; folders in their place."""
+    folder = tmp_path / "cache"
+    shutil.copytree(filled_cache, folder)
+    output = run(SWAP + DAMAGE, str(folder), NUMBA_CACHE_DIR=str(folder)).splitlines()
+    assert pixels(output) == pixels(COMPILED) * 11
+
+
+@pytest.fixture(scope="module")
+def filled_cache(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("numba"))
+    assert run(SWAP + "swap()", NUMBA_CACHE_DIR=folder).splitlines() == COMPILED
+    return folder

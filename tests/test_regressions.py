@@ -1,0 +1,210 @@
+"""Inputs on which other readers fail or give wrong pixels, each with the right answer."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled import open_dataset
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+def assert_reads(arr, expected):
+    """Compare dtype, shape and every pixel."""
+    found = arr.compute()
+    assert found.dtype == arr.dtype == expected.dtype.newbyteorder("=")
+    assert found.shape == arr.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("count", [1, 3, 512])
+@pytest.mark.parametrize("quad", [False, True])
+def test_1_bit_raw_reads_as_uint8_whatever_the_number_of_frames(tmp_path, count, quad):
+    """The size of a 1-bit file need not be a multiple of anything but its records."""
+    frames = counting_frames((count, 8, 128), "uint8", bits=1)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad, hdr=False)
+    assert_reads(open_dataset(path), frames)
+
+
+@pytest.mark.parametrize("quad", [False, True])
+def test_24_bit_raw_frames_after_the_first_are_right(tmp_path, quad):
+    """A record of 24-bit raw data is twice as long as one of 12 bits: nine frames tell."""
+    frames = counting_frames((9, 16, 32), "uint32", bits=24)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=24, quad=quad)
+    arr = open_dataset(path, chunks=(2, -1, -1))
+    assert frames.max() > 0xFFFF
+    assert_reads(arr, frames)
+    assert_reads(arr[8, 3:9, ::5], frames[8, 3:9, ::5])
+
+
+@pytest.mark.parametrize("chunks", [(4, 2, 3), (20, 4, 6), ((7, 13), 4, 6), (1, 4, 6)])
+def test_chunk_across_the_border_of_two_raw_files(tmp_path, chunks):
+    """Chunks hold what the files hold, wherever one file ends and the next one begins."""
+    frames = counting_frames((20, 4, 6), "uint16")
+    paths = [write_raw(tmp_path / f"part{i}.raw", frames[10 * i : 10 * (i + 1)]) for i in (0, 1)]
+    arr = open_dataset(paths, "raw", dtype="uint16", sig_shape=(4, 6), chunks=chunks)
+    assert_reads(arr, frames)
+    assert_reads(arr[8:12, 1:3], frames[8:12, 1:3])
+    assert_reads(arr[1::3, ::2, 5], frames[1::3, ::2, 5])
+
+
+@pytest.mark.parametrize(("kind", "depth", "quad"), [("U16", 12, False), ("R64", 1, True)])
+def test_chunk_across_the_borders_of_many_mib_files(tmp_path, kind, depth, quad):
+    """A chunk may begin in one file of a series, run over whole ones, and end in another."""
+    frames = counting_frames((11, 4, 128), "uint16" if depth == 12 else "uint8", bits=depth)
+    write_mib_series(
+        tmp_path / "scan", frames, frames_per_file=2, kind=kind, depth=depth, quad=quad
+    )
+    arr = open_dataset(tmp_path / "scan.hdr", chunks=((1, 7, 3), (3, 1), (100, 28)))
+    assert_reads(arr, frames)
+    assert_reads(arr[1:10:4, 1:, 63:66], frames[1:10:4, 1:, 63:66])
+
+
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", ">c8", ">c16"])
+def test_big_endian_floats_come_out_native(tmp_path, dtype):
+    """Big-endian floats and complex numbers are read, from raw and from npy files."""
+    pixels = np.random.default_rng(5).normal(size=(3, 4, 5)).astype(dtype)
+    if pixels.dtype.kind == "c":
+        pixels.imag = pixels.real[::-1]
+    raw = write_raw(tmp_path / "scan.raw", pixels)
+    assert_reads(open_dataset(raw, "raw", dtype=dtype, sig_shape=(4, 5)), pixels)
+    assert_reads(open_dataset(write_npy(tmp_path / "scan.npy", pixels)), pixels)
+
+
+def test_mib_opens_with_the_scan_shape_of_the_hdr_beside_it(tmp_path):
+    """No format, no nav_shape, nothing but the path of the .mib file."""
+    frames = counting_frames((3, 5, 8, 8), "uint16")
+    path = write_mib(tmp_path / "x.mib", frames, nav_shape=(3, 5))
+    arr = open_dataset(str(path))
+    assert_reads(arr, frames)
+    assert arr.description.dims == ("scan_y", "scan_x", "y", "x")
+
+
+@pytest.mark.parametrize("size", [383, 385, 511, 1025, 5000])
+@pytest.mark.parametrize(("kind", "depth"), [("U16", 12), ("U32", 24), ("R64", 1), ("R64", 24)])
+def test_record_header_of_any_length(tmp_path, size, kind, depth):
+    """Headers need not be 384 bytes long, nor leave the pixels on an even byte."""
+    frames = counting_frames((3, 4, 64), "uint32" if depth == 24 else "uint16", bits=depth)
+    path = write_mib(tmp_path / "scan.mib", frames, kind=kind, depth=depth, header_size=size)
+    arr = open_dataset(path, chunks=(2, 3, 40))
+    np.testing.assert_array_equal(arr.compute(), frames)
+    np.testing.assert_array_equal(arr[1:, 1, 3].compute(), frames[1:, 1, 3])
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u4", "<f8", ">c16"])
+@pytest.mark.parametrize("gaps", [(1, 0, 0), (0, 3, 0), (0, 0, 5), (7, 11, 13)])
+def test_raw_headers_that_are_no_multiple_of_the_pixel_size(tmp_path, dtype, gaps):
+    """Pixels may begin at any byte."""
+    frames = counting_frames((6, 4, 5), dtype)
+    names = ("file_header", "frame_header", "frame_footer")
+    options = dict(zip(names, gaps, strict=True))
+    path = write_raw(tmp_path / "scan.raw", frames, **options)
+    arr = open_dataset(path, "raw", dtype=dtype, sig_shape=(4, 5), chunks=(4, 3, 5), **options)
+    assert_reads(arr, frames)
+
+
+def test_mib_files_that_share_a_name_prefix_are_not_merged(tmp_path):
+    """Each acquisition of a session is a data set of its own, though their names count up."""
+    scans = [counting_frames((4, 8, 8), "uint16") + i for i in range(3)]
+    names = ["scan1.mib", "scan2.mib", "scan10.mib"]
+    for name, frames in zip(names, scans, strict=True):
+        write_mib(tmp_path / name, frames, hdr=False)
+    write_mib(tmp_path / "scan_b.mib", scans[0], hdr=False, first_sequence=5)
+    write_mib(tmp_path / "scan.mib", scans[0], hdr=False, first_sequence=5)
+    for name, frames in zip(names, scans, strict=True):
+        arr = open_dataset(tmp_path / name)
+        assert [file.path for file in arr.description.files] == [str(tmp_path / name)]
+        assert_reads(arr, frames)
+
+
+def test_hdr_opens_the_mib_of_exactly_its_name(tmp_path):
+    """A numbered file of another acquisition is not taken for the one that the .hdr describes."""
+    frames = counting_frames((6, 8, 8), "uint16")
+    write_mib(tmp_path / "scan.mib", frames)
+    write_mib(tmp_path / "scan1.mib", frames[:2] + 1)
+    arr = open_dataset(tmp_path / "scan.hdr")
+    assert [file.path for file in arr.description.files] == [str(tmp_path / "scan.mib")]
+    assert_reads(arr, frames)
+
+
+def test_raw_chips_in_a_row_are_not_taken_for_a_square(tmp_path):
+    """Four raw chips that lie otherwise than 2x2 are refused, rather than put in wrong places."""
+    frames = counting_frames((2, 8, 256), "uint16", bits=12)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", quad=True, layout="Nx1")
+    with pytest.raises(dask_tiled.DatasetError, match="Nx1"):
+        open_dataset(path)
+
+
+def test_processed_chips_in_a_row_read_as_the_camera_assembled_them(tmp_path):
+    """The camera has put processed pixels into place already, whatever the assembly."""
+    frames = counting_frames((2, 8, 256), "uint16", bits=12)
+    path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="Nx1")
+    assert_reads(open_dataset(path), frames)
+
+
+@pytest.mark.parametrize("shape", [(514, 514), (3, 7), (1, 1), (130, 258)])
+def test_processed_frames_of_any_shape(tmp_path, shape):
+    """Gaps between chips, and regions of interest, give frames of odd shapes."""
+    frames = counting_frames((2, *shape), "uint16")
+    path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="2x2G")
+    assert_reads(open_dataset(path), frames)
+
+
+@pytest.mark.parametrize(("quad", "shape"), [(False, (3, 192)), (True, (2, 384)), (True, (6, 128))])
+def test_raw_region_of_interest(tmp_path, quad, shape):
+    """Raw frames of fewer rows, or other widths, than a chip has."""
+    frames = counting_frames((3, *shape), "uint8", bits=1)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad)
+    assert_reads(open_dataset(path), frames)
+
+
+@pytest.mark.parametrize("extra", [2, 30])
+def test_frames_beyond_the_scan_are_not_shown(tmp_path, extra):
+    """Triggers after the end of the scan leave frames that no scan point belongs to."""
+    frames = counting_frames((20 + extra, 4, 4), "uint16")
+    path = write_mib(tmp_path / "scan.mib", frames, nav_shape=(4, 5))
+    assert_reads(open_dataset(path), frames[:20].reshape(4, 5, 4, 4))
+    assert_reads(open_dataset(path, nav_shape=(20 + extra,)), frames)
+
+
+def test_flyback_column_can_be_cut_off(tmp_path):
+    """A scan that records the way back has one more frame in a row: slice it away."""
+    frames = counting_frames((6, 5, 4, 4), "uint16")
+    path = write_mib(tmp_path / "scan.mib", frames.reshape(-1, 4, 4))
+    assert_reads(open_dataset(path, nav_shape=(6, 5))[:, :-1], frames[:, :-1])
+
+
+def test_fortran_ordered_npy(tmp_path):
+    """An npy file in Fortran order is read where it lies."""
+    array = counting_frames((4, 5, 6, 7), "uint16")
+    path = write_npy(tmp_path / "a.npy", array, order="F")
+    arr = open_dataset(path, chunks=(3, 2, 4, 5))
+    assert_reads(arr, array)
+    assert_reads(arr[2, ::3, 1:4, 6], array[2, ::3, 1:4, 6])
+
+
+def test_files_are_found_from_another_working_directory(tmp_path, monkeypatch):
+    """A relative path means what it meant when the array was opened."""
+    frames = counting_frames((3, 4, 4), "uint16")
+    write_mib(tmp_path / "scan.mib", frames)
+    monkeypatch.chdir(tmp_path)
+    arr = open_dataset("scan.mib")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert_reads(arr, frames)
+
+
+def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
+    """Arrays of different contents never share a name, so no cache confuses them."""
+    frames = counting_frames((3, 4, 4), "uint16")
+    path = write_mib(tmp_path / "scan.mib", frames)
+    before = open_dataset(path)
+    shutil.copy(path, tmp_path / "copy.mib")
+    path.unlink()
+    shutil.move(tmp_path / "copy.mib", path)
+    after = open_dataset(path)
+    assert before.name != after.name
+    assert_reads(after, frames)

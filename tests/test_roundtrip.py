@@ -1,0 +1,358 @@
+"""Whatever is written is read: shapes, types, gaps, files, chunks and slices as they come."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dask_tiled import open_dataset
+from dask_tiled.backends import BACKENDS
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
+from dask_tiled.testing.mib_pixels import WORD_PIXELS
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+NATIVE = [
+    *("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"),
+    *("M8[ns]", "m8[s]"),
+]
+DTYPES = [np.dtype(order + name) for name in NATIVE for order in "<>"] + [
+    np.dtype("S3"),
+    np.dtype("<U2"),
+    np.dtype(">U2"),
+    np.dtype("V5"),
+    np.dtype([("a", "<u2"), ("b", ">f4"), ("c", "?")]),
+    np.dtype({"names": ["x", "y"], "formats": [">i2", "<c8"], "offsets": [3, 8], "itemsize": 19}),
+    np.dtype([("v", "<f4", (2, 3)), ("n", [("m", ">u2")])]),
+]
+
+
+def native(dtype):
+    """Give the type that pixels come out in; records and texts stay as they are in the file."""
+    return dtype.newbyteorder("=") if dtype.kind in "biufcmM" else dtype
+
+
+def random_pixels(shape, dtype, seed):
+    """Make pixels of any type from random bytes: NaN with payloads, NaT, denormals and all."""
+    rng = np.random.default_rng(seed)
+    count = math.prod(shape)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind == "U":
+        code_points = rng.integers(1, 0xD800, (*shape, dtype.itemsize // 4))
+        texts = code_points.astype(dtype.str[0] + "u4")
+        return texts.view(dtype).reshape(shape)
+    return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).reshape(shape)
+
+
+def in_native_order(pixels):
+    """Swap bytes as such: a conversion of floats could change what a NaN carries."""
+    if pixels.dtype == native(pixels.dtype):
+        return pixels
+    return pixels.byteswap().view(native(pixels.dtype))
+
+
+def assert_same(arr, expected):
+    """Compare type, shape and every bit."""
+    found = arr.compute()
+    if isinstance(found, bytes | str):  # a bare element, which has lost its trailing zeros
+        found = np.asarray(found, arr.dtype)
+    assert found.dtype == arr.dtype == expected.dtype
+    assert found.shape == arr.shape == expected.shape
+    if expected.dtype.names is None:
+        assert found.tobytes() == expected.tobytes()
+    else:  # numpy copies fields only, and leaves what lies between them
+        for name in expected.dtype.names:
+            assert found[name].tobytes() == expected[name].tobytes()
+
+
+def sizes(total, pieces=5):
+    """Draw positive sizes that add up to a total."""
+    if total == 1:
+        return st.just((1,))
+    edges = st.sets(st.integers(1, total - 1), max_size=pieces - 1)
+    return edges.map(lambda e: tuple(np.diff([0, *sorted(e), total]).tolist()))
+
+
+def chunks_of(shape):
+    """Draw dask chunks, or None for those that are negotiated."""
+    return st.none() | st.tuples(*map(sizes, shape))
+
+
+def forward(n):
+    """Draw slices with a positive step, often beyond the ends of the axis, and empty at times."""
+    if n == 0:
+        return st.just(slice(None))
+    bound = st.none() | st.integers(-n - 2, n + 2)
+    return st.builds(slice, bound, bound, st.none() | st.integers(1, n + 1))
+
+
+def backward(n):
+    """Draw slices with a negative step: within the axis, for dask errs beyond its ends."""
+    start, stop = st.integers(0, n - 1), st.none() | st.integers(0, n - 1)
+    return st.builds(slice, start, stop, st.integers(-n, -1)).filter(
+        lambda s: len(range(*s.indices(n)))
+    )
+
+
+def position(n):
+    return st.integers(-n, n - 1) if n else forward(n)
+
+
+@st.composite
+def basic_indices(draw, shape):
+    """Draw what is cut out of the source: integers, slices with a positive step, an ellipsis."""
+    items = [draw(forward(n) | position(n)) for n in shape]
+    first = draw(st.integers(0, len(items)))
+    stop = draw(st.integers(first, len(items)))
+    if first < stop:
+        items[first:stop] = [Ellipsis] * (stop < len(shape) or draw(st.booleans()))
+    return items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
+
+
+@st.composite
+def other_indices(draw, shape):
+    """Draw what plain dask takes over: steps backwards, new axes, a list of positions.
+
+    No list together with new axes, which dask cannot always compute.
+    """
+    items = [draw(forward(n) | backward(n)) for n in shape]
+    if draw(st.booleans()):
+        axis = draw(st.integers(0, len(shape) - 1))
+        n = shape[axis]
+        items[axis] = draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=2 * n))
+    else:
+        for _ in range(draw(st.integers(0, 2))):
+            items.insert(draw(st.integers(0, len(items))), None)
+    return tuple(items)
+
+
+def part(expected, index):
+    """Index as usual, but give an array where numpy would give a bare element."""
+    items = index if isinstance(index, tuple) else (index,)
+    return expected[items if Ellipsis in items else (*items, Ellipsis)]
+
+
+def check(data, arr, expected):
+    """Compare an array, parts of it, parts of these, and what plain dask makes of it."""
+    assert_same(arr, expected)
+    index = data.draw(basic_indices(expected.shape), label="index")
+    first = part(expected, index)
+    assert_same(arr[index], first)
+    again = data.draw(basic_indices(first.shape), label="index of the part")
+    assert_same(arr[index][again], part(first, again))
+    if expected.ndim:
+        other = data.draw(other_indices(expected.shape), label="other index")
+        assert_same(arr[other], expected[other])
+
+
+def shapes(ndim, largest):
+    return st.lists(st.integers(1, largest), min_size=ndim[0], max_size=ndim[1]).map(tuple)
+
+
+backends = st.sampled_from(["auto", *BACKENDS])
+bytes_between = st.just(0) | st.integers(0, 40)
+
+
+@given(data=st.data())
+def test_raw_files(tmp_path_factory, data):
+    """Any dtype and byte order, any gaps, any split into files, any chunks: every bit is right."""
+    draw = data.draw
+    dtype = draw(st.sampled_from(DTYPES), label="dtype")
+    nav = draw(shapes((1, 3), 4), label="nav")
+    sig = draw(shapes((1, 3), 7), label="sig")
+    gaps = {
+        name: draw(bytes_between, label=name)
+        for name in ("file_header", "frame_header", "frame_footer")
+    }
+    count = math.prod(nav)
+    split = draw(sizes(count), label="frames per file")
+    frames = random_pixels((count, *sig), dtype, draw(st.integers(0, 9), label="seed"))
+    folder = tmp_path_factory.mktemp("raw")
+    paths = []
+    for i, (stop, n) in enumerate(zip(itertools.accumulate(split), split, strict=True)):
+        part = frames[stop - n : stop]
+        paths.append(write_raw(folder / f"{i}.bin", part, sig_dims=len(sig), **gaps))
+    shown = draw(st.sampled_from([nav, (count,), (max(1, count - 1),)]), label="nav_shape")
+    expected = in_native_order(frames)[: math.prod(shown)].reshape(shown + sig)
+    arr = open_dataset(
+        paths if len(paths) > 1 else paths[0],
+        "raw",
+        dtype=dtype,
+        nav_shape=shown if draw(st.booleans()) or shown != (count,) else None,
+        sig_shape=sig,
+        chunks=draw(chunks_of(expected.shape), label="chunks"),
+        io=draw(backends, label="io"),
+        **gaps,
+    )
+    check(data, arr, expected)
+
+
+@given(data=st.data())
+def test_raw_files_with_a_tail(tmp_path_factory, data):
+    """Part of a frame at the end of the last file does no harm when a nav_shape leaves it out."""
+    draw = data.draw
+    frames = counting_frames((draw(st.integers(1, 6)), 3, 4), draw(st.sampled_from(["u1", ">u4"])))
+    header, footer = draw(bytes_between), draw(bytes_between)
+    gaps = {"frame_header": header, "frame_footer": footer}
+    path = write_raw(tmp_path_factory.mktemp("tail") / "scan.raw", frames, **gaps)
+    whole = header + frames[0].nbytes + footer
+    with path.open("ab") as stream:
+        stream.write(b"\xff" * draw(st.integers(1, whole - 1)))
+    nav = draw(st.integers(1, len(frames)))
+    arr = open_dataset(
+        path, dtype=frames.dtype, nav_shape=nav, sig_shape=(3, 4), format="raw", **gaps
+    )
+    check(data, arr, in_native_order(frames[:nav]))
+
+
+@given(data=st.data())
+def test_npy_files(tmp_path_factory, data):
+    """Any dtype, version and order, any number of axes and of signal axes."""
+    draw = data.draw
+    dtype = draw(st.sampled_from(DTYPES), label="dtype")
+    shape = draw(shapes((0, 5), 5), label="shape")
+    array = random_pixels(shape, dtype, draw(st.integers(0, 9), label="seed"))
+    path = write_npy(
+        tmp_path_factory.mktemp("npy") / "array.npy",
+        array,
+        version=draw(st.sampled_from([(1, 0), (2, 0), (3, 0)]), label="version"),
+        order=draw(st.sampled_from("CF"), label="order"),
+    )
+    options = {}
+    sig_dims = draw(st.none() | st.integers(0, len(shape) + 1), label="sig_dims")
+    if sig_dims is not None:
+        options["sig_dims"] = sig_dims
+    arr = open_dataset(
+        path,
+        chunks=draw(chunks_of(shape), label="chunks"),
+        io=draw(backends, label="io"),
+        **options,
+    )
+    dims = min(2 if sig_dims is None else sig_dims, len(shape))
+    assert arr.description.nav_shape == shape[: len(shape) - dims]
+    assert arr.description.sig_shape == shape[len(shape) - dims :]
+    check(data, arr, in_native_order(np.load(path)))
+
+
+@given(data=st.data())
+def test_npy_files_in_other_shapes(tmp_path_factory, data):
+    """Frames are shown in another navigation shape; in C order, elements as other frames, too."""
+    draw = data.draw
+    nav = draw(shapes((0, 3), 4), label="nav")
+    sig = draw(shapes((1, 2), 5), label="sig")
+    order = draw(st.sampled_from("CF"), label="order")
+    array = counting_frames(nav + sig, draw(st.sampled_from(["u1", ">u2", "<f4"]), label="dtype"))
+    path = write_npy(tmp_path_factory.mktemp("npy") / "array.npy", array, order=order)
+    options = {"sig_dims": len(sig)}
+    elements = in_native_order(array).ravel()
+    if order == "C" and draw(st.booleans(), label="other frames"):
+        sig = (draw(st.integers(1, array.size), label="frame size"),)
+        options = {"sig_shape": sig}
+    count = elements.size // math.prod(sig)
+    first = draw(st.integers(1, count), label="frames shown")
+    new = draw(st.sampled_from([(first,), (1, first), (first, 1, 1)]), label="nav_shape")
+    expected = elements[: first * math.prod(sig)].reshape(new + sig)
+    chunks = draw(chunks_of(expected.shape), label="chunks")
+    check(data, open_dataset(path, nav_shape=new, chunks=chunks, **options), expected)
+
+
+@st.composite
+def captures(draw):
+    """Draw frames as a Merlin camera makes them, and how they are written."""
+    kind = draw(st.sampled_from(["U08", "U16", "U32", "R64", "R64", "R64", "R64"]))
+    quad = draw(st.booleans())
+    depth, bits = None, {"U08": 8, "U16": 16, "U32": 32}.get(kind, 0)
+    height, width = draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    if kind == "R64":
+        depth = bits = draw(st.sampled_from([1, 6, 12, 24]))
+        across = WORD_PIXELS[depth] * (2 if quad else 1)
+        width = across * draw(st.integers(1, 3 if depth > 1 else 2))
+        height *= 2 if quad else 1
+    dtype = {1: "u1", 6: "u1", 8: "u1", 12: "u2", 16: "u2", 24: "u4", 32: "u4"}[bits]
+    nav = draw(shapes((1, 3), 4))
+    dacs = draw(st.booleans())
+    shortest = 700 if dacs and quad else 360 if dacs else 220
+    options = {
+        "kind": kind,
+        "depth": depth,
+        "quad": quad,
+        "dacs": dacs,
+        "header_size": draw(st.none() | st.integers(shortest, 1600)),
+        "first_sequence": draw(st.integers(1, 2_000_000)),
+        "hdr": draw(st.booleans()),
+        "scan_keys": len(nav) == 2 and draw(st.booleans()),
+    }
+    return counting_frames((*nav, height, width), dtype, bits=bits), options
+
+
+def hdr_shape(nav, *, scan_keys):
+    """Tell the scan shape that a .hdr file can express."""
+    if scan_keys:
+        return nav
+    scan = tuple(n for n in (math.prod(nav[:-1]), nav[-1]) if n > 1)
+    return scan or (1,)
+
+
+@given(data=st.data())
+def test_mib_files(tmp_path_factory, data):
+    """Every pixel type, counter depth and assembly, in one file or many, however it is opened."""
+    draw = data.draw
+    frames, options = draw(captures(), label="capture")
+    nav, sig = frames.shape[:-2], frames.shape[-2:]
+    count = math.prod(nav)
+    folder = tmp_path_factory.mktemp("mib")
+    per_file = draw(st.none() | st.integers(1, count), label="frames per file")
+    if per_file is None:
+        paths = [write_mib(folder / "scan.mib", frames, **options)]
+    else:
+        digits = draw(st.integers(1, 3), label="digits")
+        paths = write_mib_series(
+            folder / "scan", frames, frames_per_file=per_file, digits=digits, **options
+        )
+    ways = ["member", "list"] + ["hdr"] * options["hdr"]
+    way = draw(st.sampled_from(ways), label="way")
+    target = {
+        "member": lambda: draw(st.sampled_from(paths), label="member"),
+        "list": lambda: draw(st.permutations(paths), label="list"),
+        "hdr": lambda: folder / "scan.hdr",
+    }[way]()
+    shape = (count,)
+    if options["hdr"] and (way != "list" or len(paths) == 1):
+        shape = hdr_shape(nav, scan_keys=options["scan_keys"])
+    shown = draw(st.sampled_from([None, nav, (count,), (max(1, count - 1),)]), label="nav_shape")
+    if shown is not None:
+        shape = shown
+    elif way == "list":  # with no .hdr named, whether one is looked for is not at stake here
+        shape = shown = (count,)
+    expected = frames.reshape(-1, *sig)[: math.prod(shape)].reshape(shape + sig)
+    arr = open_dataset(
+        target,
+        nav_shape=shown,
+        chunks=draw(chunks_of(expected.shape), label="chunks"),
+        io=draw(backends, label="io"),
+    )
+    check(data, arr, expected)
+
+
+@given(depth=st.sampled_from([1, 6, 12, 24]), quad=st.booleans(), data=st.data())
+@example(depth=1, quad=True, data=None)
+@example(depth=24, quad=True, data=None)
+def test_every_pixel_of_raw_frames_by_itself(tmp_path_factory, depth, quad, data):
+    """A pixel, or a few, in the middle of packed words are taken out of these words."""
+    width = WORD_PIXELS[depth] * 2 * (2 if quad else 1)
+    frames = counting_frames((3, 4, width), "uint32", bits=depth)
+    path = tmp_path_factory.mktemp("mib") / "scan.mib"
+    write_mib(path, frames, kind="R64", depth=depth, quad=quad, hdr=False)
+    arr = open_dataset(path)
+    expected = frames.astype(arr.dtype)
+    if data is None:
+        for y, x in np.ndindex(4, width):
+            assert_same(arr[:, y, x], expected[:, y, x])
+        return
+    for _ in range(4):
+        index = data.draw(basic_indices(expected.shape), label="index")
+        assert_same(arr[index], part(expected, index))

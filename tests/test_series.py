@@ -1,0 +1,298 @@
+"""Series of files: which files belong together, in which order, and what is said when one lacks."""
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((12, 4, 8), "uint16")
+
+
+def write_series(prefix, frames=FRAMES, *, frames_per_file=3, hdr=False, **options):
+    return write_mib_series(prefix, frames, frames_per_file=frames_per_file, hdr=hdr, **options)
+
+
+def names(arr):
+    """List the names of the files that an array comes from, in the order of their frames."""
+    return [os.path.basename(file.path) for file in arr.description.files]
+
+
+@pytest.mark.parametrize("member", range(4))
+@pytest.mark.parametrize("digits", [1, 3])
+def test_any_member_opens_the_whole_series(tmp_path, member, digits):
+    """Whichever file of a series one has at hand stands for all of it."""
+    paths = write_series(tmp_path / "scan", digits=digits)
+    arr = open_dataset(paths[member])
+    assert names(arr) == [path.name for path in paths]
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_series_counts_on_past_nine(tmp_path):
+    """File 10 comes after file 9, not after file 1."""
+    paths = write_series(tmp_path / "scan", frames_per_file=1)
+    arr = open_dataset(tmp_path / "scan7.mib")
+    assert names(arr) == [path.name for path in paths]
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_series_may_start_at_any_number(tmp_path):
+    """Neither file numbers nor sequence numbers need to begin with 1."""
+    write_series(tmp_path / "scan", digits=2, first_sequence=999_995)
+    for number in (4, 3, 2, 1):
+        (tmp_path / f"scan0{number}.mib").rename(tmp_path / f"scan{number + 96:02d}.mib")
+    arr = open_dataset(tmp_path / "scan99.mib")
+    assert names(arr) == ["scan97.mib", "scan98.mib", "scan99.mib", "scan100.mib"]
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_gap_ends_the_series(tmp_path):
+    """Frames on the other side of a missing file belong to nobody."""
+    paths = write_series(tmp_path / "scan")
+    paths[2].unlink()
+    np.testing.assert_array_equal(open_dataset(paths[0]).compute(), FRAMES[:6])
+    np.testing.assert_array_equal(open_dataset(paths[1]).compute(), FRAMES[:6])
+    np.testing.assert_array_equal(open_dataset(paths[3]).compute(), FRAMES[9:])
+
+
+def test_file_numbers_may_have_gaps_where_the_frames_have_none(tmp_path):
+    """What counts is the sequence number of the frames."""
+    write_series(tmp_path / "scan")
+    (tmp_path / "scan4.mib").rename(tmp_path / "scan40.mib")
+    arr = open_dataset(tmp_path / "scan1.mib")
+    assert names(arr)[-1] == "scan40.mib"
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+@pytest.mark.parametrize(
+    ("frames", "options"),
+    [
+        (counting_frames((3, 8, 4), "uint16"), {}),
+        (counting_frames((3, 4, 8), "uint8"), {"kind": "U08"}),
+        (counting_frames((3, 4, 8), "uint16", bits=12), {"kind": "R64"}),
+        (counting_frames((3, 4, 8), "uint16"), {"header_size": 512}),
+        (counting_frames((3, 4, 8), "uint16"), {"quad": True}),
+    ],
+    ids=["shape", "type", "raw", "header", "chips"],
+)
+def test_other_geometry_ends_the_series(tmp_path, frames, options):
+    """A file that goes on counting, but with other frames, is another acquisition."""
+    write_series(tmp_path / "scan", FRAMES[:6])
+    write_mib(tmp_path / "scan3.mib", frames, hdr=False, first_sequence=7, **options)
+    for member in (1, 2):
+        arr = open_dataset(tmp_path / f"scan{member}.mib")
+        np.testing.assert_array_equal(arr.compute(), FRAMES[:6])
+    np.testing.assert_array_equal(open_dataset(tmp_path / "scan3.mib").compute(), frames)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"no frames here"),
+        lambda path: path.mkdir(),
+        os.mkfifo,
+        lambda path: path.symlink_to(path.with_name("nowhere.mib")),
+        lambda path: path.symlink_to(path),
+    ],
+    ids=["empty", "text", "directory", "fifo", "dangling-link", "link-to-itself"],
+)
+@pytest.mark.timeout(60)
+def test_neighbour_that_is_no_capture_ends_the_series(tmp_path, make):
+    """Whatever else lies in the folder, the files that are fine open."""
+    write_series(tmp_path / "scan", FRAMES[:6])
+    make(tmp_path / "scan3.mib")
+    np.testing.assert_array_equal(open_dataset(tmp_path / "scan1.mib").compute(), FRAMES[:6])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_number_of_other_width_does_not_hide_a_member(tmp_path, monkeypatch, order):
+    """scan2.mib beside scan01.mib, scan02.mib and scan03.mib does not break their series."""
+    paths = write_series(tmp_path / "scan", FRAMES[:9], digits=2)
+    write_mib(tmp_path / "scan2.mib", FRAMES[:5], hdr=False)
+    listing = sorted(os.listdir(tmp_path))[::order]
+    monkeypatch.setattr(os, "listdir", lambda _folder: listing)
+    for path in paths:
+        np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES[:9])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_list_is_ordered_by_sequence_number(tmp_path, order):
+    """Names say nothing about the order of the files of a list; their frames do."""
+    paths = write_series(tmp_path / "scan")
+    for path, letter in zip(paths, "dbca", strict=True):
+        path.rename(tmp_path / f"{letter}.mib")
+    files = [tmp_path / f"{'dbca'[k]}.mib" for k in order]
+    arr = open_dataset(files)
+    assert names(arr) == ["d.mib", "b.mib", "c.mib", "a.mib"]
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+@pytest.mark.parametrize("members", [slice(0, 2), slice(1, 3), slice(1, 2), slice(3, 4)])
+def test_list_is_exactly_that_list(tmp_path, members):
+    """Files that would continue a list, but are not in it, are left out; so for a list of one."""
+    paths = write_series(tmp_path / "scan")
+    arr = open_dataset(paths[members])
+    assert names(arr) == [path.name for path in paths[members]]
+    np.testing.assert_array_equal(
+        arr.compute(), FRAMES.reshape(4, 3, 4, 8)[members].reshape(-1, 4, 8)
+    )
+
+
+def test_list_with_a_gap_is_refused(tmp_path):
+    """The error names the file after the gap, the frame expected there and the one found."""
+    paths = write_series(tmp_path / "scan")
+    with pytest.raises(TruncatedFileError, match=re.escape(str(paths[2]))) as caught:
+        open_dataset([paths[0], paths[2]])
+    assert caught.value.path == str(paths[2])
+    assert str(caught.value.expected).startswith("4")
+    assert caught.value.found == 7
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_list_with_the_same_frames_twice_is_refused(tmp_path, copied):
+    """So for a file that is listed twice and for a copy of it."""
+    paths = write_series(tmp_path / "scan")
+    again = shutil.copy(paths[1], tmp_path / "copy.mib") if copied else paths[1]
+    with pytest.raises(CorruptFileError, match="twice") as caught:
+        open_dataset([paths[0], paths[1], again])
+    assert caught.value.path in {str(paths[1]), str(again)}
+    assert caught.value.found == 4
+
+
+def test_list_of_files_of_other_geometry_is_refused(tmp_path):
+    """Frames of different shapes make no array."""
+    write_series(tmp_path / "scan", FRAMES[:3])
+    other = write_mib(
+        tmp_path / "b.mib", counting_frames((3, 8, 4), "uint16"), hdr=False, first_sequence=4
+    )
+    with pytest.raises(CorruptFileError, match="differ") as caught:
+        open_dataset([tmp_path / "scan1.mib", other])
+    assert caught.value.path == str(other)
+    assert caught.value.expected is not None
+    assert caught.value.found is not None
+
+
+@pytest.mark.parametrize(("count", "per_file"), [((12,), 3), ((3, 4), 5), ((4, 3), 12)])
+def test_hdr_opens_its_series_in_the_shape_of_the_scan(tmp_path, count, per_file):
+    """The .hdr file has the name of the series without a number."""
+    frames = FRAMES.reshape(*count, 4, 8)
+    paths = write_series(tmp_path / "scan", frames, frames_per_file=per_file, hdr=True)
+    for path in (tmp_path / "scan.hdr", *paths):
+        np.testing.assert_array_equal(open_dataset(path).compute(), frames)
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
+    """The frames that the .hdr promises are counted; the error names a file and both numbers."""
+    paths = write_series(tmp_path / "scan", FRAMES.reshape(3, 4, 4, 8), hdr=True)
+    paths.pop(missing).unlink()
+    for path in (tmp_path / "scan.hdr", *paths):
+        with pytest.raises(TruncatedFileError) as caught:
+            open_dataset(path)
+        assert caught.value.path.startswith(str(tmp_path / "scan"))
+        assert "12" in str(caught.value.expected)
+        assert re.search(r"\b(3|6|9)\b", str(caught.value.found))
+
+
+def test_rest_of_a_series_opens_with_a_nav_shape_that_fits(tmp_path):
+    """Who knows that a file is missing can have the frames before it."""
+    paths = write_series(tmp_path / "scan", hdr=True)
+    paths[2].unlink()
+    arr = open_dataset(tmp_path / "scan.hdr", nav_shape=(2, 3))
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:6].reshape(2, 3, 4, 8))
+
+
+def test_hdr_without_any_mib_says_so(tmp_path):
+    """The error names the .hdr file."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    path.unlink()
+    with pytest.raises(DatasetError, match=r"\.mib") as caught:
+        open_dataset(tmp_path / "scan.hdr")
+    assert caught.value.path == str(tmp_path / "scan.hdr")
+
+
+def test_truncated_member_in_the_middle_is_not_skipped(tmp_path):
+    """A file that ends inside a frame is an error: with a .hdr, without, and in a list."""
+    paths = write_series(tmp_path / "scan", hdr=True)
+    os.truncate(paths[1], paths[1].stat().st_size - 7)
+    for path in (tmp_path / "scan.hdr", paths[0], paths[1]):
+        with pytest.raises(TruncatedFileError):
+            open_dataset(path)
+    (tmp_path / "scan.hdr").unlink()
+    with pytest.raises(TruncatedFileError) as caught:
+        open_dataset(paths)
+    assert caught.value.path in {str(paths[1]), str(paths[2])}
+
+
+def test_one_frame_per_file(tmp_path):
+    """Two hundred files of one frame each are one scan."""
+    frames = counting_frames((10, 20, 4, 8), "uint16")
+    write_series(tmp_path / "scan", frames, frames_per_file=1, digits=6, hdr=True)
+    for name in ("scan.hdr", "scan000137.mib"):
+        arr = open_dataset(tmp_path / name)
+        assert len(arr.description.files) == 200
+        np.testing.assert_array_equal(arr.compute(), frames)
+        np.testing.assert_array_equal(arr[3:5, ::7, 1].compute(), frames[3:5, ::7, 1])
+
+
+def test_pattern_is_the_list_of_what_it_matches(tmp_path):
+    """A pattern opens the files that it matches, and no others."""
+    paths = write_series(tmp_path / "scan")
+    (tmp_path / "other.mib").write_bytes(b"not a capture")
+    arr = open_dataset(str(tmp_path / "scan[12].mib"))
+    assert names(arr) == [path.name for path in paths[:2]]
+    np.testing.assert_array_equal(open_dataset(tmp_path / "scan*.mib").compute(), FRAMES)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "scan?.mib").compute(), FRAMES)
+
+
+def test_pattern_that_matches_nothing_is_named(tmp_path):
+    """Like any file that does not exist."""
+    with pytest.raises(FileNotFoundError, match=r"nothing\*\.mib"):
+        open_dataset(tmp_path / "nothing*.mib")
+
+
+def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
+    """Raw files carry no sequence numbers: names are ordered as people count."""
+    for i in range(12):
+        write_raw(tmp_path / f"part{i}.raw", FRAMES[i : i + 1])
+    arr = open_dataset(tmp_path / "part*.raw", dtype="uint16", sig_shape=(4, 8))
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_raw_files_of_a_list_come_in_its_order(tmp_path):
+    """A list of raw files is taken as it is, and may hold a file twice."""
+    paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
+    order = [2, 0, 2, 1]
+    arr = open_dataset([paths[k] for k in order], "raw", dtype="uint16", sig_shape=(4, 8))
+    expected = FRAMES.reshape(4, 3, 4, 8)[order].reshape(12, 4, 8)
+    np.testing.assert_array_equal(arr.compute(), expected)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["a scan ", "scan [x]", "scan [1]_", "[12]*", "Δ-Bild-", "走査", "a.b.c", "-", "x1y2z"],
+)
+def test_names_with_unusual_characters(tmp_path, prefix):
+    """Spaces, brackets, stars and letters of any script are characters like any other."""
+    paths = write_series(tmp_path / prefix, frames_per_file=4, hdr=True)
+    for path in (tmp_path / f"{prefix}.hdr", *paths):
+        arr = open_dataset(path)
+        assert names(arr) == [path.name for path in paths]
+        np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+@pytest.mark.parametrize("folder", ["[1]", "a b", "*", "日付"])
+def test_folders_with_unusual_characters(tmp_path, folder):
+    """So in the names of folders."""
+    (tmp_path / folder).mkdir()
+    paths = write_series(tmp_path / folder / "scan", hdr=True)
+    for path in (tmp_path / folder / "scan.hdr", *paths):
+        np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+    np.testing.assert_array_equal(open_dataset(paths).compute(), FRAMES)
