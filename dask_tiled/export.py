@@ -14,10 +14,11 @@ import numpy.typing as npt
 from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
+from dask_tiled.division import largest_divisor, split
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.graph import TiledArray
 from dask_tiled.loader import Edges
-from dask_tiled.tiling import negotiate, split
+from dask_tiled.tiling import negotiate
 
 if TYPE_CHECKING:
     import zarr
@@ -237,7 +238,7 @@ def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     for k in range(whole):
         others = int(np.prod(grid[:k] + grid[k + 1 :]))
         limit = max(1, budget // others)
-        grid[k] = next(n for n in range(min(limit, grid[k]), 0, -1) if grid[k] % n == 0)
+        grid[k] = largest_divisor(grid[k], limit)
     return tuple(grid)
 
 
@@ -252,7 +253,7 @@ def _aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
     wanted = arr.chunksize
     if isinstance(arr, TiledArray) and arr.description is not None:
         wanted = tuple(axis[0] for axis in negotiate(arr.description).chunks)
-    sizes = [max(size, n // size * size) for n, size in zip(wanted, grid, strict=True)]
+    sizes = [max(size, int(n) // size * size) for n, size in zip(wanted, grid, strict=True)]
     chunks = tuple(split(int(n), size) for n, size in zip(arr.shape, sizes, strict=True))
     if isinstance(arr, TiledArray) and arr.description is not None:
         return arr.with_chunks(chunks)

@@ -271,4 +271,5 @@ def compiled(name: str) -> Any:
         except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
             kernel = njit(nogil=True)(python)
             kernel.compile(SIGNATURE)
+        kernel.disable_compile()
     return kernel

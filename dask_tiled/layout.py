@@ -125,8 +125,11 @@ class Layout:
         return math.prod(self.grid)
 
     def unit_shape(self) -> tuple[int, ...]:
-        """Give the smallest part of a frame that decodes by itself."""
-        return (*(1,) * (len(self.sig_shape) - 1), max(d.pixels for d in self.decoders))
+        """Give the smallest part of a frame, as shown, that decodes by itself."""
+        sig = self.cuts[len(self.nav_shape) :]
+        last = max(d.pixels for d in self.decoders) if sig[-1].step == 1 else 1
+        units = [1] * (len(sig) - 1) + [last]
+        return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
 
     def columns(self) -> tuple[Index, Index, Index, Index, Index, Index]:
         """Give file, decoder, offset (each one per piece), start, shape and strides (per axis)."""
@@ -151,7 +154,10 @@ class Layout:
                 expected=f"{wanted} frames",
                 found=f"{self.n_frames} frames",
             )
-        return Layout(self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape)
+        cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
+        return Layout(
+            self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape, cuts
+        )
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
         """Show a part: for each axis shown a start, a step, a count and whether it stays."""

@@ -101,7 +101,8 @@ def describe(
         "nav_shape": _shape("nav_shape", nav_shape),
         "sig_shape": _shape("sig_shape", sig_shape),
     }
-    return describe_as(format, expand(path), shapes, format_options)
+    paths, listed = expand(path)
+    return describe_as(format, paths, shapes, format_options, listed=listed)
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...] | None:

@@ -72,7 +72,7 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
 def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     """Find the series that a file belongs to: itself, and the neighbours that continue it.
 
-    Neighbours are files in the same folder whose names differ in the number before the suffix only.
+    Neighbours are files in the same folder whose names differ in the number before the suffix.
     They belong to the series as long as, going from number to number, frames and geometry continue.
 
     Parameters
@@ -80,7 +80,8 @@ def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     path : str
         One file of the series.
     read : callable
-        Gives the member that a file is; a neighbour for which it raises DatasetError is none.
+        Gives the member that a file is. A neighbour for which it raises DatasetError or OSError
+        is none.
     """
     member = read(path)
     folder, name = os.path.split(member.file.path)
@@ -90,8 +91,13 @@ def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     prefix, number, suffix = parts.groups()
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     found = ((entry, pattern.fullmatch(entry)) for entry in os.listdir(folder))
-    numbers = {int(match[1]): entry for entry, match in found if match is not None}
-    numbers[int(number)] = name
+    # A number can be written in several ways; the way of the name that was given goes first.
+    entries = sorted(
+        ((len(match[1]) == len(number), -len(match[1])), int(match[1]), entry)
+        for entry, match in found
+        if match is not None
+    )
+    numbers = {n: entry for _, n, entry in entries}
     order = sorted(numbers)
     at = order.index(int(number))
     series = [member]
@@ -99,7 +105,7 @@ def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     def neighbour(k: int) -> Member | None:
         try:
             return read(os.path.join(folder, numbers[order[k]]))
-        except DatasetError:
+        except (DatasetError, OSError):
             return None
 
     for k in range(at + 1, len(order)):

@@ -6,13 +6,14 @@ A pure function of numbers: no file is touched, and the same question gets the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.description import Description, format_bytes
+from dask_tiled.division import even_size, fill, largest_divisor, split
 from dask_tiled.errors import TilingError
 
 TILE_BYTES = 1 << 20
@@ -47,14 +48,14 @@ class TilingRequest:
     nbytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.by not in {"tile", "frame", "chunk", "pixel"}:
+        if self.by not in ("tile", "frame", "chunk", "pixel"):
             raise TilingError(
                 "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
             )
         for name in ("depth", "nbytes"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise TilingError(f"{name} must be positive", found=value)
+            if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
+                raise TilingError(f"{name} must be a positive whole number", found=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,7 @@ def negotiate(
     -------
     TilingScheme
     """
-    wishes = [requests] if isinstance(requests, TilingRequest) else list(requests)
-    wishes = wishes or [TilingRequest()]
+    wishes = _wishes(requests)
     reasons: list[tuple[str, str]] = []
     if chunks is None:
         limit = _chunk_limit(wishes, chunk_bytes, reasons)
@@ -121,38 +121,13 @@ def negotiate(
     return TilingScheme(chunks, tile_shape, tuple(reasons))
 
 
-def split(size: int, chunk: int) -> tuple[int, ...]:
-    """Cut an axis into chunks of one size; the last one takes what is left."""
-    whole, rest = divmod(size, chunk)
-    return (chunk,) * whole + (rest,) * (rest > 0)
-
-
-def even_size(size: int, limit: int, unit: int = 1) -> int:
-    """Find the size of equal chunks, the last of which is at least half as large as the others.
-
-    Parameters
-    ----------
-    size : int
-        Length of the axis.
-    limit : int
-        Largest size of a chunk; taken as ``unit`` where it is smaller.
-    unit : int
-        Chunks are multiples of this, but for the last one.
-
-    Returns
-    -------
-    int
-        Never smaller for a larger limit.
-    """
-    size_units = -(-size // unit)
-    limit_units = max(1, limit // unit)
-    if limit_units >= size_units:
-        return size
-    for count in range(-(-size_units // limit_units), size_units):
-        chunk = -(-size_units // count) * unit
-        if 2 * (size - (-(-size // chunk) - 1) * chunk) >= chunk:
-            return chunk
-    return unit
+def _wishes(requests: Any) -> list[TilingRequest]:
+    many = isinstance(requests, Iterable) and not isinstance(requests, str)
+    wishes = list(requests) if many else [requests]
+    for wish in wishes:
+        if not isinstance(wish, TilingRequest):
+            raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))
+    return wishes or [TilingRequest()]
 
 
 def _chunk_limit(
@@ -163,6 +138,8 @@ def _chunk_limit(
         asked.append(chunk_bytes)
     if asked:
         limit = min(asked)
+        if limit < 1:
+            raise TilingError("chunks need room", expected="at least 1 byte", found=limit)
         reasons.append(("chunk limit", f"{format_bytes(limit)}: the least that was asked for"))
         return limit
     from dask import config
@@ -184,7 +161,7 @@ def _chunk_sizes(
     nav, sig = desc.nav_shape, desc.sig_shape
     pixels = max(1, limit // desc.dtype.itemsize)
     if kinds == {"pixel"} and math.prod(nav) > 1:
-        sig_sizes = _fill(sig, max(1, pixels // math.prod(nav)), desc.layout.unit_shape())
+        sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), desc.layout.unit_shape())
         reasons.append(("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted"))
     else:
         sig_sizes = sig
@@ -195,54 +172,51 @@ def _chunk_sizes(
     return nav_sizes + sig_sizes
 
 
-def _fill(
-    shape: tuple[int, ...], budget: int, units: tuple[int, ...] | None = None
-) -> tuple[int, ...]:
-    """Take whole axes from the last one on, and an even part of the first that does not fit."""
-    sizes = []
-    for n, unit in zip(reversed(shape), reversed(units or (1,) * len(shape)), strict=True):
-        size = even_size(n, budget, min(unit, n))
-        sizes.append(size)
-        budget = max(1, budget // size) if size == n else 1
-    return tuple(reversed(sizes))
-
-
 def _nav_sizes(desc: Description, frames: int, reasons: list[tuple[str, str]]) -> tuple[int, ...]:
     """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
     nav = desc.nav_shape
     if not nav:
         return ()
-    sizes = _fill(nav, frames)
-    cut = next((k for k, (n, size) in enumerate(zip(nav, sizes, strict=True)) if n > size), None)
-    text = f"{sizes}: {math.prod(sizes)} of at most {frames} frames, divided evenly"
-    if cut is not None:
-        inner = math.prod(nav[cut + 1 :])
-        per_file = _frames_per_file(desc)
-        unit = per_file // inner if per_file and per_file % inner == 0 else 0
-        if 1 < unit < nav[cut] and unit * inner <= frames:
-            size = even_size(nav[cut], frames // inner, unit)
-            sizes = (*sizes[:cut], size, *sizes[cut + 1 :])
-            text = f"{sizes}: {math.prod(sizes)} of at most {frames} frames, in whole files"
-        elif unit > 1 and unit * inner > frames:
-            size = _divisor(unit, frames // inner)
-            if 2 * size > sizes[cut]:
-                sizes = (*sizes[:cut], size, *sizes[cut + 1 :])
-                text = f"{sizes}: {math.prod(sizes)} of at most {frames} frames, none across files"
-        if inner > 1:
-            text += "; scan rows stay whole"
-    reasons.append(("navigation", text))
+    sizes = fill(nav, frames)
+    text = f"{math.prod(sizes)} of at most {frames} frames, divided evenly"
+    cut = max(
+        (k for k, (n, size) in enumerate(zip(nav, sizes, strict=True)) if n > size), default=0
+    )
+    inner = math.prod(nav[cut + 1 :])
+    per_file = _frames_per_file(desc)
+    if math.prod(nav[:cut]) > 1 and per_file and nav[cut] * inner % per_file:
+        per_file = 0  # files begin elsewhere in every row
+    in_files, where = _file_size(per_file, nav[cut], inner, frames // inner)
+    if in_files and 2 * in_files > sizes[cut]:
+        sizes = (*sizes[:cut], in_files, *sizes[cut + 1 :])
+        text = f"{math.prod(sizes)} of at most {frames} frames, {where}"
+    if inner > 1:
+        text += "; scan rows stay whole"
+    reasons.append(("navigation", f"{sizes}: {text}"))
     return sizes
 
 
-def _divisor(size: int, limit: int) -> int:
-    """Find the largest divisor of ``size`` that is at most ``limit``."""
-    return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
+def _file_size(per_file: int, size: int, inner: int, limit: int) -> tuple[int, str]:
+    """Find a chunk size at whose multiples files begin; 0 where there is no even one."""
+    if not per_file or per_file % inner:
+        return 0, ""
+    unit = per_file // inner
+    if unit <= limit:
+        chunk, where = even_size(size, limit, unit), "in whole files"
+        aligned = chunk % unit == 0
+    else:
+        chunk, where = largest_divisor(unit, limit), "none across files"
+        aligned = True
+    rest = size % chunk
+    return (chunk, where) if aligned and (not rest or 2 * rest >= chunk) else (0, "")
 
 
 def _frames_per_file(desc: Description) -> int:
     """Count the frames of each file; 0 where files differ, or where there is only one."""
     layout = desc.layout
-    shown = all(cut.start == 0 and cut.step == 1 for cut in layout.cuts[: len(layout.nav_shape)])
+    nav = layout.cuts[: len(layout.nav_shape)]
+    shown = all((cut.start, cut.step) == (0, 1) for cut in nav)
+    shown &= all(cut.length == n for cut, n in zip(nav[1:], layout.nav_shape[1:], strict=True))
     if len(layout.files) < 2 or len(layout.grid) > 1 or not shown:
         return 0
     file, _, _, start, _, _ = layout.columns()
@@ -271,7 +245,7 @@ def _tile_shape(
         tile_sig = sig
         why = "whole frames"
     else:
-        tile_sig = _fill(sig, budget, desc.layout.unit_shape())
+        tile_sig = fill(sig, budget, desc.layout.unit_shape())
         why = "whole rows"
     depth = max(1, budget // math.prod(tile_sig))
     asked = [w.depth for w in wishes if w.depth is not None]

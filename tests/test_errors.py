@@ -358,15 +358,18 @@ def with_field(head, at, value):
 
 
 NUMBERS = [b"abc", b"", b" ", b"-1", b"0", b"9" * 25, b"1e3", b"0x10", b"3.5", b"\xb2", b"1_0"]
+WRONG_FIELDS = [
+    pytest.param(field, value, id=f"{field}-{value!r}")
+    for field in (1, 2, 3, 4, 5)
+    for value in NUMBERS
+    if field != 1 or not value.isdigit()  # a sequence may begin anywhere
+]
 
 
 @pytest.mark.parametrize("kind", ["U16", "R64"])
-@pytest.mark.parametrize("field", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("value", NUMBERS, ids=repr)
+@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS)
 def test_header_number_that_cannot_be(tmp_path, kind, field, value):
     """Fields that must be whole numbers, and sizes that must be positive and fit the file."""
-    if field == 1 and value in {b"0", b"9" * 25}:
-        pytest.skip("a sequence may begin anywhere")
     path = write_small(tmp_path / "scan.mib", kind)
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])

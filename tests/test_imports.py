@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors"},
+    {"errors", "division"},
     {"files"},
     {"decoders"},
     {"layout"},

@@ -208,3 +208,22 @@ def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
     after = open_dataset(path)
     assert before.name != after.name
     assert_reads(after, frames)
+
+
+def test_frame_lost_inside_a_file(tmp_path):
+    """A scan that would be shifted is refused, unless the user says what its shape is."""
+    path = write_mib(tmp_path / "scan.mib", counting_frames((6, 4, 8), "uint16"), hdr=False)
+    record = 384 + 2 * 4 * 8
+    content = path.read_bytes()
+    path.write_bytes(content[: 2 * record] + content[3 * record :])
+    with pytest.raises(dask_tiled.CorruptFileError, match="expected 5; found 6"):
+        dask_tiled.open_dataset(path)
+    assert dask_tiled.open_dataset(path, nav_shape=(5,)).shape == (5, 4, 8)
+
+
+def test_pixels_as_frames_keep_no_signal_axis(tmp_path):
+    """Without signal axes a new scan shape is the whole shape."""
+    array = counting_frames((2, 3, 4, 5), "uint16")
+    path = write_npy(tmp_path / "array.npy", array)
+    arr = dask_tiled.open_dataset(path, sig_dims=0, nav_shape=(6,))
+    np.testing.assert_array_equal(arr.compute(), array.ravel()[:6])

@@ -271,6 +271,13 @@ def test_chunks_do_not_cross_files_that_do_not_fit(part, n_parts, n_files):
     assert set(scheme.chunks[0]) == {part}
 
 
+def test_files_are_no_borders_in_a_part_of_the_rows():
+    """Two rows of seven are a file's worth of frames, but no file."""
+    whole = describe((10, 10), (1,), "u1", 14)
+    part = whole.cut([(0, 1, 10, True), (0, 1, 7, True), (0, 1, 1, True)])
+    assert "files" not in dict(negotiate(part, chunk_bytes=14).reasons)["navigation"]
+
+
 @pytest.mark.parametrize(
     ("nav", "sig", "budget", "chunks"),
     [

@@ -85,8 +85,16 @@ def _installed() -> Mapping[str, Format]:
     return {**others, **own}
 
 
-def expand(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+def expand(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[tuple[str, ...], bool]:
     """Turn what the user gave into paths: one, a list, or what a pattern matches.
+
+    Returns
+    -------
+    paths : tuple of str
+    listed : bool
+        Whether they are a list of exactly the files that are meant.
 
     Raises
     ------
@@ -97,14 +105,14 @@ def expand(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> t
         paths = tuple(os.fspath(p) for p in path)
         if not paths:
             raise DatasetError("no files", expected="at least one path", found="an empty list")
-        return paths
+        return paths, True
     text = os.fspath(path)
     if not glob.has_magic(text) or os.path.exists(text):  # brackets occur in names too
-        return (text,)
+        return (text,), False
     matches = tuple(sorted(glob.glob(text), key=natural_key))
     if not matches:
         raise FileNotFoundError(f"no file matches {text}")
-    return matches
+    return matches, True
 
 
 def natural_key(path: str) -> tuple[tuple[str, int], ...]:
@@ -119,6 +127,8 @@ def describe_as(
     paths: tuple[str, ...],
     shapes: Mapping[str, tuple[int, ...] | None],
     options: Mapping[str, Any],
+    *,
+    listed: bool,
 ) -> Description:
     """Describe files, in a format that is named or found out.
 
@@ -132,6 +142,9 @@ def describe_as(
         ``nav_shape`` and ``sig_shape``, or None for each.
     options : mapping
         Options of the format.
+    listed : bool
+        Whether exactly these files are meant. Otherwise formats with an option ``series`` look for
+        the series that a file belongs to.
     """
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
     format = detect(paths[0]) if name is None else _named(name)
@@ -143,8 +156,10 @@ def describe_as(
             path=paths[0],
             expected=", ".join(sorted(set(known) - set(shapes))) or "no options",
         )
-    given = {key: value for key, value in shapes.items() if key in known}
-    desc = format.describe(paths, **given, **options)
+    given: dict[str, Any] = {key: value for key, value in shapes.items() if key in known}
+    if "series" in known and listed:
+        given["series"] = False
+    desc = format.describe(paths, **{**given, **options})
     nav_shape, sig_shape = shapes["nav_shape"], shapes["sig_shape"]
     if nav_shape is not None and desc.nav_shape != nav_shape:
         desc = desc.with_nav_shape(nav_shape)

@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,18 @@ from dask_tiled.description import Description
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format, natural_key
+from dask_tiled.formats.mib_header import (
+    MAGIC,
+    UNSIGNED,
+    Header,
+    read_hdr,
+    read_header,
+    scan_shape,
+)
 from dask_tiled.layout import Layout, Piece
 from dask_tiled.records import Record, count_frames, record_layout
 from dask_tiled.series import Member, in_sequence, series_of
 
-MAGIC = b"MQ1,"
-MAX_HEADER = 1 << 20
-NUMBER = re.compile(r" *[0-9]{1,18} *")
-UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 # Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
 # for chips that are mounted upside down, whose rows and pixels run backwards.
 RAW = {
@@ -37,49 +40,6 @@ RAW = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The header of a frame.
-
-    Attributes
-    ----------
-    sequence : int
-        Number of the frame in its acquisition.
-    nbytes : int
-        Length of the header.
-    chips, width, height : int
-        Number of chips, and the size of the stored image: chips side by side if the data are raw.
-    kind, layout : str
-        Type of the pixels, and the arrangement of the chips.
-    depth : int
-        Bits of the counters, where the data are raw.
-    """
-
-    sequence: int
-    nbytes: int
-    chips: int
-    width: int
-    height: int
-    kind: str
-    layout: str
-    depth: int
-
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        """Give what the frames of a series have in common."""
-        return self.nbytes, self.chips, self.width, self.height, self.kind, self.layout, self.depth
-
-    @property
-    def record(self) -> Record:
-        """Give a frame as the file stores it: the header, and the pixels as mere bytes."""
-        pixels = self.width * self.height
-        if self.kind == "R64":  # the width counts both halves of 24 bits
-            nbytes = pixels * {1: 1, 6: 8, 12: 16, 24: 16}[self.depth] // 8
-        else:
-            nbytes = pixels * np.dtype(UNSIGNED[self.kind]).itemsize
-        return Record((nbytes,), plain(np.dtype("u1")), self.nbytes)
-
-
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
     if head.startswith((MAGIC, b"HDR,")):
@@ -87,62 +47,24 @@ def sniff(path: str, head: bytes) -> str | None:
     return "begins with neither 'MQ1,' nor 'HDR,'"
 
 
-def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
-    """Read a frame header and give its fields, too.
-
-    Raises
-    ------
-    CorruptFileError
-        It is not one, or its numbers cannot be.
-    """
-    head = read_head(path, 1024, offset)
-
-    def wrong(where: str, expected: str, found: Any) -> CorruptFileError:
-        place = f"{where} of the frame header at byte {offset}"
-        return CorruptFileError(
-            "wrong frame header", path=path, where=place, expected=expected, found=found
-        )
-
-    fields = head.decode("latin1").split(",")
-    if not head.startswith(MAGIC) or len(fields) < 8:
-        raise wrong("the first field", "MQ1", head[:16])
-    numbers = {}
-    for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
-        if not NUMBER.fullmatch(fields[at]):
-            raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
-        numbers[name] = int(fields[at])
-        if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
-            raise wrong(f"field {at} ({name})", f"1 to {MAX_HEADER}", numbers[name])
-    nbytes = numbers["nbytes"]
-    text = (head if nbytes <= len(head) else read_head(path, nbytes, offset))[:nbytes]
-    fields = [f for f in text.decode("latin1").split(",") if "\0" not in f and f.strip()]
-    if len(fields) < 8:
-        raise wrong("the header", "at least 8 fields", len(fields))
-    kind, layout = fields[6].strip(), fields[7].strip()
-    if kind not in {*UNSIGNED, "R64"}:
-        raise wrong("field 6 (pixel type)", ", ".join([*UNSIGNED, "R64"]), repr(kind))
-    depth = 0
-    if kind == "R64":
-        depth = int(fields[-1]) if NUMBER.fullmatch(fields[-1]) else 0
-        if depth not in RAW:
-            raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
-    return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
-
-
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
+) -> Description:
     """Describe Merlin files.
 
     Parameters
     ----------
     paths : sequence of str
         One ``.mib`` file stands for itself, or for the series of files that its neighbours make by
-        continuing its sequence numbers. A ``.hdr`` file stands for its series, and a list for
-        exactly these files, in the order of their sequence numbers.
+        continuing its sequence numbers. A ``.hdr`` file stands for its series. Several files are
+        put into the order of their sequence numbers.
     nav_shape : tuple of int, optional
         Shape of the scan, by default what the ``.hdr`` file says, or one axis of all frames.
+    series : bool
+        Look for the series of a file; by default unless a list is opened.
     """
     hdr = None
-    if len(paths) > 1:
+    if not series or len(paths) > 1:
         members = in_sequence([read_member(path) for path in paths])
     else:
         path, hdr = _find_pair(paths[0])
@@ -151,14 +73,14 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     files = [member.file for member in members]
     wanted = None if nav_shape is None else math.prod(nav_shape)
     counts = count_frames(files, header.record, wanted=wanted)
-    _check_last(files, counts, header)
+    _check_last(members, counts, header, whole=wanted is None)
     layout = _layout(files, counts, header)
     metadata: dict[str, Any] = {"mib": {"header": dict(enumerate(fields))}}
     inferred = None
     if hdr is not None:
         keys = read_hdr(hdr)
         metadata["mib"]["hdr"] = keys
-        inferred = _scan_shape(keys)
+        inferred = scan_shape(keys)
     desc = Description.of("mib", layout, metadata)
     if nav_shape is None and inferred is not None:
         desc = desc.with_nav_shape(inferred)
@@ -173,20 +95,32 @@ def read_member(path: str) -> Member:
     return Member(file, header.sequence, file.size // header.record.nbytes, header.geometry)
 
 
-def _check_last(files: Sequence[File], counts: Sequence[int], header: Header) -> None:
-    """Make sure that the last frame of each file is of the same kind as the first."""
-    for file, count in zip(files, counts, strict=True):
-        if count > 1:
-            at = (count - 1) * header.record.nbytes
-            last, _ = read_header(file.path, at)
-            if last.geometry != header.geometry:
-                raise CorruptFileError(
-                    "the frames of the file differ",
-                    path=file.path,
-                    where=f"the frame header at byte {at}",
-                    expected=header.geometry,
-                    found=last.geometry,
-                )
+def _check_last(
+    members: Sequence[Member], counts: Sequence[int], header: Header, *, whole: bool
+) -> None:
+    """Make sure that each file ends with a frame of the same kind, and that none is missing."""
+    for member, count in zip(members, counts, strict=True):
+        if count == 1:
+            continue
+        path, at = member.file.path, (count - 1) * header.record.nbytes
+        last, _ = read_header(path, at)
+        if last.geometry != header.geometry:
+            raise CorruptFileError(
+                "the frames of the file differ",
+                path=path,
+                where=f"the frame header at byte {at}",
+                expected=header.geometry,
+                found=last.geometry,
+            )
+        if whole and last.sequence != member.first + count - 1:
+            raise CorruptFileError(
+                "the frames of the file do not follow each other",
+                path=path,
+                where=f"the sequence number of the frame header at byte {at}",
+                expected=member.first + count - 1,
+                found=last.sequence,
+                hint="Pass a nav_shape to read the frames that are there as they come.",
+            )
 
 
 def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Layout:
@@ -204,7 +138,9 @@ def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Lay
         Decoder(f"dask_tiled.kernels:{kernel}", size, 8, pixels, lag)
         for kernel in (upright, reversed_)
     ]
-    chips = {1: 1, 4: 2}.get(header.chips)
+    # One chip may be called 2x2, after the assembly that it sits in.
+    quad = header.chips == 4 and header.layout.startswith("2x2")
+    chips = 1 if header.chips == 1 else 2 if quad else None
     if chips is None or width % (pixels * chips * chips) or header.width % halves:
         raise DatasetError(
             "this arrangement of raw chips cannot be read",
@@ -255,32 +191,6 @@ def _quad(
     return Layout(files, (first,), (2 * height, 2 * width), pieces, decoders)
 
 
-def read_hdr(path: str) -> dict[str, str]:
-    """Read the keys and values of a ``.hdr`` file."""
-    text = read_head(path, MAX_HEADER).decode("latin1")
-    pairs = (line.partition(":\t") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, sep, value in pairs if sep}
-
-
-def _scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
-    """Read the shape of the scan from the keys of a ``.hdr`` file."""
-
-    def number(name: str) -> int:
-        return int(keys[name]) if NUMBER.fullmatch(keys.get(name, "")) else 0
-
-    y, x = number("ScanY"), number("ScanX")
-    if y and x:
-        return y, x
-    frames = number("Frames in Acquisition (Number)")
-    per_trigger = number("Frames per Trigger (Number)")
-    if not frames:
-        return None
-    if per_trigger and frames % per_trigger == 0:
-        shape = tuple(n for n in (frames // per_trigger, per_trigger) if n > 1)
-        return shape or (1,)
-    return (frames,)
-
-
 def _find_pair(path: str) -> tuple[str, str | None]:
     """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
     stem, _ = os.path.splitext(os.path.abspath(path))
@@ -301,6 +211,7 @@ def _first_mib(stem: str) -> str:
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
     found = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
+    found.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
     if not found:
         raise DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
     return os.path.join(folder, found[0])

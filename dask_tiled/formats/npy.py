@@ -115,7 +115,9 @@ def describe(
     metadata: dict[str, Any] = {
         "npy": {"shape": header.shape, "fortran_order": header.fortran_order}
     }
-    sig_dims = min(max(0, sig_dims), len(header.shape))
+    if not isinstance(sig_dims, int) or sig_dims < 0:
+        raise DatasetError("sig_dims must be a number of axes", path=file.path, found=sig_dims)
+    sig_dims = min(sig_dims, len(header.shape))
     split = len(header.shape) - sig_dims
     nav, sig = header.shape[:split], header.shape[split:]
     fortran = header.fortran_order and len(header.shape) > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +55,13 @@ def describe(
         raise DatasetError("not a dtype", path=paths[0], found=dtype) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
         raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
-    gaps = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
+    gaps: dict[str, Any] = {
+        "file_header": file_header,
+        "frame_header": frame_header,
+        "frame_footer": frame_footer,
+    }
     for name, value in gaps.items():
-        if not isinstance(value, Integral) or value < 0:
+        if not isinstance(value, (int, np.integer)) or value < 0:
             raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
     files = [File.at(path) for path in paths]
     record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))
