@@ -106,6 +106,7 @@ def test_frames_are_cut_for_pixels_only(case):
 
 @unhurried
 @given(cases())
+@example((((3,), (1,), "u1", 2, 1), [], 3))
 def test_scan_rows_are_whole_whenever_they_fit(case):
     """And so are planes of rows: an axis is cut only if those after it are whole."""
     file, wishes, chunk_bytes = case
@@ -217,10 +218,10 @@ def test_every_number_is_explained(case):
     assert all(name and reason and reason in text for name, reason in scheme.reasons)
 
 
-def borders(desc, scheme):
+def borders(nav, scheme):
     """First frames of the chunks, counted in C order."""
-    axes = [np.cumsum((0, *axis[:-1])) for axis in scheme.chunks[: desc.nav_ndim]]
-    sizes = [math.prod(desc.nav_shape[k + 1 :]) for k in range(desc.nav_ndim)]
+    axes = [np.cumsum((0, *axis[:-1])) for axis in scheme.chunks[: len(nav)]]
+    sizes = [math.prod(nav[k + 1 :]) for k in range(len(nav))]
     firsts = np.zeros((), int)
     for axis, size in zip(axes, sizes, strict=True):
         firsts = np.add.outer(firsts, axis * size)
@@ -240,26 +241,29 @@ def test_what_is_said_about_files_is_true(case):
     start = desc.layout.columns()[3]
     files = set(start[:, 0].tolist())
     if "in whole files" in text:
-        assert borders(desc, scheme) <= files
+        assert borders(desc.nav_shape, scheme) <= files
     if "none across files" in text:
         # A chunk is a stretch of frames here: the first axis that is cut is the only one.
-        ends = sorted({*borders(desc, scheme), math.prod(desc.nav_shape)})
+        ends = sorted({*borders(desc.nav_shape, scheme), math.prod(desc.nav_shape)})
         for first, stop in itertools.pairwise(ends):
             assert not files & set(range(first + 1, stop))
     if "scan rows stay whole" in text:
-        assert all(first % desc.nav_shape[-1] == 0 for first in borders(desc, scheme))
+        assert all(first % desc.nav_shape[-1] == 0 for first in borders(desc.nav_shape, scheme))
 
 
 @unhurried
-@given(st.integers(1, 40), st.integers(2, 40), st.integers(1, 6), st.integers(1, 3000))
-def test_chunks_are_whole_files_where_files_fit(per_file, n_files, row, frames):
-    """Of frames, and of scan rows."""
-    per_file *= row
-    frames = max(frames, per_file)
-    for nav in [(per_file * n_files,), (per_file // row * n_files, row)]:
-        desc = describe(nav, (8, 8), "u1", per_file)
-        scheme = negotiate(desc, chunk_bytes=64 * frames)
-        assert {first % per_file for first in borders(desc, scheme)} == {0}
+@given(st.data())
+def test_chunks_are_whole_files_where_they_divide_the_series(data):
+    """Of frames, and of scan rows; the budget is a number of files and a part of one more."""
+    row = data.draw(st.integers(1, 6))
+    per_file = row * data.draw(st.integers(1, 40))
+    per_chunk = per_file * data.draw(st.integers(1, 6))
+    n_frames = per_chunk * data.draw(st.integers(2, 9))
+    frames = per_chunk + data.draw(st.integers(0, per_file - 1))
+    for nav in [(n_frames,), (n_frames // row, row)]:
+        scheme = negotiate(describe(nav, (8, 8), "u1", per_file), chunk_bytes=64 * frames)
+        assert math.prod(map(max, scheme.chunks[: len(nav)])) == per_chunk
+        assert {first % per_chunk for first in borders(nav, scheme)} == {0}
 
 
 @unhurried
