@@ -216,7 +216,7 @@ def test_frame_lost_inside_a_file(tmp_path):
     record = 384 + 2 * 4 * 8
     content = path.read_bytes()
     path.write_bytes(content[: 2 * record] + content[3 * record :])
-    with pytest.raises(dask_tiled.CorruptFileError, match="expected 5; found 6"):
+    with pytest.raises(dask_tiled.TruncatedFileError, match="expected 5; found 6"):
         dask_tiled.open_dataset(path)
     assert dask_tiled.open_dataset(path, nav_shape=(5,)).shape == (5, 4, 8)
 

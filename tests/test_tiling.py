@@ -356,8 +356,8 @@ def test_nonsense_is_not_negotiated(wish):
         negotiate(describe((9,), (8, 8)), wish)
 
 
-@pytest.mark.parametrize("chunk_bytes", [0, -1])
-def test_a_budget_of_nothing(chunk_bytes):
+@pytest.mark.parametrize("chunk_bytes", [0, -1, "1 MiB", 1.5])
+def test_budgets_that_are_none(chunk_bytes):
     with pytest.raises(TilingError):
         negotiate(describe((9,), (8, 8)), chunk_bytes=chunk_bytes)
 
@@ -414,6 +414,30 @@ def test_chunks_of_nothing_between_others(raw):
 def test_chunks_that_cannot_be(raw, chunks):
     with pytest.raises(TilingError):
         open_raw(raw, chunks=chunks)
+
+
+@pytest.mark.parametrize(
+    "chunks", [(5, 6, 64, 96), ((5,), (6,), (64,)), ((5,), (6,), (64,), (97,)), ((6,), (6,), (64,))]
+)
+def test_settled_chunks_have_to_cover_the_array(raw, chunks):
+    arr = open_raw(raw)
+    with pytest.raises(TilingError):
+        negotiate(arr.description, chunks=chunks)
+    with pytest.raises(TilingError):
+        arr.with_chunks(chunks)
+
+
+def test_other_chunks_of_the_same_array(raw):
+    arr = open_raw(raw)
+    other = arr.with_chunks(((2, 3), (6,), (64,), (90, 6)))
+    assert other.description == arr.description
+    assert other.blocks[1, 0, 0, 1].compute().shape == (3, 6, 64, 6)
+
+
+@pytest.mark.parametrize("wish", ["frame", 3, [None]])
+def test_nonsense_at_opening(raw, wish):
+    with pytest.raises(TilingError):
+        open_raw(raw, tiling=wish)
 
 
 def test_wishes_at_opening(raw):

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.description import Description
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format, natural_key
 from dask_tiled.formats.mib_header import (
@@ -112,9 +112,10 @@ def _check_last(
                 expected=header.geometry,
                 found=last.geometry,
             )
-        if whole and last.sequence != member.first + count - 1:
-            raise CorruptFileError(
-                "the frames of the file do not follow each other",
+        # Captures that begin again at 1 are whole; a number that jumps ahead has lost frames.
+        if whole and last.sequence > member.first + count - 1:
+            raise TruncatedFileError(
+                "frames are missing inside the file",
                 path=path,
                 where=f"the sequence number of the frame header at byte {at}",
                 expected=member.first + count - 1,
