@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def covers(chunks: Any, shape: tuple[int, ...]) -> bool:
+    """Tell whether chunks are tuples of sizes that add up to a shape."""
+    tuples = isinstance(chunks, tuple) and all(isinstance(axis, tuple) for axis in chunks)
+    return tuples and tuple(map(sum, chunks)) == shape
+
 
 def split(size: int, chunk: int) -> tuple[int, ...]:
     """Cut an axis into chunks of one size; the last one takes what is left."""

@@ -12,6 +12,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.description import Description
+from dask_tiled.division import covers
 from dask_tiled.errors import TilingError
 from dask_tiled.loader import Edges, Source, decode, load
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
@@ -94,6 +95,8 @@ class TiledArray(da.Array):
         """Show the same pixels in other chunks: they are read so, not rechunked."""
         if self.description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
+        if not covers(chunks, self.shape):
+            raise TilingError("chunks do not cover the array", expected=self.shape, found=chunks)
         return TiledArray(self.description, chunks, self._source.io, self.requests)
 
     def copy(self) -> da.Array:

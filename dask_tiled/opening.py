@@ -15,7 +15,7 @@ from dask_tiled.description import Description
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats import describe_as, expand
 from dask_tiled.graph import build
-from dask_tiled.tiling import TilingRequest, negotiate
+from dask_tiled.tiling import TilingRequest, as_requests, negotiate
 
 Path = str | os.PathLike[str]
 
@@ -74,9 +74,9 @@ def open_dataset(
     """
     desc = describe(path, format, nav_shape=nav_shape, sig_shape=sig_shape, **format_options)
     backend = _backend(io)
-    requests = (tiling,) if isinstance(tiling, TilingRequest) else tuple(tiling or ())
     if chunks is not None:
         chunks = _chunks(chunks, desc)
+    requests = as_requests(() if tiling is None else tiling)
     return build(desc, negotiate(desc, requests, chunks=chunks), backend, requests)
 
 
@@ -131,6 +131,6 @@ def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
 def _backend(io: str) -> str:
     if io == "auto":
         return "mmap"
-    if io not in BACKENDS:
+    if not isinstance(io, str) or io not in BACKENDS:
         raise DatasetError("no such backend", expected=" or ".join(["auto", *BACKENDS]), found=io)
     return io

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_tiled.description import Description, format_bytes
-from dask_tiled.division import even_size, fill, largest_divisor, split
+from dask_tiled.division import covers, even_size, fill, largest_divisor, split
 from dask_tiled.errors import TilingError
 
 TILE_BYTES = 1 << 20
@@ -54,8 +54,8 @@ class TilingRequest:
             )
         for name in ("depth", "nbytes"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
-                raise TilingError(f"{name} must be a positive whole number", found=value)
+            if value is not None:
+                _check_positive(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +108,34 @@ def negotiate(
     -------
     TilingScheme
     """
-    wishes = _wishes(requests)
+    wishes = as_requests(requests)
     reasons: list[tuple[str, str]] = []
     if chunks is None:
         limit = _chunk_limit(wishes, chunk_bytes, reasons)
         sizes = _chunk_sizes(desc, wishes, limit, reasons)
         chunks = tuple(map(split, desc.shape, sizes))
     else:
+        if not covers(chunks, desc.shape):
+            raise TilingError("chunks do not cover the array", expected=desc.shape, found=chunks)
         sizes = tuple(max(axis) for axis in chunks)
         reasons.append(("chunks", f"{sizes} at most: as given, or as slicing left them"))
     tile_shape = _tile_shape(desc, wishes, sizes, reasons)
     return TilingScheme(chunks, tile_shape, tuple(reasons))
 
 
-def _wishes(requests: Any) -> list[TilingRequest]:
+def _check_positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise TilingError(f"{name} must be a positive whole number", found=value)
+
+
+def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
+    """Read one request or several; none stands for the usual tiles."""
     many = isinstance(requests, Iterable) and not isinstance(requests, str)
-    wishes = list(requests) if many else [requests]
+    wishes = tuple(requests) if many else (requests,)
     for wish in wishes:
         if not isinstance(wish, TilingRequest):
             raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))
-    return wishes or [TilingRequest()]
+    return wishes or (TilingRequest(),)
 
 
 def _chunk_limit(
@@ -135,11 +143,10 @@ def _chunk_limit(
 ) -> int:
     asked = [w.nbytes for w in wishes if w.by in {"chunk", "pixel"} and w.nbytes is not None]
     if chunk_bytes is not None:
+        _check_positive("chunk_bytes", chunk_bytes)
         asked.append(chunk_bytes)
     if asked:
         limit = min(asked)
-        if limit < 1:
-            raise TilingError("chunks need room", expected="at least 1 byte", found=limit)
         reasons.append(("chunk limit", f"{format_bytes(limit)}: the least that was asked for"))
         return limit
     from dask import config
@@ -184,8 +191,9 @@ def _nav_sizes(desc: Description, frames: int, reasons: list[tuple[str, str]]) -
     )
     inner = math.prod(nav[cut + 1 :])
     per_file = _frames_per_file(desc)
-    if math.prod(nav[:cut]) > 1 and per_file and nav[cut] * inner % per_file:
-        per_file = 0  # files begin elsewhere in every row
+    rows_differ = math.prod(nav[:cut]) > 1 and per_file and nav[cut] * inner % per_file
+    if rows_differ or sizes == nav:  # files begin elsewhere in every row, or nothing is cut
+        per_file = 0
     in_files, where = _file_size(per_file, nav[cut], inner, frames // inner)
     if in_files and 2 * in_files > sizes[cut]:
         sizes = (*sizes[:cut], in_files, *sizes[cut + 1 :])
@@ -246,7 +254,7 @@ def _tile_shape(
         why = "whole frames"
     else:
         tile_sig = fill(sig, budget, desc.layout.unit_shape())
-        why = "whole rows"
+        why = "whole rows" if tile_sig[-1:] == sig[-1:] else "parts of a row"
     depth = max(1, budget // math.prod(tile_sig))
     asked = [w.depth for w in wishes if w.depth is not None]
     if asked:

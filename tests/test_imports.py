@@ -20,6 +20,7 @@ ORDER = [
     {"ranges"},
     {"backends"},
     {"loader"},
+    {"tile_loop"},
     {"description"},
     {"tiling"},
     {"graph"},
