@@ -15,7 +15,8 @@ from dask_tiled.kernels import compiled
 OUTPUT = 1 << 20
 REPEATS = 300
 
-# Kernel, bytes of a unit, bytes of its pixels, and whether it reads two units.
+# Kernel, bytes of a unit, bytes of its pixels, and whether it reads two units. Rows of a turned
+# chip are read backwards.
 CASES = {
     "copy 16 bit": ("copy", 2, 2, False),
     "byte swap 16 bit": ("swap2", 2, 2, False),
@@ -23,6 +24,8 @@ CASES = {
     "raw 6 and 12 bit": ("swap8", 8, 8, False),
     "raw 1 bit": ("bits", 8, 64, False),
     "raw 1 bit, turned chip": ("bits_reversed", 8, 64, False),
+    "raw 6 bit, turned chip": ("copy", 8, 8, False),
+    "raw 12 bit, turned chip": ("swap2", 8, 8, False),
     "raw 24 bit": ("join24", 8, 16, True),
     "raw 24 bit, turned chip": ("join24_reversed", 8, 16, True),
 }
@@ -49,9 +52,11 @@ def case(name: str) -> tuple[float, float]:
     # The header of a Merlin frame shifts pixels off the alignment that numpy gives.
     src = np.frombuffer(rng.bytes(384 + units * nbytes + lag), dtype=np.uint8)
     out, other = np.empty(OUTPUT, np.uint8), np.empty(OUTPUT, np.uint8)
-    starts, dests = np.array([384]), np.array([0])
+    turned = "turned" in name
+    step = -nbytes if turned else nbytes
+    starts, dests = np.array([384 + (units - 1) * nbytes * turned]), np.array([0])
     seconds = median_seconds(
-        lambda: kernel(src, starts, nbytes, out, dests, out_bytes, units, nbytes, lag)
+        lambda: kernel(src, starts, step, out, dests, out_bytes, units, nbytes, lag)
     )
     copy_seconds = median_seconds(lambda: np.copyto(other, out))
     return OUTPUT / seconds / 1e9, OUTPUT / copy_seconds / 1e9

@@ -138,14 +138,23 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
             d += out_step
 
 
+@njit
+def _swap_lanes(word):
+    """Reverse the bytes of each 16-bit lane."""
+    even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
+    return ((word & even) << eight) | ((word >> eight) & even)
+
+
 def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 2-byte word."""
-    whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        if whole:
+        if step == nbytes and out_step == nbytes:
             for i in range(count * nbytes // 2):
                 store16(out, d + 2 * i, big16(src, s + 2 * i))
+        elif nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a turned chip
+            for k in range(count):
+                store64(out, d + 8 * k, _swap_lanes(little64(src, s - 8 * k)))
         else:
             for _ in range(count):
                 for i in range(0, nbytes, 2):
@@ -213,13 +222,6 @@ def _spread(word):
 
 
 @njit
-def _swap_lanes(word):
-    """Reverse the bytes of each 16-bit lane."""
-    even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
-    return ((word & even) << eight) | ((word >> eight) & even)
-
-
-@njit
 def _join(out, d, high, low):
     """Store four 24-bit pixels, pixel 0 in the lowest lane of both words."""
     half, shift = np.uint64(32), np.uint64(12)
@@ -244,10 +246,16 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
     """Join two 12-bit counters whose words hold pixel 0 in the highest lane."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        for k in range(count):
-            at = s + k * step
-            high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
-            _join(out, d + k * out_step, high, low)
+        if step == -8 and out_step == 16:  # constant steps, or the loop is not vectorised
+            for k in range(count):
+                at = s - 8 * k
+                high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
+                _join(out, d + 16 * k, high, low)
+        else:
+            for k in range(count):
+                at = s + k * step
+                high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
+                _join(out, d + k * out_step, high, low)
 
 
 @cache

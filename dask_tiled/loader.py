@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled import buffers
 from dask_tiled.backends import BACKENDS, Bytes
 from dask_tiled.layout import Layout
 from dask_tiled.ranges import Box, ReadRanges, output_shape, read_ranges
@@ -98,14 +99,15 @@ def decode(raw: RawChunk) -> npt.NDArray[Any]:
     StaleFileError
         A file has changed since it was opened.
     """
-    out = np.empty(output_shape(raw.layout, raw.box), dtype=raw.layout.dtype)
+    out = buffers.empty(output_shape(raw.layout, raw.box), raw.layout.dtype)
     for ranges in raw.ranges:
         with BACKENDS[raw.io](ranges) as (data, base):
-            _run(ranges, data, base, out)
+            run_kernel(ranges, data, base, out)
     return out.reshape([stop - start for start, stop in raw.box])
 
 
-def _run(ranges: ReadRanges, data: Bytes, base: int, out: npt.NDArray[Any]) -> None:
+def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: npt.NDArray[Any]) -> None:
+    """Decode read ranges of ``data``, whose first byte is byte ``base`` of the file."""
     from dask_tiled.kernels import (
         compiled,
     )  # numba takes long to import: only where pixels are made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class ReadRanges:
 
     Run ``r`` is ``count`` units, ``step`` bytes apart, from byte ``starts[r]`` of the file on. Its
     pixels go to byte ``dests[r]`` of the output, or of a scratch array if there is a ``pick``, and
-    on, ``out_step`` bytes from unit to unit.
+    on, ``out_step`` bytes from unit to unit. ``piece`` is the row of the piece in the layout.
     """
 
     file: File
@@ -57,6 +57,7 @@ class ReadRanges:
     dests: Index
     out_step: int
     pick: Pick | None
+    piece: int = 0
 
     @property
     def span(self) -> tuple[int, int]:
@@ -87,9 +88,18 @@ def read_ranges(layout: Layout, box: Box) -> Iterator[ReadRanges]:
     ReadRanges
         For a C-contiguous output of shape ``output_shape(layout, box)``.
     """
+    return frame_ranges(layout, *frames_and_signal(layout, box))
+
+
+def frames_and_signal(layout: Layout, box: Box) -> tuple[Index, tuple[Cut, ...]]:
+    """Give the numbers of the frames of a box, in C order of the scan, and cut its signal axes."""
     cuts = _cuts_of(layout, box)
     nav, sig = cuts[: len(layout.nav_shape)], cuts[len(layout.nav_shape) :]
-    frames = _frame_numbers(nav, layout.nav_shape)
+    return _frame_numbers(nav, layout.nav_shape), sig
+
+
+def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[ReadRanges]:
+    """Find the bytes of some frames, given by number in ascending order, and a cut of each."""
     coordinates = np.unravel_index(frames, layout.grid) if len(layout.grid) > 1 else (frames,)
     file, decoder, offset, start, shape, strides = layout.columns()
     n = len(layout.grid)
@@ -102,7 +112,7 @@ def read_ranges(layout: Layout, box: Box) -> Iterator[ReadRanges]:
         frame_offsets = np.full(len(positions), offset[i])
         for c, first, stride in zip(coordinates, start[i], strides[i], strict=False):
             frame_offsets += (c[positions] - first) * stride
-        yield _piece_ranges(
+        ranges = _piece_ranges(
             layout.files[file[i]],
             layout.decoders[decoder[i]],
             frame_offsets,
@@ -110,6 +120,7 @@ def read_ranges(layout: Layout, box: Box) -> Iterator[ReadRanges]:
             piece,
             sig,
         )
+        yield replace(ranges, piece=i)
 
 
 def output_shape(layout: Layout, box: Box) -> tuple[int, ...]:

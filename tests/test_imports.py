@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "division"},
+    {"errors", "division", "buffers"},
     {"files"},
     {"decoders"},
     {"layout"},
