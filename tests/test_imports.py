@@ -20,7 +20,6 @@ ORDER = [
     {"ranges"},
     {"backends"},
     {"loader"},
-    {"tile_loop"},
     {"description"},
     {"tiling"},
     {"graph"},
