@@ -102,7 +102,7 @@ def to_zarr(
     }
     show = sys.stderr.isatty() if progress is None else progress
     if isinstance(store, (str, os.PathLike)) and "://" not in os.fspath(store):
-        return _export_to_path(arr, os.fspath(store), create, overwrite=overwrite, show=show)
+        return _export_to_path(arr, os.path.abspath(store), create, overwrite=overwrite, show=show)
     return _export_to_store(arr, store, create, overwrite=overwrite, show=show)
 
 
@@ -113,8 +113,9 @@ def _export_to_path(
 
     part, old = f"{path}.part", f"{path}.old"
     _refuse_foreign(path, overwrite=overwrite)
-    _refuse_foreign(part, overwrite=True)
-    shutil.rmtree(part, ignore_errors=True)
+    for leftover in (part, old):  # of an export that was stopped
+        _refuse_foreign(leftover, overwrite=True)
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         target = zarr.create_array(part, **create)
         _write(arr, target, show=show)

@@ -82,6 +82,24 @@ def test_chunks_by_default_are_whole_frames(tmp_path):
     assert all(n % c == 0 for n, c in zip(arr.chunksize, stored.chunks, strict=True))
 
 
+def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
+    """With a slash at the end, relative, below folders that are not there yet."""
+    monkeypatch.chdir(tmp_path)
+    for path in ("a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr"):
+        to_zarr(arr, path)
+        np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], FRAMES)
+        to_zarr(arr[:1], path, overwrite=True)
+        np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], FRAMES[:1])
+
+
+def test_what_stopped_exports_left_goes(arr, tmp_path):
+    """Parts of ours are no obstacle."""
+    to_zarr(arr[:1], tmp_path / "out.zarr.part")
+    to_zarr(arr[:2], tmp_path / "out.zarr.old")
+    to_zarr(arr, tmp_path / "out.zarr")
+    assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob("*.old"))
+
+
 def test_no_axes(arr):
     """A single pixel is an array without axes."""
     stored = to_zarr(arr[3, 4, 5, 6], zarr.storage.MemoryStore())
@@ -105,7 +123,7 @@ def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
-@pytest.mark.parametrize("where", ["out.zarr", "out.zarr.part"])
+@pytest.mark.parametrize("where", ["out.zarr", "out.zarr.part", "out.zarr.old"])
 @pytest.mark.parametrize("what", ["folder", "file", "foreign array", "link"])
 def test_what_is_not_ours_stays(arr, tmp_path, where, what):
     """Neither at the place of the export nor beside it is anything lost, whatever is asked for."""
