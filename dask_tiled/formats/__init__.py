@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from dask_tiled.description import Description
@@ -80,6 +79,8 @@ def formats() -> dict[str, Format]:
 
 @cache
 def _installed() -> Mapping[str, Format]:
+    from importlib.metadata import entry_points  # takes as long to import as this package
+
     own = {name: importlib.import_module(module).FORMAT for name, module in _MODULES.items()}
     others = {entry.name: entry.load() for entry in entry_points(group="dask_tiled.formats")}
     return {**others, **own}
