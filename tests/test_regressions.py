@@ -227,3 +227,15 @@ def test_pixels_as_frames_keep_no_signal_axis(tmp_path):
     path = write_npy(tmp_path / "array.npy", array)
     arr = dask_tiled.open_dataset(path, sig_dims=0, nav_shape=(6,))
     np.testing.assert_array_equal(arr.compute(), array.ravel()[:6])
+
+
+def test_header_fields_have_names(tmp_path):
+    """The metadata of a capture can be read by people, with and without DACs."""
+    frames = counting_frames((2, 4, 8), "uint16", bits=12)
+    for dacs in (True, False):
+        path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12, dacs=dacs)
+        header = dask_tiled.describe(path).metadata["mib"]["header"]
+        assert header["pixel type"] == "R64"
+        assert header["layout"] == "1x1"
+        assert header["counter depth"] == "12"
+        assert header["exposure"].endswith("ns")

@@ -22,6 +22,7 @@ from dask_tiled.formats.mib_header import (
     MAGIC,
     UNSIGNED,
     Header,
+    named_fields,
     read_hdr,
     read_header,
     scan_shape,
@@ -75,7 +76,7 @@ def describe(
     counts = count_frames(files, header.record, wanted=wanted)
     _check_last(members, counts, header, whole=wanted is None)
     layout = _layout(files, counts, header)
-    metadata: dict[str, Any] = {"mib": {"header": dict(enumerate(fields))}}
+    metadata: dict[str, Any] = {"mib": {"header": named_fields(fields)}}
     inferred = None
     if hdr is not None:
         keys = read_hdr(hdr)

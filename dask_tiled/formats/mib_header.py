@@ -21,6 +21,23 @@ RAW_BITS = {1: 1, 6: 8, 12: 16, 24: 16}
 """Bits of a stored pixel by counter depth; the stored width counts both halves of 24 bits."""
 
 
+NAMES = (
+    "sequence number",
+    "header bytes",
+    "chips",
+    "width",
+    "height",
+    "pixel type",
+    "layout",
+    "chip select",
+    "time",
+    "shutter (s)",
+    "counter",
+    "colour mode",
+    "gain mode",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of a frame.
@@ -104,6 +121,15 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         if depth not in RAW_BITS:
             raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
     return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
+
+
+def named_fields(fields: list[str]) -> dict[str, Any]:
+    """Name the fields of the first header of a file, for people."""
+    named: dict[str, Any] = dict(zip(NAMES, (f.strip() for f in fields[1:]), strict=False))
+    end = fields.index("MQ1A") if "MQ1A" in fields else len(fields)
+    named["thresholds and DACs"] = " ".join(f.strip() for f in fields[1 + len(NAMES) : end])
+    last = zip(("time (UTC)", "exposure", "counter depth"), fields[end + 1 :], strict=False)
+    return named | {name: field.strip() for name, field in last}
 
 
 def read_hdr(path: str) -> dict[str, str]:
