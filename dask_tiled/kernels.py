@@ -1,6 +1,6 @@
 """The numba kernels that turn bytes into pixels, a machine word at a time.
 
-Every kernel has one signature, so each is compiled once::
+Every one of them has one signature, so each is compiled once::
 
     kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
@@ -259,7 +259,7 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
 
 @cache
-def compiled(name: str) -> Any:
+def compiled(name: str, signature: Any = SIGNATURE) -> Any:
     """Import and compile a kernel.
 
     The machine code is kept on disk by numba. Where that cache cannot be written or is damaged,
@@ -268,16 +268,18 @@ def compiled(name: str) -> Any:
     Parameters
     ----------
     name : str
-        ``"module:function"``, a plain function with the signature above.
+        ``"module:function"``, a plain function.
+    signature : numba signature, optional
+        The only types that it takes; by default those of a decoder, above.
     """
     module, _, function = name.partition(":")
     python = getattr(importlib.import_module(module), function)
     with _COMPILING:
         try:
             kernel = njit(nogil=True, cache=True)(python)
-            kernel.compile(SIGNATURE)
+            kernel.compile(signature)
         except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
             kernel = njit(nogil=True)(python)
-            kernel.compile(SIGNATURE)
+            kernel.compile(signature)
         kernel.disable_compile()
     return kernel
