@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dask_tiled.corrections import Corrections
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import (
     CorruptFileError,
@@ -19,6 +20,7 @@ from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
 __all__ = [
     "Axis",
+    "Corrections",
     "CorruptFileError",
     "DatasetError",
     "Description",
