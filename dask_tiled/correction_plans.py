@@ -186,6 +186,4 @@ def _correct(
 
     if raw.dtype == np.float16:  # numba has no half precision
         raw = raw.astype(np.float32)
-    elif raw.dtype == np.bool_:
-        raw = raw.view(np.uint8)
     correct_kernel(raw.dtype, out.dtype)(raw, *terms, out)

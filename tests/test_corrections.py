@@ -36,16 +36,14 @@ def formula(frames, dark, gain, excluded, dtype):
     dark = np.zeros(shape) if dark is None else dark
     gain = np.ones(shape) if gain is None else gain
     out = (frames.astype(dtype) - dark.astype(dtype)) * gain.astype(dtype)
-    slack = np.zeros(out.shape)
+    expected, slack = out.astype("f8"), np.zeros(out.shape)
     for f, pixel in itertools.product(range(len(frames)), excluded):
         values = [float(out[(f, *p)]) for p in good_neighbours(pixel, shape, excluded)]
-        mean = math.fsum(values) / len(values)
-        out[(f, *pixel)] = mean
-        # One rounding to the result, and one to float64 for every number that is summed.
-        slack[(f, *pixel)] = np.finfo(dtype).eps * abs(mean) + len(values) * 2**-52 * max(
-            map(abs, values)
-        )
-    return out, slack
+        mean = expected[(f, *pixel)] = math.fsum(values) / len(values)
+        # Half a unit in the last place of the result, and roundings of a sum in float64.
+        sums = len(values) * 2**-52 * max(map(abs, values))
+        slack[(f, *pixel)] = np.finfo(dtype).eps / 2 * abs(mean) + sums
+    return expected, slack
 
 
 def parts(length, cuts):
@@ -178,6 +176,15 @@ def test_the_whole_frame_has_no_halos():
     mask = np.zeros((5, 7), bool)
     mask[[0, 0, 4, 2, 2], [0, 6, 3, 2, 3]] = True
     assert Corrections(excluded_pixels=mask).plan([(0, 1, 5), (0, 1, 7)]).halos == ()
+
+
+def test_means_are_summed_in_float64():
+    """In float32, 2**24 + 1 is 2**24."""
+    frame = np.ones((1, 3, 3), "f4")
+    frame[0, 0, 0] = 2**24
+    out = np.empty_like(frame)
+    Corrections(excluded_pixels=[(1, 1)]).plan([(0, 1, 3), (0, 1, 3)], (3, 3)).apply(frame, out)
+    assert out[0, 1, 1] == np.float32((2**24 + 7) / 8)
 
 
 def test_a_halo_by_hand():
@@ -314,6 +321,7 @@ def test_the_same_content_is_the_same_however_given():
     by_int = Corrections(dark=np.arange(6).reshape(2, 3), excluded_pixels=[(0, 0), (1, 2), (0, 0)])
     fortran = Corrections(np.asfortranarray(np.arange(6).reshape(2, 3)), None, [(0, 0), (1, 2)])
     assert by_float == by_int == fortran
+    assert fortran.dark.flags.c_contiguous
     assert Corrections(excluded_pixels=[]) == Corrections()
     assert Corrections(excluded_pixels=[3]) == Corrections(excluded_pixels=[[3]])
 
