@@ -1,38 +1,185 @@
-"""How the bytes of read ranges are fetched."""
+"""Backends: how the bytes of read ranges are fetched."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled import buffers
+from dask_tiled.descriptors import descriptor
+from dask_tiled.errors import StaleFileError
+from dask_tiled.files import File
+from dask_tiled.filesystems import is_remote
 from dask_tiled.ranges import ReadRanges
 
 Bytes = npt.NDArray[np.uint8]
-Backend = Callable[[ReadRanges], AbstractContextManager[tuple[Bytes, int]]]
-"""Gives bytes of ``ranges.file``, and the offset in the file of the first of them."""
+Window = tuple[ReadRanges, Bytes, int]
+"""A part of read ranges, bytes that contain it, and the offset in the file of the first of them."""
+
+MAPPED_BYTES = 64 << 20
+"""So much is mapped at a time: touched pages count as memory of the process."""
+BLOCK_BYTES = 1 << 20
+"""So much is read at a time: what stays in a core's share of the cache."""
+OPEN_FILES = 8
+"""So many files are mapped at once for one chunk."""
+SPARSE = 16
+"""Reads that leave out as many times what they touch are better done page by page."""
+ALIGNMENT = 4096
+"""Direct reads begin and end at multiples of this, in the file and in memory."""
 
 
-@contextmanager
-def mapped(ranges: ReadRanges) -> Iterator[tuple[Bytes, int]]:
-    """Map the span of the ranges, and give it back afterwards: nothing is copied.
+class Backend(Protocol):
+    """Fetches bytes for the work on one chunk, in one thread."""
 
-    A mapping past the end of a file ends the process when it is touched, so the open descriptor is
-    looked at before. It is looked at afterwards too, so that two versions of a file never mix.
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Fetch the bytes of read ranges, window by window.
+
+        Parameters
+        ----------
+        ranges : ReadRanges
+        limit : int, optional
+            Largest span of a window in bytes, where it is less than the backend's own.
+
+        Yields
+        ------
+        part : ReadRanges
+        data : array of uint8
+            Valid until the next window is asked for.
+        base : int
+            The byte of the file that ``data`` begins with.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Mapped:
+    """Maps a window of a file at a time: nothing is copied.
+
+    A mapping past the end of a file ends the process when it is touched, so the file is looked at
+    before, and afterwards too, so that two versions of it never mix.
     """
-    first, stop = ranges.span
-    start = first - first % mmap.ALLOCATIONGRANULARITY
-    ranges.file.check()  # opening something else that has its name could wait for ever
-    with open(ranges.file.path, "rb", buffering=0) as stream:
-        ranges.file.check(os.fstat(stream.fileno()))
-        view = mmap.mmap(stream.fileno(), stop - start, access=mmap.ACCESS_READ, offset=start)
-        # Not closed by hand: it goes with the last array on it, and cannot go before.
-        yield np.frombuffer(view, dtype=np.uint8), start
-        ranges.file.check(os.fstat(stream.fileno()))
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._fds: dict[File, int] = {}
+        self._maps: dict[File, tuple[Bytes, int]] = {}
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Map the file around each window, unless that was done for the one before."""
+        sparse = ranges.nbytes * SPARSE < ranges.span[1] - ranges.span[0]
+        for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
+            yield (part, *self._around(part.file, *part.span, sparse=sparse))
+
+    def around(self, ranges: ReadRanges) -> tuple[Bytes, int]:
+        """Map all of the span of read ranges at once."""
+        return self._around(ranges.file, *ranges.span, sparse=False)
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
+        data, base = self._maps.get(file, (None, 0))
+        if data is None or start < base or stop > base + len(data):
+            base = start - start % mmap.ALLOCATIONGRANULARITY
+            stop = max(stop, min(base + MAPPED_BYTES, file.size))
+            view = mmap.mmap(self._fd(file), stop - base, access=mmap.ACCESS_READ, offset=base)
+            if sparse:
+                view.madvise(mmap.MADV_RANDOM)
+            # Not closed by hand: it goes with the last array on it, and cannot go before.
+            data = np.frombuffer(view, dtype=np.uint8)
+            self._maps[file] = data, base
+        return data, base
+
+    def _fd(self, file: File) -> int:
+        if file not in self._fds:
+            if len(self._fds) == OPEN_FILES:
+                self.__exit__()
+            self._fds[file] = self._open.enter_context(descriptor(file))
+        return self._fds[file]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._maps.clear()
+        self._fds.clear()
+        self._open.close()
 
 
-BACKENDS: dict[str, Backend] = {"mmap": mapped}
+class Buffered:
+    """Reads a block at a time into one buffer."""
+
+    direct = False
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(0, np.uint8)
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Read the span of each window."""
+        with descriptor(ranges.file, direct=self.direct) as fd:
+            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+                yield (part, *self._read(fd, part.file, *part.span))
+
+    def _read(self, fd: int, file: File, start: int, stop: int) -> tuple[Bytes, int]:
+        start -= start % ALIGNMENT
+        wanted = stop - start
+        size = wanted + -wanted % ALIGNMENT if self.direct else wanted
+        if len(self._buffer) < size:
+            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
+        view = self._buffer[:size].data
+        done = 0
+        while done < wanted:
+            try:
+                count = os.preadv(fd, [view[done:]], start + done)
+            except OSError as error:
+                error.filename = file.path
+                raise
+            if not count:
+                file.check()
+                raise StaleFileError(
+                    "the file ends too early",
+                    path=file.path,
+                    where=f"byte {start + done}",
+                    expected=f"{file.size} bytes",
+                    found=f"{start + done} bytes",
+                )
+            done += count
+        return self._buffer[:wanted], start
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Direct(Buffered):
+    """Reads a block at a time past the page cache, for files that are much larger than memory."""
+
+    direct = True
+
+
+def _aligned(size: int) -> Bytes:
+    memory = buffers.empty((size + ALIGNMENT,), np.dtype(np.uint8))
+    first = -memory.ctypes.data % ALIGNMENT
+    return memory[first : first + size]
+
+
+BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}
+
+
+def backend_for(io: str, path: str) -> Backend:
+    """Make the backend of a name; for "auto", the one that suits the place where a file lies.
+
+    Mapping is the fastest wherever pages come from this machine: nothing is copied, and a sparse
+    cut touches its own pages alone. On a network file system a page that cannot be had ends the
+    process, so files there are read instead.
+    """
+    if io == "auto":
+        io = "buffered" if is_remote(path) else "mmap"
+    return BACKENDS[io]()

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.conversion import Conversion
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
+from dask_tiled.selection import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Description:
         How many of them are navigation axes.
     metadata : mapping
         What the headers say, and what was inferred, as plain nested dicts.
+    conversion : Conversion, optional
+        What becomes of the files' pixels; by default nothing.
     """
 
     format: str
@@ -73,6 +77,13 @@ class Description:
     axes: tuple[Axis, ...]
     nav_ndim: int
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    conversion: Conversion = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        conversion: Conversion | None = self.conversion
+        if conversion is None:
+            conversion = Conversion.of(self.layout.dtype, self.layout.files[0].path)
+            object.__setattr__(self, "conversion", conversion)
 
     @classmethod
     def of(
@@ -105,7 +116,12 @@ class Description:
     @property
     def dtype(self) -> np.dtype:
         """Type of the pixels, in native byte order."""
-        return self.layout.dtype
+        return self.conversion.dtype
+
+    @property
+    def missing(self) -> Index:
+        """Places whose frames the files do not hold, counted in C order of ``nav_shape``."""
+        return self.layout.missing()
 
     @property
     def nbytes(self) -> int:
@@ -117,18 +133,24 @@ class Description:
         """The files, in the order of their frames."""
         return self.layout.files
 
-    def with_nav_shape(self, nav_shape: tuple[int, ...]) -> Description:
-        """Show the first frames in another navigation shape.
+    def with_frames(
+        self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
+    ) -> Description:
+        """Show all or some of the frames in another navigation shape.
 
-        Raises
-        ------
-        TruncatedFileError
-            It asks for more frames than there are.
+        Parameters
+        ----------
+        nav_shape : tuple of int
+        first : int
+            Number of the frame in the first place; the others follow it.
+        numbers : int64 array, optional
+            Numbers of the frames in all places, where they do not follow one another. The names
+            and scales of the axes are lost.
         """
         axes = self.axes[: self.nav_ndim]
-        if len(nav_shape) != self.nav_ndim:
+        if len(nav_shape) != self.nav_ndim or numbers is not None:
             axes = nav_axes(len(nav_shape))
-        layout = self.layout.with_nav_shape(nav_shape)
+        layout = self.layout.show(nav_shape, first, numbers)
         sig = self.axes[self.nav_ndim :]
         return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 
@@ -158,9 +180,13 @@ class Description:
             ("dtype", str(self.dtype)),
             ("size", format_bytes(self.nbytes)),
         ]
-        ignored = self.layout.n_frames - math.prod(self.layout.nav_shape)
-        if ignored > 0:
-            rows.append(("not shown", f"the last {ignored} of {self.layout.n_frames} frames"))
+        missing = self.layout.count_missing()
+        if missing:
+            frames = f"{missing} of {math.prod(self.nav_shape)} frames"
+            rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
+        ignored = self.layout.selection.ignored()
+        if ignored:
+            rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))
         return rows
 
     def __str__(self) -> str:

@@ -55,7 +55,9 @@ class TiledArray(da.Array):
         self.description = description
         self.requests = requests
         self._graph = None
-        self._source = Source(description.layout, edges or tuple(map(Edges, chunks)), io)
+        self._source = Source(
+            description.layout, description.conversion, edges or tuple(map(Edges, chunks)), io
+        )
         self._name = _name(description, self._source)
         self._chunks = chunks
         self._meta = np.empty((0,) * len(chunks), dtype=description.dtype)
@@ -122,7 +124,8 @@ def build(
     With dask's array expressions switched on it is a plain dask array.
     """
     if da.array_expr_enabled():
-        source = Source(description.layout, tuple(map(Edges, scheme.chunks)), io)
+        edges = tuple(map(Edges, scheme.chunks))
+        source = Source(description.layout, description.conversion, edges, io)
         return _symbolic(source, scheme.chunks, _name(description, source))
     return TiledArray(description, scheme.chunks, io, requests)
 
@@ -134,7 +137,7 @@ def _name(description: Description, source: Source) -> str:
 
 def _symbolic(source: Source, chunks: Chunks, name: str) -> da.Array:
     """Make the plain dask array: a symbolic load and a symbolic decode, fused when computed."""
-    meta = np.empty((0,) * len(chunks), dtype=source.layout.dtype)
+    meta = np.empty((0,) * len(chunks), dtype=source.conversion.dtype)
     raw = da.map_blocks(
         load, source, chunks=chunks, dtype=meta.dtype, meta=meta, name=f"load-{name}"
     )

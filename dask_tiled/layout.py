@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.files import File
+from dask_tiled.selection import Index, Selection, c_order
 
-Index = npt.NDArray[np.int64]
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""
 
@@ -74,8 +73,8 @@ class Layout:
         They must not overlap, and must cover ``grid + sig_shape``.
     decoders : sequence of Decoder
         All of one dtype.
-    nav_shape : tuple of int, optional
-        The shape in which the first frames, in C order, are shown; by default ``grid``.
+    selection : Selection, optional
+        Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
     cuts : tuple of Cut, optional
         What is shown of each axis of ``nav_shape + sig_shape``; by default all.
 
@@ -85,7 +84,16 @@ class Layout:
         A piece reaches beyond its file.
     """
 
-    __slots__ = ("_token", "cuts", "decoders", "files", "grid", "nav_shape", "pieces", "sig_shape")
+    __slots__ = (
+        "_token",
+        "cuts",
+        "decoders",
+        "files",
+        "grid",
+        "pieces",
+        "selection",
+        "sig_shape",
+    )
 
     def __init__(
         self,
@@ -94,7 +102,7 @@ class Layout:
         sig_shape: tuple[int, ...],
         pieces: Sequence[Piece] | Index,
         decoders: Sequence[Decoder],
-        nav_shape: tuple[int, ...] | None = None,
+        selection: Selection | None = None,
         cuts: tuple[Cut, ...] | None = None,
     ) -> None:
         self.files = tuple(files)
@@ -102,7 +110,7 @@ class Layout:
         self.sig_shape = sig_shape
         self.pieces = pieces if isinstance(pieces, np.ndarray) else _table(pieces)
         self.decoders = tuple(decoders)
-        self.nav_shape = grid if nav_shape is None else nav_shape
+        self.selection = selection or Selection(grid, math.prod(grid))
         self.cuts = (
             tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
         )
@@ -118,6 +126,11 @@ class Layout:
     def shape(self) -> tuple[int, ...]:
         """Shape that is shown."""
         return tuple(cut.length for cut in self.cuts if cut.kept)
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Shape in which frames are shown, before it is cut."""
+        return self.selection.nav_shape
 
     @property
     def n_frames(self) -> int:
@@ -138,26 +151,31 @@ class Layout:
         a, b, c = t[:, 3 : 3 + n], t[:, 3 + n : 3 + 2 * n], t[:, 3 + 2 * n : 3 + 3 * n]
         return t[:, 0], t[:, 1], t[:, 2], a, b, c
 
-    def with_nav_shape(self, nav_shape: tuple[int, ...]) -> Layout:
-        """Show the first frames in another shape.
+    def frame_numbers(self, nav: Sequence[Cut]) -> Index:
+        """List the numbers of the frames that cuts of the navigation axes show, in C order."""
+        axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
+        return self.selection.at(c_order(axes, self.nav_shape))
 
-        Raises
-        ------
-        TruncatedFileError
-            The shape asks for more frames than there are.
-        """
-        wanted = math.prod(nav_shape)
-        if wanted > self.n_frames:
-            raise TruncatedFileError(
-                f"nav_shape {nav_shape} asks for frames that are not there",
-                path=self.files[-1].path,
-                expected=f"{wanted} frames",
-                found=f"{self.n_frames} frames",
-            )
+    def missing(self) -> Index:
+        """List the places, in C order of what is shown, whose frames are not there."""
+        if not self.selection.absent():
+            return np.empty(0, dtype=np.int64)
+        numbers = self.frame_numbers(self.cuts[: len(self.nav_shape)])
+        return np.flatnonzero(self.selection.are_absent(numbers))
+
+    def count_missing(self) -> int:
+        """Count them, without a list of them where nothing is cut."""
+        places = math.prod(self.nav_shape)
+        shown = [cut.length for cut in self.cuts[: len(self.nav_shape)]]
+        return self.selection.absent() if math.prod(shown) == places else len(self.missing())
+
+    def show(
+        self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
+    ) -> Layout:
+        """Show all or some of the frames; the parameters are those of a :class:`Selection`."""
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
-        return Layout(
-            self.files, self.grid, self.sig_shape, self.pieces, self.decoders, nav_shape, cuts
-        )
+        source = self.files, self.grid, self.sig_shape, self.pieces, self.decoders
+        return Layout(*source, Selection(nav_shape, self.n_frames, first, numbers), cuts)
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
         """Show a part: for each axis shown a start, a step, a count and whether it stays."""
@@ -172,7 +190,7 @@ class Layout:
         return self._recut(tuple(new))
 
     def _recut(self, cuts: tuple[Cut, ...]) -> Layout:
-        return _restore(*self._values(), cuts, self._source_token())
+        return _restore(*self._values(), self._source_token(), cuts)
 
     def _values(self) -> tuple[Any, ...]:
         return (
@@ -181,15 +199,17 @@ class Layout:
             self.sig_shape,
             self.pieces,
             self.decoders,
-            self.nav_shape,
+            self.selection,
         )
 
     def _source_token(self) -> str:
         # repr and bytes are the same in every process; hashing what pickle writes would not be.
         if self._token is None:
-            text = repr((self.files, self.grid, self.sig_shape, self.decoders, self.nav_shape))
+            *shown, numbers = self.selection
+            text = repr((self.files, self.grid, self.sig_shape, self.decoders, shown))
             digest = hashlib.blake2b(text.encode(), digest_size=16)
             digest.update(self.pieces.tobytes())
+            digest.update(b"" if numbers is None else numbers.tobytes())
             self._token = digest.hexdigest()
         return self._token
 
@@ -205,7 +225,7 @@ class Layout:
         return hash(self.__dask_tokenize__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (*self._values(), self.cuts, self._token)
+        return _restore, (*self._values(), self._token, self.cuts)
 
     def _check(self) -> None:
         """Make sure that no piece reaches beyond its file: kernels do not look."""
@@ -250,7 +270,7 @@ def _table(pieces: Sequence[Piece]) -> Index:
 def _restore(*values: Any) -> Layout:
     """Make a layout of values that another one held: there is nothing to check again."""
     layout = object.__new__(Layout)
-    names = ("files", "grid", "sig_shape", "pieces", "decoders", "nav_shape", "cuts", "_token")
-    for name, value in zip(names, values, strict=True):
+    names = ("files", "grid", "sig_shape", "pieces", "decoders", "selection")
+    for name, value in zip((*names, "_token", "cuts"), values, strict=True):
         setattr(layout, name, value)
     return layout

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled import buffers
-from dask_tiled.backends import BACKENDS, Bytes
+from dask_tiled.backends import Backend, backend_for
+from dask_tiled.boxes import Box, Region, region_of
+from dask_tiled.conversion import Conversion
 from dask_tiled.layout import Layout
-from dask_tiled.ranges import Box, ReadRanges, output_shape, read_ranges
+from dask_tiled.reading import TileReader
+
+CONVERTED_BYTES = 1 << 19
+"""So much is decoded at a time before it is converted: it stays in the cache."""
 
 
 class Edges:
@@ -41,90 +47,93 @@ class Edges:
 
 
 class Source:
-    """What every task of an array needs: the layout, the edges of its chunks, the backend.
+    """What every task of an array needs: layout, conversion, edges of its chunks, backend.
 
     It is a plain class, so that dask passes it on as one value and does not look inside.
     """
 
-    __slots__ = ("edges", "io", "layout")
+    __slots__ = ("conversion", "edges", "io", "layout")
 
-    def __init__(self, layout: Layout, edges: tuple[Edges, ...], io: str) -> None:
+    def __init__(
+        self, layout: Layout, conversion: Conversion, edges: tuple[Edges, ...], io: str
+    ) -> None:
         self.layout = layout
+        self.conversion = conversion
         self.edges = edges
         self.io = io
+
+    def box(self, block_id: tuple[int, ...]) -> Box:
+        """Give the box of a chunk."""
+        return tuple(edges[i] for edges, i in zip(self.edges, block_id, strict=True))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # dask does not look inside what this returns: values only.
         edges = tuple(edges.__dask_tokenize__() for edges in self.edges)
-        return "dask_tiled.Source", self.layout.__dask_tokenize__(), edges, self.io
+        values = self.layout.__dask_tokenize__(), self.conversion.__dask_tokenize__()
+        return "dask_tiled.Source", *values, edges, self.io
 
 
 class RawChunk(NamedTuple):
-    """The read ranges of a chunk. Where it travels, it travels as the few numbers it comes from."""
+    """A chunk of which nothing is read yet: the few numbers that say where its bytes lie."""
 
     layout: Layout
+    conversion: Conversion
     box: Box
     io: str
-    ranges: tuple[ReadRanges, ...]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _raw_chunk, (self.layout, self.box, self.io)
+    def region(self) -> Region:
+        """Find what the chunk holds."""
+        return region_of(self.layout, self.box)
 
-
-def _raw_chunk(layout: Layout, box: Box, io: str) -> RawChunk:
-    empty = any(start == stop for start, stop in box)
-    return RawChunk(layout, box, io, () if empty else tuple(read_ranges(layout, box)))
+    def backend(self) -> Backend:
+        """Make the backend that fetches its bytes."""
+        return backend_for(self.io, self.layout.files[0].path)
 
 
 def load(source: Source, block_id: tuple[int, ...]) -> RawChunk:
-    """Find the bytes of one chunk. Nothing is read yet.
-
-    Raises
-    ------
-    StaleFileError
-        A file has changed since it was opened.
-    """
-    box = tuple(edges[i] for edges, i in zip(source.edges, block_id, strict=True))
-    raw = _raw_chunk(source.layout, box, source.io)
-    for file in {ranges.file for ranges in raw.ranges}:
-        file.check()
-    return raw
+    """Give one chunk. Nothing is read yet."""
+    return RawChunk(source.layout, source.conversion, source.box(block_id), source.io)
 
 
 def decode(raw: RawChunk) -> npt.NDArray[Any]:
     """Make the pixels of a chunk: an array of its own, writeable and C-contiguous.
 
+    Where the files hold the pixels just as they are wanted, it is a read-only view of mapped memory
+    instead; on a cluster, where results are kept and sent, it never is.
+
     Raises
     ------
     StaleFileError
         A file has changed since it was opened.
     """
-    out = buffers.empty(output_shape(raw.layout, raw.box), raw.layout.dtype)
-    for ranges in raw.ranges:
-        with BACKENDS[raw.io](ranges) as (data, base):
-            run_kernel(ranges, data, base, out)
-    return out.reshape([stop - start for start, stop in raw.box])
+    region = raw.region()
+    shape = *region.nav_counts, *(stop - start for start, stop in raw.box[len(region.nav_counts) :])
+    dtype = raw.conversion.dtype
+    if 0 in region.shape:
+        return np.empty(shape, dtype)
+    with raw.backend() as backend:
+        reader = TileReader(raw.layout, raw.conversion, region, backend, [region.sig])
+        n = len(region.frames)
+        if not _on_a_cluster():
+            view = reader.view(0, n, 0, region.shape)
+            if view is not None:
+                return view.reshape(shape)
+        out = buffers.empty(region.shape, dtype)
+        depth = n
+        if not raw.conversion.nothing:
+            depth = max(1, CONVERTED_BYTES * n // out.nbytes)
+        for first in range(0, n, depth):
+            reader.read(first, min(first + depth, n), 0, out[first : first + depth])
+    return out.reshape(shape)
 
 
-def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: npt.NDArray[Any]) -> None:
-    """Decode read ranges of ``data``, whose first byte is byte ``base`` of the file."""
-    from dask_tiled.kernels import (
-        compiled,
-    )  # numba takes long to import: only where pixels are made
-
-    decoder, pick = ranges.decoder, ranges.pick
-    target = out if pick is None else np.empty(pick.shape, dtype=out.dtype)
-    compiled(decoder.kernel)(
-        data,
-        ranges.starts - base,
-        ranges.step,
-        target.reshape(-1).view(np.uint8),
-        ranges.dests,
-        ranges.out_step,
-        ranges.count,
-        decoder.nbytes,
-        decoder.lag,
-    )
-    if pick is not None:
-        place: Any = (pick.frames, *pick.place)
-        out[place] = target[..., pick.pixels]
+def _on_a_cluster() -> bool:
+    """Tell whether this is a task of a distributed worker."""
+    worker = sys.modules.get("distributed.worker")
+    if worker is None:
+        return False
+    try:
+        worker.get_worker()
+    except ValueError:
+        return False
+    return True

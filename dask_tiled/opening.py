@@ -5,15 +5,21 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
+import numpy.typing as npt
 from dask.array.core import normalize_chunks
 
 from dask_tiled.backends import BACKENDS
+from dask_tiled.conversion import Conversion
+from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
+from dask_tiled.descriptors import descriptor
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.formats import describe_as, expand
+from dask_tiled.formats import describe_as, expand, formats
+from dask_tiled.frames import select_frames
 from dask_tiled.graph import build
 from dask_tiled.tiling import TilingRequest, as_requests, negotiate
 
@@ -26,9 +32,15 @@ def open_dataset(
     *,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    sync_offset: int = 0,
+    roi: npt.ArrayLike | None = None,
     tiling: TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
+    corrections: Corrections | None = None,
+    fill_value: Any = 0,
+    missing: str = "fill",
     **format_options: Any,
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
@@ -43,23 +55,40 @@ def open_dataset(
         Name of the format, one of :func:`formats`; by default it is found out.
     nav_shape : tuple of int, optional
         Shape of the scan, (y, x); by default what the file says. If it holds fewer frames than the
-        file, the first ones are taken.
+        file, the first ones are taken; if it holds more, the others are missing.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not say it themselves.
+    dtype : dtype, optional
+        Type of the array; by default that of the file. For formats that do not say in which type
+        their pixels are stored, it is that type.
+    sync_offset : int
+        Skip so many frames at the start, or begin with so many missing ones if it is negative. The
+        shape stays as it is.
+    roi : boolean array or sequence of int, optional
+        Which frames are shown, on one axis: a mask of the scan's shape, or places in it counted in
+        C order, in any order.
     tiling : TilingRequest or sequence of them, optional
         What the consumers of the array wish; see :func:`negotiate`.
     chunks : optional
         Chunks as dask takes them, instead of negotiated ones.
-    io : {"auto", "mmap"}
-        How bytes are fetched.
+    io : {"auto", "mmap", "buffered", "direct"}
+        How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" maps
+        files, except on network file systems.
+    corrections : Corrections, optional
+        Dark and gain reference, and pixels that do not work. The array is float32 then, or float64
+        where that could not hold the counts.
+    fill_value : scalar
+        Value of all pixels of missing frames.
+    missing : {"fill", "raise"}
+        Whether frames may be missing; :attr:`Description.missing` lists them.
     **format_options
         Options of the format; see :func:`formats`.
 
     Returns
     -------
     TiledArray
-        A :class:`dask.array.Array` of shape ``nav_shape + sig_shape``, in the file's own dtype and
-        native byte order: the raw counts of the detector.
+        A :class:`dask.array.Array` of shape ``nav_shape + sig_shape``, by default in the file's own
+        dtype and native byte order: the raw counts of the detector.
 
     Raises
     ------
@@ -72,12 +101,24 @@ def open_dataset(
     DatasetError
         The arguments do not suit the file.
     """
-    desc = describe(path, format, nav_shape=nav_shape, sig_shape=sig_shape, **format_options)
-    backend = _backend(io)
+    desc = describe(
+        path,
+        format,
+        nav_shape=nav_shape,
+        sig_shape=sig_shape,
+        dtype=dtype,
+        sync_offset=sync_offset,
+        roi=roi,
+        corrections=corrections,
+        fill_value=fill_value,
+        missing=missing,
+        **format_options,
+    )
+    _check_backend(io, desc)
     if chunks is not None:
         chunks = _chunks(chunks, desc)
     requests = as_requests(() if tiling is None else tiling)
-    return build(desc, negotiate(desc, requests, chunks=chunks), backend, requests)
+    return build(desc, negotiate(desc, requests, chunks=chunks), io, requests)
 
 
 def describe(
@@ -86,6 +127,12 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    sync_offset: int = 0,
+    roi: npt.ArrayLike | None = None,
+    corrections: Corrections | None = None,
+    fill_value: Any = 0,
+    missing: str = "fill",
     **format_options: Any,
 ) -> Description:
     """Tell what a file, or a series of files, holds.
@@ -102,7 +149,19 @@ def describe(
         "sig_shape": _shape("sig_shape", sig_shape),
     }
     paths, listed = expand(path)
-    return describe_as(format, paths, shapes, format_options, listed=listed)
+    desc = describe_as(format, paths, {**shapes, "dtype": dtype}, format_options, listed=listed)
+    first_path = desc.files[0].path
+    if corrections is not None:
+        if not isinstance(corrections, Corrections):
+            raise DatasetError(
+                "no corrections", path=first_path, expected="Corrections", found=corrections
+            )
+        corrections.check(desc.sig_shape, first_path)
+    if "dtype" in formats()[desc.format].options():
+        dtype = None  # it told how the pixels are stored
+    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, corrections)
+    desc = replace(desc, conversion=conversion)
+    return select_frames(desc, shapes["nav_shape"], sync_offset, roi, missing)
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
@@ -128,9 +187,9 @@ def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
     return sizes
 
 
-def _backend(io: str) -> str:
-    if io == "auto":
-        return "mmap"
-    if not isinstance(io, str) or io not in BACKENDS:
+def _check_backend(io: Any, desc: Description) -> None:
+    if not isinstance(io, str) or (io != "auto" and io not in BACKENDS):
         raise DatasetError("no such backend", expected=" or ".join(["auto", *BACKENDS]), found=io)
-    return io
+    if io == "direct":
+        with descriptor(desc.files[0], direct=True):
+            pass  # better now than in every task

@@ -6,17 +6,15 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.files import File
-from dask_tiled.layout import Cut, Index, Layout
-from dask_tiled.runs import Loop, make_runs
-
-Box = tuple[tuple[int, int], ...]
+from dask_tiled.layout import Cut, Layout
+from dask_tiled.runs import Loop, Runs, make_runs
+from dask_tiled.selection import Index
 
 
 class Pick(NamedTuple):
@@ -25,82 +23,137 @@ class Pick(NamedTuple):
     Attributes
     ----------
     shape : tuple of int
-        Shape of the scratch array that whole units are decoded into.
+        Shape of the scratch array that the whole units of a frame are decoded into.
     pixels : int64 array
         Positions to take along its last axis.
-    frames : int64 array
-        Frames of the output that they go to.
     place : tuple of slice
-        Where in these frames.
+        Where in a frame of the output they go.
     """
 
     shape: tuple[int, ...]
     pixels: Index
-    frames: Index
     place: tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRanges:
-    """Equally long runs of units in one file, and where their pixels go.
+    """The bytes that one piece gives to a box: the same runs of units in each of its frames.
 
-    Run ``r`` is ``count`` units, ``step`` bytes apart, from byte ``starts[r]`` of the file on. Its
-    pixels go to byte ``dests[r]`` of the output, or of a scratch array if there is a ``pick``, and
-    on, ``out_step`` bytes from unit to unit. ``piece`` is the row of the piece in the layout.
+    Attributes
+    ----------
+    file : File
+    decoder : Decoder
+    offsets : int64 array
+        Byte of the file at which the first unit of each frame begins.
+    frames : int64 array
+        Position of each frame in the output, in ascending order.
+    loops : tuple of Loop
+        The units of a frame: their distances from the first, in the file and in the output.
+    dest : int
+        Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit.
+    frame_bytes : int
+        Bytes of a frame there.
+    pick : Pick or None
+        What is taken out of the units, where not all of their pixels are wanted.
     """
 
     file: File
     decoder: Decoder
-    starts: Index
-    step: int
-    count: int
-    dests: Index
-    out_step: int
+    offsets: Index
+    frames: Index
+    loops: tuple[Loop, ...]
+    dest: int
+    frame_bytes: int
     pick: Pick | None
-    piece: int = 0
 
     @property
     def span(self) -> tuple[int, int]:
         """First byte that is touched, and the one after the last."""
-        run = (self.count - 1) * self.step
-        first, last = int(self.starts.min()), int(self.starts.max())
-        return first + min(run, 0), last + max(run, 0) + self.decoder.reach
+        low, high = int(self.offsets.min()), int(self.offsets.max())
+        for loop in self.loops:
+            first, last = loop.reach
+            low, high = low + first, high + last
+        return low, high + self.decoder.reach
 
     @property
     def nbytes(self) -> int:
         """Number of bytes that are read."""
         halves = 2 if self.decoder.lag else 1
-        return len(self.starts) * self.count * self.decoder.nbytes * halves
+        units = math.prod(loop.length for loop in self.loops)
+        return len(self.offsets) * units * self.decoder.nbytes * halves
+
+    def runs(self) -> Runs:
+        """Flatten frames and units into few long runs, from bytes of the file on."""
+        places = np.arange(len(self.frames)) if self.pick is not None else self.frames
+        dests = places * self.frame_bytes
+        runs = make_runs([Loop.over(self.offsets, dests), *self.loops])
+        return runs.moved(int(self.offsets[0]), int(dests[0]) + self.dest)
+
+    def frame_runs(self) -> Runs:
+        """Flatten the units of one frame into runs, from its first unit on."""
+        return make_runs(self.loops).moved(0, self.dest)
+
+    def between(self, first: int, stop: int) -> ReadRanges:
+        """Take the frames at some positions of the output, which become the first ones."""
+        low, high = np.searchsorted(self.frames, (first, stop))
+        return replace(self, offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
+
+    def split(self, limit: int) -> Iterator[ReadRanges]:
+        """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
+        low, high = self.span
+        if high - low <= limit:
+            yield self
+            return
+        spread = int(self.offsets.max() - self.offsets.min())
+        extents = [spread, *(last - first for first, last in (o.reach for o in self.loops))]
+        if self.pick is not None:
+            extents = [spread]
+        axis = max(range(len(extents)), key=extents.__getitem__)
+        if not extents[axis]:
+            yield self
+            return
+        length = len(self.offsets) if axis == 0 else self.loops[axis - 1].length
+        step = max(1, extents[axis] // (length - 1))
+        room = limit - (high - low - extents[axis])
+        count = min(max(1, room // step + 1), -(-length // 2))
+        for first in range(0, length, count):
+            yield from self._part(axis, first, first + count).split(limit)
+
+    def _part(self, axis: int, first: int, stop: int) -> ReadRanges:
+        """Take some positions along the frames (axis 0) or along one of the loops."""
+        if axis == 0:
+            return replace(self, offsets=self.offsets[first:stop], frames=self.frames[first:stop])
+        loop, further, out_further = self.loops[axis - 1].part(first, stop)
+        return replace(
+            self,
+            offsets=self.offsets + further,
+            loops=(*self.loops[: axis - 1], loop, *self.loops[axis:]),
+            dest=self.dest + out_further,
+        )
 
 
-def read_ranges(layout: Layout, box: Box) -> Iterator[ReadRanges]:
-    """Find the bytes of a box.
+def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[ReadRanges]:
+    """Find the bytes of some frames, and a cut of each.
 
     Parameters
     ----------
     layout : Layout
         Where the bytes lie.
-    box : tuple of (start, stop)
-        A part of ``layout.shape``.
+    frames : int64 array
+        Numbers of the frames, in any order. Those that are not there are left out.
+    sig : sequence of Cut
+        What is wanted of each signal axis.
 
     Yields
     ------
     ReadRanges
-        For a C-contiguous output of shape ``output_shape(layout, box)``.
+        For a C-contiguous output: the frames on one axis, then the signal axes.
     """
-    return frame_ranges(layout, *frames_and_signal(layout, box))
-
-
-def frames_and_signal(layout: Layout, box: Box) -> tuple[Index, tuple[Cut, ...]]:
-    """Give the numbers of the frames of a box, in C order of the scan, and cut its signal axes."""
-    cuts = _cuts_of(layout, box)
-    nav, sig = cuts[: len(layout.nav_shape)], cuts[len(layout.nav_shape) :]
-    return _frame_numbers(nav, layout.nav_shape), sig
-
-
-def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[ReadRanges]:
-    """Find the bytes of some frames, given by number in ascending order, and a cut of each."""
-    coordinates = np.unravel_index(frames, layout.grid) if len(layout.grid) > 1 else (frames,)
+    there = np.flatnonzero(~layout.selection.are_absent(frames))
+    if not len(there):
+        return
+    frames = frames[there]
+    coordinates = np.unravel_index(frames, layout.grid) if len(layout.grid) != 1 else (frames,)
     file, decoder, offset, start, shape, strides = layout.columns()
     n = len(layout.grid)
     for i in _overlapping(start, shape, coordinates, sig):
@@ -109,25 +162,17 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
         counts = [_overlap(*axis)[1] for axis in zip(sig, piece.start, piece.shape, strict=True)]
         if not len(positions) or not all(counts):  # a stride has stepped over the piece
             continue
-        frame_offsets = np.full(len(positions), offset[i])
+        offsets = np.full(len(positions), offset[i])
         for c, first, stride in zip(coordinates, start[i], strides[i], strict=False):
-            frame_offsets += (c[positions] - first) * stride
-        ranges = _piece_ranges(
+            offsets += (c[positions] - first) * stride
+        yield _piece_ranges(
             layout.files[file[i]],
             layout.decoders[decoder[i]],
-            frame_offsets,
-            positions,
+            offsets,
+            there[positions],
             piece,
             sig,
         )
-        yield replace(ranges, piece=i)
-
-
-def output_shape(layout: Layout, box: Box) -> tuple[int, ...]:
-    """Give the shape that a box is decoded in: its frames on one axis, and every signal axis."""
-    counts = [cut.length for cut in _cuts_of(layout, box)]
-    n = len(layout.nav_shape)
-    return (math.prod(counts[:n]), *counts[n:])
 
 
 class _SignalPiece(NamedTuple):
@@ -136,27 +181,6 @@ class _SignalPiece(NamedTuple):
     start: list[int]
     shape: list[int]
     strides: list[int]
-
-
-def _cuts_of(layout: Layout, box: Box) -> tuple[Cut, ...]:
-    """Cut every axis of the layout, those that are not shown too, down to the box."""
-    bounds = iter(box)
-    cuts = []
-    for cut in layout.cuts:
-        if cut.kept:
-            start, stop = next(bounds)
-            cuts.append(cut.of(start, 1, stop - start, kept=True))
-        else:
-            cuts.append(cut)
-    return tuple(cuts)
-
-
-def _frame_numbers(nav: Sequence[Cut], nav_shape: tuple[int, ...]) -> Index:
-    """List the numbers of a box's frames, counted in C order of the whole navigation shape."""
-    axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
-    sizes = [math.prod(nav_shape[k + 1 :]) for k in range(len(nav_shape))]
-    zero = np.zeros((), dtype=np.int64)
-    return reduce(np.add.outer, [a * s for a, s in zip(axes, sizes, strict=True)], zero).ravel()
 
 
 def _overlapping(
@@ -171,11 +195,8 @@ def _overlapping(
 
 
 def _inside(coordinates: Sequence[Index], start: Index, shape: Index) -> Index:
-    """List the positions, among the frames of a box, of those that lie in a piece."""
-    if len(coordinates) == 1:  # in ascending order
-        first, stop = np.searchsorted(coordinates[0], (start[0], start[0] + shape[0]))
-        return np.arange(first, stop, dtype=np.int64)
-    inside = np.ones(coordinates[0].shape, dtype=bool)
+    """List the positions, among some frames, of those that lie in a piece."""
+    inside = np.ones(coordinates[0].shape if coordinates else 1, dtype=bool)
     for c, s, n in zip(coordinates, start, shape, strict=False):
         inside &= (c >= s) & (c < s + n)
     return np.flatnonzero(inside)
@@ -191,8 +212,8 @@ def _overlap(cut: Cut, start: int, size: int) -> tuple[int, int, int]:
 def _piece_ranges(
     file: File,
     decoder: Decoder,
-    frame_offsets: Index,
-    positions: Index,
+    offsets: Index,
+    frames: Index,
     piece: _SignalPiece,
     sig: Sequence[Cut],
 ) -> ReadRanges:
@@ -211,28 +232,24 @@ def _piece_ranges(
         shape = [*counts[:-1], len(units) * size]
         firsts = [0] * len(sig)
         place = tuple(slice(first, first + n) for first, n, _ in overlaps)
-        taken = which * size + pixels % size
-        pick = Pick((len(positions), *shape), taken, positions, place)
-        positions = np.arange(len(positions), dtype=np.int64)
+        pick = Pick(tuple(shape), which * size + pixels % size, place)
     out_strides = [decoder.dtype.itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
     corners = [pixel for _, _, pixel in overlaps[:-1]] + [int(units[0])]
-    start = int(frame_offsets[0]) + sum(map(operator.mul, corners, piece.strides))
-    dest = sum(map(operator.mul, [int(positions[0]), *firsts], out_strides))
-    loops = [Loop.over(frame_offsets, positions * out_strides[0])]
-    for n, cut, stride, out_stride in zip(
-        counts, sig[:-1], piece.strides, out_strides[1:], strict=False
-    ):
-        loops.append(Loop(n, stride * cut.step, out_stride))
+    loops = [
+        Loop(n, stride * cut.step, out_stride)
+        for n, cut, stride, out_stride in zip(
+            counts, sig[:-1], piece.strides, out_strides[1:], strict=False
+        )
+    ]
     unit_places = np.arange(len(units), dtype=np.int64) * size * decoder.dtype.itemsize
     loops.append(Loop.over(units * piece.strides[-1], unit_places))
-    runs = make_runs(loops)
     return ReadRanges(
         file=file,
         decoder=decoder,
-        starts=runs.starts + start,
-        step=runs.step,
-        count=runs.length,
-        dests=runs.dests + dest,
-        out_step=runs.out_step,
+        offsets=offsets + sum(map(operator.mul, corners, piece.strides)),
+        frames=frames,
+        loops=tuple(loops),
+        dest=sum(map(operator.mul, firsts, out_strides[1:])),
+        frame_bytes=out_strides[0],
         pick=pick,
     )

@@ -49,7 +49,7 @@ class Record:
 
 
 def count_frames(
-    files: Sequence[File], record: Record, file_header: int = 0, wanted: int | None = None
+    files: Sequence[File], record: Record, file_header: int = 0, *, settled: bool = False
 ) -> list[int]:
     """Count the frames in each file of a series.
 
@@ -60,8 +60,8 @@ def count_frames(
     record : Record
     file_header : int
         Bytes before the first record of each file.
-    wanted : int, optional
-        So many frames are enough: the last file may end inside the frame after them.
+    settled : bool
+        The number of frames is settled elsewhere, so the last file may end inside a frame.
 
     Raises
     ------
@@ -70,9 +70,8 @@ def count_frames(
     """
     parts = [divmod(max(0, file.size - file_header), record.nbytes) for file in files]
     counts = [whole for whole, _ in parts]
-    enough = wanted is not None and wanted <= sum(counts)
     for file, (whole, rest) in zip(files, parts, strict=True):
-        if not whole or (rest and not (enough and file is files[-1])):
+        if not whole or (rest and not (settled and file is files[-1])):
             raise TruncatedFileError(
                 "the file ends inside a frame",
                 path=file.path,

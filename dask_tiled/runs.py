@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.layout import Index
+from dask_tiled.selection import Index
 
 
 class Loop(NamedTuple):
@@ -27,6 +27,23 @@ class Loop(NamedTuple):
             return cls(len(offsets), step, out_step)
         return cls(len(offsets), 0, 0, (offsets - offsets[0], out_offsets - out_offsets[0]))
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest offset in the file."""
+        if self.listed is not None:
+            return int(self.listed[0].min()), int(self.listed[0].max())
+        last = (self.length - 1) * self.step
+        return min(last, 0), max(last, 0)
+
+    def part(self, first: int, stop: int) -> tuple[Loop, int, int]:
+        """Take some of the offsets, and tell how far on the first of them is."""
+        stop = min(stop, self.length)
+        if self.listed is None:
+            part = Loop(stop - first, self.step, self.out_step)
+            return part, first * self.step, first * self.out_step
+        offsets, out_offsets = (listed[first:stop] for listed in self.listed)
+        return Loop.over(offsets, out_offsets), int(offsets[0]), int(out_offsets[0])
+
     def offsets(self) -> tuple[Index, Index]:
         """List the offsets in the file and in the output."""
         if self.listed is not None:
@@ -43,6 +60,10 @@ class Runs(NamedTuple):
     length: int
     dests: Index
     out_step: int
+
+    def moved(self, start: int, dest: int) -> Runs:
+        """Begin further on, in the file and in the output."""
+        return self._replace(starts=self.starts + start, dests=self.dests + dest)
 
 
 def make_runs(loops: Sequence[Loop]) -> Runs:

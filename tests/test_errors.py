@@ -167,8 +167,8 @@ def test_unknown_option(tmp_path):
         open_dataset(path, header=4, **RAW)
     assert caught.value.path == str(path)
     assert "frame_header" in str(caught.value)
-    with pytest.raises(DatasetError, match="no option 'dtype'"):
-        open_dataset(write_small(tmp_path / "scan.mib"), dtype="uint16")
+    with pytest.raises(DatasetError, match="no option 'frame_header'"):
+        open_dataset(write_small(tmp_path / "scan.mib"), frame_header=4)
 
 
 def test_unknown_backend(tmp_path):
@@ -190,16 +190,20 @@ def test_wrong_shapes(tmp_path, name, shape):
 @pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 70,), (1 << 40, 1 << 40)])
 @pytest.mark.parametrize("format", ["raw", "mib", "npy"])
 def test_nav_shape_of_more_frames_than_there_are(tmp_path, format, shape):
-    """Missing frames are not invented; the error says how many there are."""
+    """Refused where frames must not be missing, or where no array could be so large."""
     path = {
         "raw": lambda: write_raw(tmp_path / "scan.raw", FRAMES),
         "mib": lambda: write_small(tmp_path / "scan.mib"),
         "npy": lambda: write_npy(tmp_path / "scan.npy", FRAMES),
     }[format]()
     options = RAW if format == "raw" else {}
-    with pytest.raises(TruncatedFileError, match="6 frames") as caught:
-        open_dataset(path, nav_shape=shape, **options)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path, nav_shape=shape, missing="raise", **options)
     assert_names(caught.value, path)
+    if shape[0] < 8:
+        assert "6 frames" in str(caught.value)
+        assert isinstance(caught.value, TruncatedFileError)
+        assert describe(path, nav_shape=shape, **options).missing.tolist() == [6, 7][: len(shape)]
 
 
 def test_more_axes_than_an_array_can_have(tmp_path):
@@ -273,8 +277,11 @@ def test_truncated_last_frame_of_a_mib(tmp_path, missing):
     assert_names(caught.value, path)
     arr = open_dataset(path, nav_shape=(5,))
     np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
+    arr = open_dataset(path, nav_shape=(6,), fill_value=7)
+    np.testing.assert_array_equal(arr.compute(), [*FRAMES[:5], np.full_like(FRAMES[0], 7)])
+    assert arr.description.missing.tolist() == [5]
     with pytest.raises(TruncatedFileError):
-        open_dataset(path, nav_shape=(6,))
+        open_dataset(path, nav_shape=(6,), missing="raise")
 
 
 @pytest.mark.parametrize("missing", [1, 7, 8, 64, 71])

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 
 import cloudpickle
 import dask
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import StaleFileError, TiledArray, scheme_of
-from dask_tiled.backends import BACKENDS, mapped
+from dask_tiled.backends import BACKENDS, Mapped
 from dask_tiled.loader import decode, load
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
@@ -79,13 +78,24 @@ def scan(scans):
 
 
 class Loads(list):
-    """A backend that keeps the ranges it was asked for."""
+    """Makes backends, and keeps the windows that they gave."""
 
-    @contextmanager
-    def __call__(self, ranges):
-        self.append(ranges)
-        with mapped(ranges) as found:
-            yield found
+    def __call__(self):
+        backend = Mapped()
+        windows = backend.windows
+
+        def counted(ranges, limit=None):
+            for window in windows(ranges, limit):
+                self.append(window[0])
+                yield window
+
+        def counted_view(ranges):
+            self.append(ranges)
+            return around(ranges)
+
+        around, backend.around = backend.around, counted_view
+        backend.windows = counted
+        return backend
 
     @property
     def nbytes(self):
@@ -244,21 +254,23 @@ def test_a_raw_chunk_travels_as_numbers(scans, index):
 # Bytes
 
 
-@contextmanager
-def poisoned(ranges):
-    """Give a buffer in which every byte that was not asked for is garbage."""
-    first, stop = ranges.span
-    unit = np.arange(ranges.decoder.nbytes)
-    if ranges.decoder.lag:
-        unit = np.concatenate([unit, unit + ranges.decoder.lag])
-    units = np.add.outer(ranges.starts, np.arange(ranges.count) * ranges.step)
-    wanted = np.unique(np.add.outer(units, unit))
-    assert len(wanted) == ranges.nbytes
-    with mapped(ranges) as (data, base):
-        buffer = np.random.default_rng(0).integers(0, 256, stop - first, "u1")
-        buffer[wanted - first] = data[wanted - base]
-        buffer.flags.writeable = False
-        yield buffer, first
+class Poisoned(Mapped):
+    """Gives buffers in which every byte that was not asked for is garbage."""
+
+    def windows(self, ranges, limit=None):
+        for part, data, base in super().windows(ranges, limit):
+            first, stop = part.span
+            unit = np.arange(part.decoder.nbytes)
+            if part.decoder.lag:
+                unit = np.concatenate([unit, unit + part.decoder.lag])
+            runs = part.runs()
+            units = np.add.outer(runs.starts, np.arange(runs.length) * runs.step)
+            wanted = np.unique(np.add.outer(units, unit))
+            assert len(wanted) == part.nbytes
+            buffer = np.random.default_rng(0).integers(0, 256, stop - first, "u1")
+            buffer[wanted - first] = data[wanted - base]
+            buffer.flags.writeable = False
+            yield part, buffer, first
 
 
 def units_in(index, size, pixels):
@@ -281,7 +293,7 @@ CROPS = [
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("index", CROPS, ids=str)
 def test_a_crop_reads_its_units_alone(scans, loads, monkeypatch, index, name):
-    monkeypatch.setitem(BACKENDS, "poisoned", poisoned)
+    monkeypatch.setitem(BACKENDS, "poisoned", Poisoned)
     (path, frames), (_, _, pixels, nbytes) = scans[name], KINDS[name]
     for chunks in [(3, 4, 64, 128), (2, 2, 20, 64)]:
         options = {"chunks": chunks, "io": "poisoned"}

@@ -12,15 +12,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "division", "buffers"},
+    {"errors", "division", "buffers", "filesystems"},
     {"files", "correction_plans"},
-    {"decoders", "corrections"},
+    {"decoders", "corrections", "descriptors", "selection"},
     {"layout"},
-    {"runs", "records", "series"},
+    {"runs", "records", "series", "boxes"},
     {"ranges"},
     {"backends"},
-    {"loader"},
-    {"description"},
+    {"conversion"},
+    {"reading", "description"},
+    {"loader", "frames"},
     {"tiling"},
     {"graph"},
     {"formats"},
@@ -28,7 +29,16 @@ ORDER = [
 ]
 RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in modules}
 # What a format may know.
-FOR_FORMATS = {"errors", "files", "decoders", "layout", "records", "series", "description"}
+FOR_FORMATS = {
+    "errors",
+    "files",
+    "decoders",
+    "selection",
+    "layout",
+    "records",
+    "series",
+    "description",
+}
 # Modules of numba functions: they know no other module, but may share kernels.compiled.
 KERNELS = {"kernels", "correction_kernels"}
 # What is imported where it is needed, because it takes long or is optional.

@@ -31,7 +31,7 @@ def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
     record = Record(sig, decoder)
     files = [File(f"/scan{i}.raw", n * record.nbytes, 0, i) for i, n in enumerate(counts)]
     desc = Description.of("raw", record_layout(files, counts, record), {})
-    return desc.with_nav_shape(nav)
+    return desc.with_frames(nav)
 
 
 requests = st.builds(

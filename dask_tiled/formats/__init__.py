@@ -42,8 +42,8 @@ class Format:
         this format, or else a few words that say why it is not.
     describe : callable
         ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
-        are the options of the format; ``nav_shape`` and ``sig_shape`` are handed over to those that
-        have them.
+        are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are handed over to
+        those that have them.
     """
 
     name: str
@@ -126,7 +126,7 @@ def natural_key(path: str) -> tuple[tuple[str, int], ...]:
 def describe_as(
     name: str | None,
     paths: tuple[str, ...],
-    shapes: Mapping[str, tuple[int, ...] | None],
+    common: Mapping[str, Any],
     options: Mapping[str, Any],
     *,
     listed: bool,
@@ -139,8 +139,9 @@ def describe_as(
         Name of the format.
     paths : tuple of str
         The files.
-    shapes : mapping
-        ``nav_shape`` and ``sig_shape``, or None for each.
+    common : mapping
+        ``nav_shape``, ``sig_shape`` and ``dtype``, or None for each; they are handed over to
+        formats that have an option of that name.
     options : mapping
         Options of the format.
     listed : bool
@@ -155,15 +156,13 @@ def describe_as(
         raise DatasetError(
             f"format {format.name!r} has no option {unknown[0]!r}",
             path=paths[0],
-            expected=", ".join(sorted(set(known) - set(shapes))) or "no options",
+            expected=", ".join(sorted(set(known) - set(common))) or "no options",
         )
-    given: dict[str, Any] = {key: value for key, value in shapes.items() if key in known}
+    given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False
     desc = format.describe(paths, **{**given, **options})
-    nav_shape, sig_shape = shapes["nav_shape"], shapes["sig_shape"]
-    if nav_shape is not None and desc.nav_shape != nav_shape:
-        desc = desc.with_nav_shape(nav_shape)
+    sig_shape = common["sig_shape"]
     if sig_shape is not None and desc.sig_shape != sig_shape:
         raise DatasetError(
             "the frames have another shape", path=paths[0], expected=desc.sig_shape, found=sig_shape

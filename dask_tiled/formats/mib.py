@@ -72,9 +72,9 @@ def describe(
         members = series_of(path, read_member)
     header, fields = read_header(members[0].file.path)
     files = [member.file for member in members]
-    wanted = None if nav_shape is None else math.prod(nav_shape)
-    counts = count_frames(files, header.record, wanted=wanted)
-    _check_last(members, counts, header, whole=wanted is None)
+    settled = nav_shape is not None
+    counts = count_frames(files, header.record, settled=settled)
+    _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
     metadata: dict[str, Any] = {"mib": {"header": named_fields(fields)}}
     inferred = None
@@ -84,7 +84,15 @@ def describe(
         inferred = scan_shape(keys)
     desc = Description.of("mib", layout, metadata)
     if nav_shape is None and inferred is not None:
-        desc = desc.with_nav_shape(inferred)
+        if math.prod(inferred) > desc.layout.n_frames:
+            raise TruncatedFileError(
+                "frames that the .hdr file promises are missing",
+                path=files[-1].path,
+                expected=f"{math.prod(inferred)} frames, as in {hdr}",
+                found=f"{desc.layout.n_frames} frames",
+                hint=f"Pass nav_shape={inferred} to read them as missing at the end.",
+            )
+        desc = desc.with_frames(inferred)
         metadata["mib"]["nav_shape_from"] = hdr
     return desc
 

@@ -16,6 +16,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
 from dask_tiled.layout import Cut, Layout, Piece
+from dask_tiled.selection import Selection
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16
@@ -138,7 +139,8 @@ def describe(
     strides = tuple(steps if fortran else reversed(steps))
     piece = Piece(0, (0,) * len(order), grid + frame, header.offset, strides)
     cuts = tuple(Cut(0, 1, n) for n in nav + sig) + (() if sig else (Cut(0, 1, 1, kept=False),))
-    layout = Layout([file], grid, frame, [piece], [decoder], nav, None if sig else cuts)
+    shown = Selection(nav, math.prod(grid))
+    layout = Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)
     axes = nav_axes(len(nav)) + sig_axes(len(sig))
     return Description("npy", layout, axes, len(nav), metadata)
 

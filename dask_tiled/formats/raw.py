@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,8 +64,7 @@ def describe(
             raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
     files = [File.at(path) for path in paths]
     record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))
-    wanted = None if nav_shape is None else math.prod(nav_shape)
-    counts = count_frames(files, record, int(file_header), wanted)
+    counts = count_frames(files, record, int(file_header), settled=nav_shape is not None)
     layout = record_layout(files, counts, record, int(file_header))
     return Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
 

@@ -1,0 +1,103 @@
+"""What becomes of decoded pixels: corrections, another type, a value for missing frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.corrections import Corrections
+from dask_tiled.errors import DatasetError
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """From the pixels of the files to those of the array.
+
+    Attributes
+    ----------
+    native : numpy.dtype
+        Type in which the files' pixels are decoded.
+    dtype : numpy.dtype
+        Type of the array.
+    fill_value : scalar
+        Value of all pixels of missing frames, of type ``dtype``.
+    corrections : Corrections, optional
+        Applied before the type is changed.
+    """
+
+    native: np.dtype
+    dtype: np.dtype
+    fill_value: Any
+    corrections: Corrections | None = None
+
+    @classmethod
+    def of(
+        cls,
+        native: np.dtype,
+        path: str,
+        dtype: npt.DTypeLike | None = None,
+        fill_value: Any = 0,
+        corrections: Corrections | None = None,
+    ) -> Conversion:
+        """Make a conversion of what a user asks for.
+
+        Raises
+        ------
+        DatasetError
+            A type or a value cannot be had.
+        """
+        if dtype is not None:
+            wanted = _dtype(dtype, native, path)
+        elif corrections is not None:
+            wanted = corrections.dtype(native)
+        else:
+            wanted = native
+        return cls(native, wanted, _fill(fill_value, wanted, path), corrections)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether pixels stay as they are decoded."""
+        return self.corrections is None and self.dtype == self.native
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        fill = np.asarray(self.fill_value, self.dtype).tobytes()
+        corrections = None if self.corrections is None else self.corrections.__dask_tokenize__()
+        return "dask_tiled.Conversion", str(self.native), str(self.dtype), fill, corrections
+
+
+def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
+    try:
+        wanted = np.dtype(dtype).newbyteorder("=")
+    except (TypeError, ValueError) as error:
+        raise DatasetError("not a dtype", path=path, found=dtype) from error
+    kinds = "biufc"
+    if wanted != native and (wanted.kind not in kinds or native.kind not in kinds):
+        raise DatasetError(
+            "pixels cannot be converted",
+            path=path,
+            expected="numbers",
+            found=f"{native} to {wanted}",
+        )
+    return wanted
+
+
+def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
+    """Give a fill value in the type of the array, exactly."""
+    if value is None or (type(value) is int and value == 0):
+        return np.zeros((), dtype)[()]
+    try:
+        with np.errstate(all="ignore"):
+            filled = np.asarray(value).astype(dtype)
+        same = filled.ndim == 0 and np.array_equal(
+            filled, value, equal_nan=filled.dtype.kind in "fc"
+        )
+    except (TypeError, ValueError, OverflowError):
+        same = False
+    if not same:
+        raise DatasetError(
+            "fill_value does not fit the pixels", path=path, expected=f"a {dtype}", found=value
+        )
+    return filled[()]

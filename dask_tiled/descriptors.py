@@ -1,0 +1,79 @@
+"""Open file descriptors, kept for the next chunk: a bounded number in each process."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.files import File
+
+IDLE = 32
+"""So many descriptors, and no more, wait to be used again."""
+
+# A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
+_idle: deque[tuple[tuple[File, bool], int]] = deque()
+
+
+@contextmanager
+def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
+    """Lend a descriptor of a file that is still the one that was opened, before and after.
+
+    Parameters
+    ----------
+    file : File
+    direct : bool
+        Whether reads go past the page cache.
+
+    Raises
+    ------
+    StaleFileError
+        The file has changed since it was opened.
+    DatasetError
+        The file system does not do direct reads.
+    """
+    file.check()  # opening something else that has its name could wait for ever
+    fd = _take((file, direct))
+    if fd is None:
+        fd = _open(file.path, direct=direct)
+    try:
+        file.check(os.fstat(fd))
+        yield fd
+        file.check(os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    _idle.append(((file, direct), fd))
+    while len(_idle) > IDLE:
+        try:
+            os.close(_idle.popleft()[1])
+        except IndexError:  # another thread was quicker
+            break
+
+
+def _take(key: tuple[File, bool]) -> int | None:
+    for entry in tuple(_idle):
+        if entry[0] == key:
+            try:
+                _idle.remove(entry)
+            except ValueError:  # another thread was quicker
+                continue
+            return entry[1]
+    return None
+
+
+def _open(path: str, *, direct: bool) -> int:
+    if not direct:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except (OSError, AttributeError) as error:
+        raise DatasetError(
+            "the file system does not do direct reads",
+            path=path,
+            expected="a file system that takes O_DIRECT",
+            found=str(error),
+            hint="Use io='buffered'.",
+        ) from error

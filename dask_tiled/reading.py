@@ -1,0 +1,159 @@
+"""Decode parts of a chunk: fetch read ranges, run their kernels, convert the pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.backends import Backend, Bytes, Mapped
+from dask_tiled.boxes import Region
+from dask_tiled.conversion import Conversion
+from dask_tiled.layout import Cut, Layout
+from dask_tiled.ranges import ReadRanges, frame_ranges
+from dask_tiled.selection import Index
+
+Array = npt.NDArray[Any]
+
+
+def read_into(out: Array, ranges: Iterable[ReadRanges], backend: Backend) -> None:
+    """Fetch and decode read ranges into an array: frames, then signal axes, C-contiguous."""
+    for piece in ranges:
+        for part, data, base in backend.windows(piece):
+            run_kernel(part, data, base, out)
+
+
+def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: Array) -> None:
+    """Decode read ranges of ``data``, whose first byte is byte ``base`` of the file."""
+    from dask_tiled.kernels import (
+        compiled,
+    )  # numba takes long to import: only where pixels are made
+
+    decoder, pick, runs = ranges.decoder, ranges.pick, ranges.runs()
+    target = out if pick is None else np.empty((len(ranges.frames), *pick.shape), out.dtype)
+    compiled(decoder.kernel)(
+        data,
+        runs.starts - base,
+        runs.step,
+        target.reshape(-1).view(np.uint8),
+        runs.dests,
+        runs.out_step,
+        runs.length,
+        decoder.nbytes,
+        decoder.lag,
+    )
+    if pick is not None:
+        place: Any = (ranges.frames, *pick.place)
+        out[place] = target[..., pick.pixels]
+
+
+def view_of(
+    ranges: Sequence[ReadRanges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
+) -> Array | None:
+    """Look at pixels where they lie mapped, read-only; None unless they lie as numpy has them."""
+    if not isinstance(backend, Mapped) or len(ranges) != 1:
+        return None
+    (piece,) = ranges
+    runs, nbytes = piece.runs(), piece.decoder.nbytes
+    whole = len(runs.starts) == 1 and runs.step in {nbytes, 0} and runs.out_step in {nbytes, 0}
+    plain = piece.decoder.kernel == "dask_tiled.kernels:copy" and piece.pick is None
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not whole or not plain or runs.length * nbytes != size or runs.starts[0] % dtype.alignment:
+        return None
+    data, base = backend.around(piece)
+    first = int(runs.starts[0]) - base
+    return data[first : first + size].view(dtype).reshape(shape)
+
+
+class TileReader:
+    """Reads tiles of a region: some of its frames, and a part of each.
+
+    Parameters
+    ----------
+    layout : Layout
+    conversion : Conversion
+    region : Region
+    backend : Backend
+    parts : sequence of tuple of Cut
+        The parts of the signal axes, as cuts of the files' own.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        conversion: Conversion,
+        region: Region,
+        backend: Backend,
+        parts: Sequence[tuple[Cut, ...]],
+    ) -> None:
+        self._layout = layout
+        self._conversion = conversion
+        self._frames = region.frames
+        self._backend = backend
+        self._ranges = [list(frame_ranges(layout, region.frames, part)) for part in parts]
+        absent = layout.selection.are_absent(region.frames)
+        self._absent = absent if absent.any() else None
+        corrections = conversion.corrections
+        lattices = [[(c.start, c.step, c.length) for c in part] for part in parts]
+        self._plans = (
+            None
+            if corrections is None
+            else [corrections.plan(lattice, layout.sig_shape) for lattice in lattices]
+        )
+        self._scratch = np.empty(0, conversion.native)
+
+    def view(self, first: int, stop: int, part: int, shape: tuple[int, ...]) -> Array | None:
+        """Give a tile without reading it, where it lies in a mapped file as it is."""
+        if not self._conversion.nothing or self._absent is not None:
+            return None
+        ranges = self._between(first, stop, part)
+        return view_of(ranges, shape, self._conversion.dtype, self._backend)
+
+    def read(self, first: int, stop: int, part: int, tile: Array) -> None:
+        """Read frames ``first`` to ``stop`` of the region, and the part of that number of each.
+
+        Parameters
+        ----------
+        tile : array
+            What they are written to: frames, then signal axes; C-contiguous.
+        """
+        ranges = self._between(first, stop, part)
+        if self._conversion.nothing:
+            read_into(tile, ranges, self._backend)
+        else:
+            native = self._native(tile.shape)
+            read_into(native, ranges, self._backend)
+            self._convert(native, tile, self._frames[first:stop], part)
+        if self._absent is not None:
+            tile[self._absent[first:stop]] = self._conversion.fill_value
+
+    def _between(self, first: int, stop: int, part: int) -> list[ReadRanges]:
+        ranges = self._ranges[part]
+        if (first, stop) == (0, len(self._frames)):
+            return ranges
+        some = (piece.between(first, stop) for piece in ranges)
+        return [piece for piece in some if len(piece.frames)]
+
+    def _native(self, shape: tuple[int, ...]) -> Array:
+        size = int(np.prod(shape, dtype=np.int64))
+        if self._scratch.size < size:
+            self._scratch = np.zeros(size, self._conversion.native)
+        return self._scratch[:size].reshape(shape)
+
+    def _convert(self, native: Array, tile: Array, frames: Index, part: int) -> None:
+        if self._plans is None:
+            np.copyto(tile, native, casting="unsafe")
+            return
+        plan = self._plans[part]
+        dtype = self._conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
+        corrected = tile if tile.dtype == dtype else np.empty(tile.shape, dtype)
+        plan.apply(native, corrected)
+        for halo in plan.halos:
+            block = np.zeros([len(frames), *(b - a for a, b in halo.box)], native.dtype)
+            cuts = [Cut(a, 1, b - a) for a, b in halo.box]
+            read_into(block, frame_ranges(self._layout, frames, cuts), self._backend)
+            halo.repair(block, corrected)
+        if corrected is not tile:
+            np.copyto(tile, corrected, casting="unsafe")
