@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +17,7 @@ from dask_tiled.description import Description
 from dask_tiled.division import covers
 from dask_tiled.errors import TilingError
 from dask_tiled.loader import Edges, Source, decode, load
+from dask_tiled.reductions import Reducible, reduce_array
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -93,6 +96,12 @@ class TiledArray(da.Array):
         description = self.description.cut(cuts)
         return TiledArray(description, tuple(chunks), self._source.io, self.requests, tuple(edges))
 
+    def reducible(self) -> Reducible:
+        """Give what reductions on tiles need."""
+        if self.description is None:
+            return Reducible(self, self.ndim, None)
+        return Reducible(self, self.description.nav_ndim, (self.description, self._source))
+
     def with_chunks(self, chunks: Chunks) -> TiledArray:
         """Show the same pixels in other chunks: they are read so, not rechunked."""
         if self.description is None:
@@ -100,6 +109,13 @@ class TiledArray(da.Array):
         if not covers(chunks, self.shape):
             raise TilingError("chunks do not cover the array", expected=self.shape, found=chunks)
         return TiledArray(self.description, chunks, self._source.io, self.requests)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Let numpy's reductions of this array be its methods."""
+        name = func.__name__
+        if name in REDUCTIONS and func is getattr(np, name, None) and args[:1] == (self,):
+            return getattr(self, name)(*args[1:], **kwargs)
+        return super().__array_function__(func, types, args, kwargs)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
@@ -111,6 +127,39 @@ class TiledArray(da.Array):
         if self.description is None:
             return super().__reduce__()
         return TiledArray, (self.description, self.chunks, self._source.io, self.requests)
+
+
+def _reduction(name: str) -> Any:
+    """Make a method that reduces on tiles where that is possible, and as dask does elsewhere."""
+    plain = getattr(da.Array, name)
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def method(self: TiledArray, *args: Any, **kwargs: Any) -> da.Array:
+        given = signature.bind(self, *args, **kwargs).arguments
+        options = {k: v for k, v in given.items() if k != "self" and v is not None}
+        if self.description is not None and not options.keys() - TILED_OPTIONS:
+            found = reduce_array(
+                self.reducible(),
+                name,
+                options.get("axis"),
+                keepdims=bool(options.get("keepdims")),
+                split_every=options.get("split_every"),
+                **({"ddof": options["ddof"]} if "ddof" in options else {}),
+            )
+            if found is not None:
+                return found
+        result: da.Array = plain(self, *args, **kwargs)
+        return result
+
+    return method
+
+
+REDUCTIONS = ("sum", "mean", "min", "max", "any", "all", "var", "std")
+"""Methods that work tile by tile, over all navigation axes, all signal axes, or everything."""
+TILED_OPTIONS = {"axis", "keepdims", "split_every", "ddof"}
+for _name in REDUCTIONS:
+    setattr(TiledArray, _name, _reduction(_name))
 
 
 def build(

@@ -259,7 +259,7 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
 
 @cache
-def compiled(name: str, signature: Any = SIGNATURE) -> Any:
+def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
     """Import and compile a kernel.
 
     The machine code is kept on disk by numba. Where that cache cannot be written or is damaged,
@@ -271,15 +271,18 @@ def compiled(name: str, signature: Any = SIGNATURE) -> Any:
         ``"module:function"``, a plain function.
     signature : numba signature, optional
         The only types that it takes; by default those of a decoder, above.
+    reorder : bool
+        Whether sums of floats may be added up in another order, several at a time.
     """
+    options: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"} if reorder else False}
     module, _, function = name.partition(":")
     python = getattr(importlib.import_module(module), function)
     with _COMPILING:
         try:
-            kernel = njit(nogil=True, cache=True)(python)
+            kernel = njit(cache=True, **options)(python)
             kernel.compile(signature)
         except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
-            kernel = njit(nogil=True)(python)
+            kernel = njit(**options)(python)
             kernel.compile(signature)
         kernel.disable_compile()
     return kernel

@@ -1,0 +1,37 @@
+"""Compiled folds, for pixels and results of some types; imported where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numba
+import numpy as np
+
+from dask_tiled.kernels import SIGNATURE, compiled
+from dask_tiled.streaming import address_of, fold_signature, stream_signature
+
+
+@cache
+def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
+    """Give a function of :mod:`dask_tiled.folds`."""
+    return compiled(f"dask_tiled.folds:{name}", _fold_types(pixel, result, weight), reorder=True)
+
+
+@cache
+def stream(
+    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
+) -> Callable[..., None]:
+    """Give :func:`dask_tiled.streaming.stream` for a decoder and a fold."""
+    types = map(numba.from_dtype, (pixel, result, weight))
+    driver = compiled("dask_tiled.streaming:stream", stream_signature(*types))
+    addresses = (
+        address_of(compiled(decoder), SIGNATURE),
+        address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight)),
+    )
+    return partial(driver, *addresses)
+
+
+def _fold_types(pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Any:
+    return fold_signature(*map(numba.from_dtype, (pixel, result, weight)))

@@ -1,0 +1,192 @@
+"""Folds: what a reduction does with some pixels of some frames, in numba.
+
+Every fold has one signature::
+
+    fold(tile, rows, first, results, weights)
+
+``tile`` holds pixels ``first`` and on of some frames. Folds by frame keep their results in the rows
+``rows``, folds by pixel in the columns from ``first`` on. Where a tile is larger than the innermost
+cache, they take it block by block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+BLOCK = 2048
+"""Pixels of a block."""
+DEPTH = 16
+"""Frames of a block, for folds by pixel."""
+
+
+def sum_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame."""
+    for i in range(tile.shape[0]):
+        total = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            total += tile[i, j]
+        results[rows[i], 0] = total
+
+
+def sum_pixels(tile, rows, first, results, weights):
+    """Add up the frames."""
+    for top in range(0, tile.shape[0], DEPTH):
+        stop = min(top + DEPTH, tile.shape[0])
+        for start in range(0, tile.shape[1], BLOCK):
+            end = min(start + BLOCK, tile.shape[1])
+            part = results[0, first + start : first + end]
+            i = top
+            while i + 4 <= stop:  # four at a time, or the sums are moved about too often
+                a, b = tile[i, start:end], tile[i + 1, start:end]
+                c, d = tile[i + 2, start:end], tile[i + 3, start:end]
+                for j in range(part.size):
+                    part[j] = part[j] + a[j] + b[j] + c[j] + d[j]
+                i += 4
+            while i < stop:
+                a = tile[i, start:end]
+                for j in range(part.size):
+                    part[j] += a[j]
+                i += 1
+
+
+def min_frames(tile, rows, first, results, weights):
+    """Find the least pixel of each frame, or one that is no number."""
+    for i in range(tile.shape[0]):
+        least = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            value = tile[i, j]
+            least = value if value < least or value != value else least  # noqa: PLR0124
+        results[rows[i], 0] = least
+
+
+def max_frames(tile, rows, first, results, weights):
+    """Find the greatest pixel of each frame, or one that is no number."""
+    for i in range(tile.shape[0]):
+        greatest = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            value = tile[i, j]
+            greatest = value if value > greatest or value != value else greatest  # noqa: PLR0124
+        results[rows[i], 0] = greatest
+
+
+def min_pixels(tile, rows, first, results, weights):
+    """Find the frame in which each pixel is least."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            value = tile[i, j]
+            part[j] = value if value < part[j] or value != value else part[j]  # noqa: PLR0124
+
+
+def max_pixels(tile, rows, first, results, weights):
+    """Find the frame in which each pixel is greatest."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            value = tile[i, j]
+            part[j] = value if value > part[j] or value != value else part[j]  # noqa: PLR0124
+
+
+def any_frames(tile, rows, first, results, weights):
+    """Tell for each frame whether a pixel is not zero."""
+    for i in range(tile.shape[0]):
+        found = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            found |= tile[i, j] != 0
+        results[rows[i], 0] = found
+
+
+def all_frames(tile, rows, first, results, weights):
+    """Tell for each frame whether no pixel is zero."""
+    for i in range(tile.shape[0]):
+        found = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            found &= tile[i, j] != 0
+        results[rows[i], 0] = found
+
+
+def any_pixels(tile, rows, first, results, weights):
+    """Tell for each pixel whether it is not zero in a frame."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            part[j] |= tile[i, j] != 0
+
+
+def all_pixels(tile, rows, first, results, weights):
+    """Tell for each pixel whether it is zero in no frame."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            part[j] &= tile[i, j] != 0
+
+
+def moments_frames(tile, rows, first, results, weights):
+    """Keep for each frame a pixel, and the sums of differences from it and of their squares.
+
+    Differences from a value of the same size keep the digits that squares of large ones lose.
+    """
+    for i in range(tile.shape[0]):
+        row = results[rows[i]]
+        if first == 0:
+            row[0] = tile[i, 0]
+        shift, total, squares = row[0], 0.0, 0.0
+        for j in range(tile.shape[1]):
+            difference = tile[i, j] - shift
+            total += difference
+            squares += difference * difference
+        row[1] += total
+        row[2] += squares
+
+
+def moments_pixels(tile, rows, first, results, weights):
+    """Keep for each pixel its first value, and the sums of differences from it and their squares."""
+    stop = first + tile.shape[1]
+    shift, total, squares = results[0, first:stop], results[1, first:stop], results[2, first:stop]
+    for i in range(tile.shape[0]):
+        if rows[i] == 0:
+            shift[:] = tile[i]
+        for j in range(shift.size):
+            difference = tile[i, j] - shift[j]
+            total[j] += difference
+            squares[j] += difference * difference
+
+
+def dot_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
+
+    Within a block the sums have the type of the weights, four of them at a time.
+    """
+    kind = weights.dtype.type
+    for start in range(0, tile.shape[1], BLOCK):
+        end = min(start + BLOCK, tile.shape[1])
+        m = 0
+        while m + 4 <= weights.shape[0]:
+            a = weights[m, first + start : first + end]
+            b = weights[m + 1, first + start : first + end]
+            c = weights[m + 2, first + start : first + end]
+            d = weights[m + 3, first + start : first + end]
+            for i in range(tile.shape[0]):
+                pixels = tile[i, start:end]
+                s, t, u, v = kind(0), kind(0), kind(0), kind(0)
+                for j in range(pixels.size):
+                    value = kind(pixels[j])
+                    s += value * a[j]
+                    t += value * b[j]
+                    u += value * c[j]
+                    v += value * d[j]
+                row = results[rows[i]]
+                row[m] += s
+                row[m + 1] += t
+                row[m + 2] += u
+                row[m + 3] += v
+            m += 4
+        while m < weights.shape[0]:
+            a = weights[m, first + start : first + end]
+            for i in range(tile.shape[0]):
+                pixels = tile[i, start:end]
+                s = kind(0)
+                for j in range(pixels.size):
+                    s += kind(pixels[j]) * a[j]
+                results[rows[i], m] += s
+            m += 1

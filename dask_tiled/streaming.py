@@ -1,0 +1,160 @@
+"""Decode and fold in one go: a few thousand pixels at a time, which never leave the inner cache.
+
+Decoders and folds are compiled by themselves, and handed over as addresses, so that every pair of
+them works together without being compiled again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from dask_tiled.kernels import SIGNATURE
+
+
+def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
+    """Give the types of a fold: see :mod:`dask_tiled.folds`."""
+    return types.void(
+        types.Array(pixel, 2, "C", readonly=True),
+        types.int64[::1],
+        types.int64,
+        types.Array(result, 2, "C"),
+        types.Array(weight, 2, "C"),
+    )
+
+
+def stream_signature(pixel: Any, result: Any, weight: Any) -> Any:
+    """Give the types of :func:`stream`."""
+    number, numbers = types.int64, types.int64[::1]
+    return types.void(
+        number,
+        number,
+        types.Array(types.uint8, 1, "C", readonly=True),
+        numbers,
+        numbers,
+        numbers,
+        number,
+        numbers,
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+        types.Array(pixel, 1, "C"),
+        types.Array(result, 2, "C"),
+        types.Array(weight, 2, "C"),
+    )
+
+
+def address_of(kernel: Any, signature: Any) -> int:
+    """Give the address of the machine code of a compiled function."""
+    compiled = kernel.overloads[signature.args]
+    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    return address
+
+
+def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Call the function of a signature whose address is the first of the values."""
+    address, *values = values
+    convention = context.call_conv
+    kind = convention.get_function_type(signature.return_type, signature.args)
+    function = builder.inttoptr(address, ir.PointerType(kind))
+    status, _ = convention.call_function(
+        builder, function, signature.return_type, signature.args, values
+    )
+    with builder.if_then(status.is_error, likely=False):
+        convention.return_status_propagate(builder, status)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def call_decoder(
+    typingctx, address, src, starts, step, out, dests, out_step, count, nbytes, lag
+):
+    """Run a decoder."""
+
+    def codegen(context, builder, signature, values):
+        return _call(context, builder, SIGNATURE, values)
+
+    return types.void(types.int64, *SIGNATURE.args), codegen
+
+
+@intrinsic
+def call_fold(typingctx, address, tile, rows, first, results, weights):
+    """Run a fold."""
+    fold = fold_signature(tile.dtype, results.dtype, weights.dtype)
+
+    def codegen(context, builder, signature, values):
+        return _call(context, builder, fold, values)
+
+    return types.void(types.int64, *fold.args), codegen
+
+
+def stream(
+    decode,
+    fold,
+    src,
+    offsets,
+    rows,
+    starts,
+    step,
+    firsts,
+    count,
+    nbytes,
+    out_nbytes,
+    lag,
+    block,
+    depth,
+    scratch,
+    results,
+    weights,
+):
+    """Decode frames block by block, and fold each block.
+
+    Parameters
+    ----------
+    decode, fold : int
+        Addresses of the decoder and of the fold.
+    src : array of uint8
+    offsets : int64 array
+        Where in ``src`` each frame begins.
+    rows : int64 array
+        Number of each frame in the results.
+    starts : int64 array
+        Where in a frame each run of ``count`` units begins; the units are ``step`` bytes apart.
+    firsts : int64 array
+        Position in a frame of the first pixel of each run; its pixels are neighbours.
+    nbytes, out_nbytes, lag : int
+        Bytes of a unit, encoded and decoded, and what the decoder needs to know.
+    block, depth : int
+        Units and frames in a block.
+    scratch : array
+        Room for a block.
+    results, weights : 2D arrays
+        What the fold works on.
+    """
+    out = scratch.view(np.uint8)
+    pixels = out_nbytes // scratch.itemsize
+    all_places = np.empty(depth, np.int64)
+    all_dests = np.empty(depth, np.int64)
+    for first in range(0, offsets.size, depth):
+        frames = min(depth, offsets.size - first)
+        places, dests = all_places[:frames], all_dests[:frames]
+        some = rows[first : first + frames]
+        for r in range(starts.size):
+            for unit in range(0, count, block):
+                units = min(block, count - unit)
+                width = units * pixels
+                for k in range(frames):
+                    places[k] = offsets[first + k] + starts[r] + unit * step
+                    dests[k] = k * units * out_nbytes
+                call_decoder(
+                    decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag
+                )
+                tile = scratch[: frames * width].reshape((frames, width))
+                call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)

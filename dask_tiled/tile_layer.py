@@ -1,0 +1,168 @@
+"""The graph of a job: one task for each chunk, shared by all jobs that are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any
+from weakref import WeakValueDictionary
+
+from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import Layer, MaterializedLayer
+
+from dask_tiled.jobs import Array, Job
+from dask_tiled.loader import Source, decode, load
+from dask_tiled.tile_loop import run_jobs, run_jobs_on_array
+
+Key = tuple[Any, ...]
+
+_layers: WeakValueDictionary[str, TileLayer] = WeakValueDictionary()
+
+
+class TileLayer(Layer):
+    """One job on the chunks of one array.
+
+    When dask culls a graph it tells each layer all keys of the graph. Jobs on the same chunks find
+    each other by that, and give the same task under the same key: a chunk is read once for all.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array of the results.
+    parent : str
+        Name of the array of the pixels.
+    source : Source
+    nav_ndim : int
+    numblocks : tuple of int
+        Chunks along each axis of the source.
+    job : Job
+    kept : tuple of int
+        Axes of the source that the results have.
+    new_axes : int
+        Axes that the results have beyond them, of one chunk each.
+    tile_shape : callable
+        ``tile_shape(requests)`` gives the shape of tiles that suits several jobs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: str,
+        source: Source,
+        nav_ndim: int,
+        numblocks: tuple[int, ...],
+        job: Job,
+        kept: tuple[int, ...],
+        new_axes: int,
+        tile_shape: Any,
+    ) -> None:
+        super().__init__()
+        self._values = name, parent, source, nav_ndim, numblocks, job, kept, new_axes, tile_shape
+        self.name, self.parent, self.source, self.nav_ndim, self.numblocks = self._values[:5]
+        self.job, self.kept, self.new_axes, self.tile_shape = self._values[5:]
+        _layers[name] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TileLayer, self._values
+
+    def is_materialized(self) -> bool:
+        """Tell that tasks are made when they are asked for."""
+        return False
+
+    def get_output_keys(self) -> set[Key]:  # type: ignore[override]
+        """Give the keys of all results."""
+        return {self._key(block) for block in product(*map(range, self.numblocks))}
+
+    @cached_property
+    def has_legacy_tasks(self) -> bool:
+        """Tell that all tasks are of dask's present kind."""
+        return False
+
+    @cached_property
+    def _alone(self) -> dict[Key, GraphNode]:
+        """The tasks for all results, where dask wants them without having culled the graph."""
+        return self._tasks(product(*map(range, self.numblocks)), ())
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._alone)
+
+    def __getitem__(self, key: Key) -> GraphNode:
+        return self._alone[key]
+
+    def __len__(self) -> int:
+        return len(self._alone)
+
+    def cull(  # type: ignore[override]
+        self, keys: set[Key], all_hlg_keys: Sequence[Key]
+    ) -> tuple[Layer, dict[Key, set[Key]]]:
+        """Make the tasks for some results, in the company of all other keys of the graph."""
+        tasks = self._tasks(map(self._block, keys), all_hlg_keys)
+        return MaterializedLayer(tasks), {key: set(task.dependencies) for key, task in tasks.items()}
+
+    def _tasks(self, blocks: Any, all_keys: Any) -> dict[Key, GraphNode]:
+        layers = sorted(
+            (
+                layer
+                for layer in tuple(_layers.values())
+                if layer.parent == self.parent and layer.first in all_keys
+            ),
+            key=lambda layer: layer.name,
+        ) or [self]
+        shape = self.tile_shape([layer.job.request for layer in layers])
+        source = DataNode(f"source-{self.parent}", self.source)
+        jobs = [DataNode(f"job-{layer.name}", layer.job) for layer in layers]
+        tasks: dict[Any, GraphNode] = {node.key: node for node in (source, *jobs)}
+        gone = tuple(axis for axis in range(len(self.numblocks)) if axis not in self.kept)
+        shared = f"tiles-{tokenize(*(layer.name for layer in layers))}"
+        for block in blocks:
+            pixels = (self.parent, *block)
+            values = [TaskRef(source.key), block, self.nav_ndim, shape]
+            references = List(*(TaskRef(job.key) for job in jobs))
+            key = (shared, *block)
+            if pixels in all_keys:  # somebody wants them anyway
+                tasks[pixels] = Task(pixels, pixels_of, TaskRef(source.key), block)
+                tasks[key] = Task(key, run_jobs_on_pixels, TaskRef(pixels), *values, references)
+            else:
+                tasks[key] = Task(key, run_jobs, *values, references)
+            wanted = self._key(block)
+            tasks[wanted] = Task(wanted, result_of, TaskRef(key), layers.index(self), gone)
+        return tasks
+
+    @property
+    def first(self) -> Key:
+        """Key of the result of the first chunk."""
+        return self._key((0,) * len(self.numblocks))
+
+    def _key(self, block: tuple[int, ...]) -> Key:
+        return (self.name, *(block[axis] for axis in self.kept), *(0,) * self.new_axes)
+
+    def _block(self, key: Key) -> tuple[int, ...]:
+        block = [0] * len(self.numblocks)
+        for axis, number in zip(self.kept, key[1:], strict=False):
+            block[axis] = number
+        return tuple(block)
+
+
+def pixels_of(source: Source, block: tuple[int, ...]) -> Array:
+    """Read a chunk, as the array itself does it."""
+    return decode(load(source, block))
+
+
+def result_of(results: Sequence[Array], number: int, gone: tuple[int, ...]) -> Array:
+    """Take the result of one of the jobs, without axes of length 1 that are not kept."""
+    return results[number].squeeze(gone)
+
+
+def run_jobs_on_pixels(
+    pixels: Array,
+    source: Source,
+    block: tuple[int, ...],
+    nav_ndim: int,
+    tile_shape: tuple[int, ...],
+    jobs: Sequence[Job],
+) -> list[Array]:
+    """Do jobs on a chunk that is there already."""
+    nav_shape = tuple(edges.size for edges in source.edges[:nav_ndim])
+    return run_jobs_on_array(pixels, source.box(block), nav_shape, tile_shape, jobs)

@@ -1,0 +1,129 @@
+"""Work through a chunk tile by tile: every job sees each tile while it is in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.backends import Backend
+from dask_tiled.folding import stream
+from dask_tiled.jobs import Box, Run, TileInfo, Chunk, Job
+from dask_tiled.layout import Cut
+from dask_tiled.loader import RawChunk, Source, load
+from dask_tiled.reading import TileReader
+from dask_tiled.selection import Index, c_order
+
+Array = npt.NDArray[Any]
+
+
+def run_jobs(
+    source: Source,
+    block_id: tuple[int, ...],
+    nav_ndim: int,
+    tile_shape: tuple[int, ...],
+    jobs: Sequence[Job],
+) -> list[Array]:
+    """Read one chunk, and do all jobs on it.
+
+    Parameters
+    ----------
+    source : Source
+    block_id : tuple of int
+        Position of the chunk.
+    nav_ndim : int
+        How many of its axes are navigation axes.
+    tile_shape : tuple of int
+        Frames, then signal axes.
+    jobs : sequence of Job
+    """
+    raw = load(source, block_id)
+    chunk = Chunk(raw.box, nav_ndim, raw.conversion.dtype)
+    runs = [job.begin(chunk) for job in jobs]
+    with raw.backend() as backend:
+        if not stream(raw, runs, backend):
+            _loop(raw, nav_ndim, tile_shape, runs, backend)
+    return [run.result() for run in runs]
+
+
+def run_jobs_on_array(
+    pixels: Array,
+    box: Box,
+    nav_shape: tuple[int, ...],
+    tile_shape: tuple[int, ...],
+    jobs: Sequence[Job],
+) -> list[Array]:
+    """Do jobs on the pixels of a chunk, which are there already."""
+    chunk = Chunk(box, len(nav_shape), pixels.dtype)
+    runs = [job.begin(chunk) for job in jobs]
+    frames = np.ascontiguousarray(pixels).reshape(-1, *chunk.sig_shape)
+    places = c_order([np.arange(*bounds) for bounds in box[: len(nav_shape)]], nav_shape)
+    origin = [start for start, _ in box[len(nav_shape) :]]
+    for first in range(0, len(frames), tile_shape[0]):
+        some = slice(first, min(first + tile_shape[0], len(frames)))
+        for part in _parts(chunk.sig_shape, tile_shape[1:]):
+            tile = np.ascontiguousarray(frames[(some, *(slice(a, b) for a, b in part))])
+            _step(runs, tile, first, places[some], [o + a for o, (a, _) in zip(origin, part, strict=True)])
+    return [run.result() for run in runs]
+
+
+def _loop(
+    raw: RawChunk, nav_ndim: int, tile_shape: tuple[int, ...], runs: Sequence[Run], backend: Backend
+) -> None:
+    """Decode tiles into one buffer, unless they can be looked at where they are."""
+    region = raw.region()
+    origin = [start for start, _ in raw.box[nav_ndim:]]
+    sig_shape = [stop - start for start, stop in raw.box[nav_ndim:]]
+    parts = list(_parts(sig_shape, tile_shape[1:]))
+    reader = TileReader(
+        raw.layout, raw.conversion, region, backend, [_cuts(region.sig, part) for part in parts]
+    )
+    buffer = np.empty(math.prod(tile_shape), raw.conversion.dtype)
+    for first in range(0, len(region.frames), tile_shape[0]):
+        stop = min(first + tile_shape[0], len(region.frames))
+        for k, part in enumerate(parts):
+            shape = (stop - first, *(b - a for a, b in part))
+            whole = (stop - first, *(cut.length for cut in _cuts(region.sig, part)))
+            tile = reader.view(first, stop, k, whole)
+            if tile is None:
+                tile = buffer[: math.prod(shape)].reshape(whole)
+                reader.read(first, stop, k, tile)
+            at = [o + a for o, (a, _) in zip(origin, part, strict=True)]
+            _step(runs, tile.reshape(shape), first, region.places[first:stop], at)
+
+
+def _step(
+    runs: Sequence[Run], tile: Array, first: int, places: Index, origin: Sequence[int]
+) -> None:
+    """Show a tile to all jobs."""
+    tile = tile.view()
+    tile.flags.writeable = False
+    info = TileInfo((int(places[0]), *origin), tile.shape, places)
+    for run in runs:
+        run.step(tile, first, info)
+
+
+def _parts(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
+    """Cut signal axes into those of the tiles."""
+    axes = (
+        [(start, min(start + size, length)) for start in range(0, length, size)]
+        for length, size in zip(shape, tile, strict=True)
+    )
+    return product(*axes)
+
+
+def _cuts(sig: Sequence[Cut], part: Box) -> tuple[Cut, ...]:
+    """Cut the signal axes of a region to a part of those that are shown."""
+    bounds = iter(part)
+    cuts = []
+    for cut in sig:
+        if cut.kept:
+            start, stop = next(bounds)
+            cuts.append(cut.of(start, 1, stop - start, kept=True))
+        else:
+            cuts.append(cut)
+    return tuple(cuts)
