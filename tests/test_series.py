@@ -266,6 +266,16 @@ def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
+def test_pattern_in_a_folder_with_brackets(tmp_path):
+    """Where the folder exists as it is written, brackets in its name are no pattern."""
+    folder = tmp_path / "run [1]"
+    folder.mkdir()
+    for i in range(2):
+        write_raw(folder / f"{i}.raw", FRAMES[i : i + 1])
+    arr = open_dataset(folder / "*.raw", "raw", dtype=FRAMES.dtype, sig_shape=FRAMES.shape[1:])
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:2])
+
+
 def test_raw_files_of_a_list_come_in_its_order(tmp_path):
     """A list of raw files is taken as it is, and may hold a file twice."""
     paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
