@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 
 class DatasetError(ValueError):
     """A file or a request that cannot be served as it stands.
@@ -86,3 +88,24 @@ class StaleFileError(DatasetError):
 
 class TilingError(DatasetError):
     """Chunks or tiles were asked for that cannot exist."""
+
+
+def check_whole(
+    name: str, value: Any, *, least: int, path: str | os.PathLike[str] | None = None
+) -> int:
+    """Take a whole number from a caller. True and False are none.
+
+    Raises
+    ------
+    DatasetError
+        It is something else, or less than ``least``.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise DatasetError(
+            f"{name} must be a whole number",
+            path=path,
+            expected=f"{least} or more",
+            found=repr(value),
+        )
+    return int(value)

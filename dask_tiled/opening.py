@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from dask.array.core import normalize_chunks
 
 from dask_tiled.backends import BACKENDS
 from dask_tiled.description import Description
-from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.formats import describe_as, expand
 from dask_tiled.graph import build
 from dask_tiled.tiling import TilingRequest, as_requests, negotiate
@@ -108,13 +108,10 @@ def describe(
 def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
     if shape is None:
         return None
-    try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
-    except TypeError:
-        sizes = (0,)
-    if any(n < 1 for n in sizes):
-        raise DatasetError(f"{name} is no shape", expected="positive whole numbers", found=shape)
-    return sizes
+    sizes = shape.tolist() if isinstance(shape, np.ndarray) else shape
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        sizes = (sizes,)
+    return tuple(check_whole(f"every size in {name}", n, least=1) for n in sizes)
 
 
 def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
