@@ -8,11 +8,11 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks
 
 from dask_tiled.backends import BACKENDS
 from dask_tiled.description import Description
-from dask_tiled.errors import DatasetError, TilingError, check_whole
+from dask_tiled.division import read_chunks
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats import describe_as, expand
 from dask_tiled.graph import build
 from dask_tiled.tiling import TilingRequest, as_requests, negotiate
@@ -75,7 +75,7 @@ def open_dataset(
     desc = describe(path, format, nav_shape=nav_shape, sig_shape=sig_shape, **format_options)
     backend = _backend(io)
     if chunks is not None:
-        chunks = _chunks(chunks, desc)
+        chunks = read_chunks(chunks, desc.shape, desc.dtype)
     requests = as_requests(() if tiling is None else tiling)
     return build(desc, negotiate(desc, requests, chunks=chunks), backend, requests)
 
@@ -112,17 +112,6 @@ def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
     if isinstance(sizes, str) or not isinstance(sizes, Sequence):
         sizes = (sizes,)
     return tuple(check_whole(f"every size in {name}", n, least=1) for n in sizes)
-
-
-def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them."""
-    try:
-        sizes = normalize_chunks(chunks, shape=desc.shape, dtype=desc.dtype)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise TilingError(str(error), expected=f"chunks of {desc.shape}", found=chunks) from error
-    if any(type(n) is not int or n < 0 for axis in sizes for n in axis):
-        raise TilingError("chunks must be whole numbers", found=chunks)
-    return sizes
 
 
 def _backend(io: str) -> str:

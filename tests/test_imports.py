@@ -12,8 +12,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "division", "buffers"},
-    {"files"},
+    {"errors", "buffers"},
+    {"files", "division", "stores"},
     {"decoders"},
     {"layout"},
     {"runs", "records", "series"},
