@@ -366,6 +366,7 @@ def test_truncated_file_in_the_middle_of_a_list(tmp_path):
         with pytest.raises(TruncatedFileError) as caught:
             open_dataset(paths, nav_shape=nav_shape, **RAW)
         assert_names(caught.value, paths[1])
+        assert caught.value.hint is None
 
 
 @pytest.mark.parametrize(
