@@ -209,6 +209,44 @@ def test_rest_of_a_series_opens_with_a_nav_shape_that_fits(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES[:6].reshape(2, 3, 4, 8))
 
 
+@pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
+def test_hdr_of_another_file_is_left_alone(tmp_path, other):
+    """Beside a file of exactly its name, a .hdr file says nothing about numbered ones."""
+    write_mib(tmp_path / "scan.mib", FRAMES[:6].reshape(2, 3, 4, 8))
+    path = write_mib(tmp_path / other, FRAMES, hdr=False, first_sequence=100)
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+    assert open_dataset(tmp_path / "scan.hdr").shape == (2, 3, 4, 8)
+
+
+def test_hdr_without_a_name_is_left_alone(tmp_path):
+    """A file that is called by a number alone has no such partner."""
+    path = write_mib(tmp_path / "123.mib", FRAMES.reshape(3, 4, 4, 8))
+    path.with_suffix(".hdr").rename(tmp_path / ".hdr")
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+
+
+def test_suffixes_in_capitals(tmp_path):
+    """As some systems write them."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
+    hdr = path.with_suffix(".hdr").rename(tmp_path / "scan.HDR")
+    path = path.rename(tmp_path / "scan.MIB")
+    for name in (path, hdr):
+        assert open_dataset(name).shape == (3, 4, 4, 8)
+
+
+@pytest.mark.parametrize(
+    "names", [["scan.hdr"], ["scan.mib", "scan.hdr"], ["scan.hdr", "scan.mib"]]
+)
+def test_hdr_in_a_list_is_refused(tmp_path, names):
+    """It has no frames of its own; the error says what to open."""
+    write_mib(tmp_path / "scan.mib", FRAMES)
+    with pytest.raises(DatasetError, match="no frames of its own") as caught:
+        open_dataset([tmp_path / name for name in names])
+    assert caught.value.path == str(tmp_path / "scan.hdr")
+    with pytest.raises(DatasetError, match="series=False"):
+        open_dataset(tmp_path / "scan.hdr", series=False)
+
+
 def test_hdr_without_any_mib_says_so(tmp_path):
     """The error names the .hdr file."""
     path = write_mib(tmp_path / "scan.mib", FRAMES)
