@@ -124,6 +124,8 @@ class Description:
         ------
         TruncatedFileError
             It asks for more frames than there are.
+        DatasetError
+            The description is that of a slice along the navigation axes.
         """
         axes = self.axes[: self.nav_ndim]
         if len(nav_shape) != self.nav_ndim:

@@ -145,7 +145,18 @@ class Layout:
         ------
         TruncatedFileError
             The shape asks for more frames than there are.
+        DatasetError
+            A part of the frames is shown.
         """
+        whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
+        if self.cuts[: len(whole)] != whole:
+            raise DatasetError(
+                "a slice has no other nav_shape",
+                path=self.files[0].path,
+                expected=f"all of {self.nav_shape}",
+                found=f"a nav_shape {nav_shape} for a part of it",
+                hint="Open the file in that shape, or reshape the array.",
+            )
         wanted = math.prod(nav_shape)
         if wanted > self.n_frames:
             raise TruncatedFileError(
