@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -86,7 +87,17 @@ def _installed() -> Mapping[str, Format]:
     from importlib.metadata import entry_points  # takes as long to import as this package
 
     own = {name: importlib.import_module(module).FORMAT for name, module in _MODULES.items()}
-    others = {entry.name: entry.load() for entry in entry_points(group="dask_tiled.formats")}
+    others = {}
+    for entry in entry_points(group="dask_tiled.formats"):
+        try:
+            format = entry.load()
+            problem = None if isinstance(format, Format) else "it is no dask_tiled.Format"
+        except Exception as error:  # noqa: BLE001 - another package may fail in any way
+            problem = repr(error)
+        if problem is None:
+            others[entry.name] = format
+        else:
+            warnings.warn(f"format {entry.name!r} cannot be used: {problem}", stacklevel=2)
     return {**others, **own}
 
 
@@ -201,7 +212,10 @@ def detect(path: str) -> Format:
     head = read_head(path, HEAD_BYTES)
     reasons = {}
     for format in formats().values():
-        reason = format.sniff(path, head)
+        try:
+            reason = format.sniff(path, head)
+        except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
+            reason = f"failed with {error!r}"
         if reason is None:
             return format
         reasons[format.name] = reason
