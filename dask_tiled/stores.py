@@ -24,7 +24,11 @@ Write = Callable[["zarr.Array[Any]"], None]
 
 
 def local_path(store: Any) -> str | None:
-    """Give the absolute path that a store is; None where it is a zarr store, or an address."""
+    """Give the absolute path that a store is; None for any other zarr store, and for an address."""
+    from zarr.storage import LocalStore
+
+    if isinstance(store, LocalStore) and not store.read_only:
+        return os.path.abspath(store.root)
     if not isinstance(store, (str, os.PathLike)):
         return None
     text = os.fspath(store).removeprefix("file://")

@@ -119,10 +119,12 @@ def test_an_array_is_not_replaced_unasked(arr, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
 
 
-def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path):
+@pytest.mark.parametrize("kind", [str, zarr.storage.LocalStore])
+def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path, kind):
     """The source is read to the end before it goes."""
     to_zarr(arr, tmp_path / "out.zarr")
-    to_zarr(da.from_zarr(tmp_path / "out.zarr") + 1, tmp_path / "out.zarr", overwrite=True)
+    place = kind(tmp_path / "out.zarr")
+    to_zarr(da.from_zarr(place) + 1, place, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
@@ -296,8 +298,10 @@ def test_zip_files(arr, tmp_path):
 
 
 def test_addresses_of_files_are_paths(arr, tmp_path):
-    """``file://`` and what follows."""
-    to_zarr(arr, f"file://{tmp_path}/out.zarr")
+    """``file://`` and what follows, and zarr's own word for a folder."""
+    to_zarr(arr[1:], f"file://{tmp_path}/out.zarr")
+    store = zarr.storage.LocalStore(tmp_path / "out.zarr")
+    to_zarr(arr, store, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
