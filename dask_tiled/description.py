@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import printable
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 
@@ -147,7 +148,7 @@ class Description:
 
     def rows(self) -> list[tuple[str, str]]:
         """List what a reader wants to know first: names and values as text."""
-        files = self.files[0].path
+        files = printable(self.files[0].path)
         if len(self.files) > 1:
             files += f" and {len(self.files) - 1} more"
         nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))

@@ -50,12 +50,17 @@ class DatasetError(ValueError):
             text += f"; found {found}"
         if hint is not None:
             text += f". {hint}"
-        super().__init__(text)
+        super().__init__(printable(text))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle their positional arguments only; workers send ours with the rest.
         details = (self.path, self.where, self.expected, self.found, self.hint)
         return _rebuild, (type(self), self.problem, *details)
+
+
+def printable(text: str) -> str:
+    """Write what is no text in the name of a file as escapes; printing it would be an error."""
+    return text.encode("utf8", "backslashreplace").decode("utf8")
 
 
 def _rebuild(

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -344,3 +345,19 @@ def test_folders_with_unusual_characters(tmp_path, folder):
     for path in (tmp_path / folder / "scan.hdr", *paths):
         np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
     np.testing.assert_array_equal(open_dataset(paths).compute(), FRAMES)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8")
+def test_names_that_are_no_text(tmp_path):
+    """They are read; what is printed about them can be printed."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.raw")
+    write_raw(path, FRAMES)
+    options = {"dtype": FRAMES.dtype, "sig_shape": FRAMES.shape[1:]}
+    arr = open_dataset(path, "raw", **options)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert "\\udcff.raw" in f"{arr.description}".encode().decode()
+    assert "\\udcff.raw" in arr.description._repr_html_().encode().decode()
+    with pytest.raises(TruncatedFileError) as caught:
+        open_dataset(path, "raw", **options, file_header=1)
+    assert caught.value.path == path
+    assert "\\udcff.raw" in str(caught.value).encode().decode()
