@@ -14,8 +14,11 @@ from dask_tiled.errors import (
 )
 from dask_tiled.export import to_zarr
 from dask_tiled.formats import Format, formats, register_format
+from dask_tiled import tiles
 from dask_tiled.graph import TiledArray, scheme_of
+from dask_tiled.jobs import TileInfo
 from dask_tiled.opening import describe, open_dataset
+from dask_tiled.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "Description",
     "Format",
     "StaleFileError",
+    "TileInfo",
     "TiledArray",
     "TilingError",
     "TilingRequest",
@@ -34,10 +38,13 @@ __all__ = [
     "UnknownFormatError",
     "describe",
     "formats",
+    "map_tiles",
     "negotiate",
     "open_dataset",
+    "reduce_tiles",
     "register_format",
     "scheme_of",
+    "tiles",
     "to_zarr",
 ]
 

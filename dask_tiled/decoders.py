@@ -48,8 +48,8 @@ def plain(dtype: np.dtype) -> Decoder:
     Parameters
     ----------
     dtype : numpy.dtype
-        Type in the file, of either byte order. Records and long doubles keep the byte order of
-        the file; everything else comes out native.
+        Type in the file, of either byte order. Records, text and long doubles keep the byte order
+        of the file; everything else comes out native.
     """
     native = dtype.newbyteorder("=")
     word = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize

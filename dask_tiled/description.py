@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.conversion import Conversion
+from dask_tiled.errors import printable
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.selection import Index
@@ -146,6 +147,11 @@ class Description:
         numbers : int64 array, optional
             Numbers of the frames in all places, where they do not follow one another. The names
             and scales of the axes are lost.
+
+        Raises
+        ------
+        DatasetError
+            The description is that of a slice along the navigation axes.
         """
         axes = self.axes[: self.nav_ndim]
         if len(nav_shape) != self.nav_ndim or numbers is not None:
@@ -167,7 +173,7 @@ class Description:
 
     def rows(self) -> list[tuple[str, str]]:
         """List what a reader wants to know first: names and values as text."""
-        files = self.files[0].path
+        files = printable(self.files[0].path)
         if len(self.files) > 1:
             files += f" and {len(self.files) - 1} more"
         nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))

@@ -1,8 +1,32 @@
-"""Whole numbers for tiling: axes divided evenly."""
+"""Whole numbers for tiling: axes divided evenly, or as dask says it."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+from dask.array.core import normalize_chunks
+
+from dask_tiled.errors import TilingError
+
+
+def read_chunks(
+    chunks: Any, shape: tuple[int, ...], dtype: np.dtype
+) -> tuple[tuple[int, ...], ...]:
+    """Read chunks as dask takes them.
+
+    Raises
+    ------
+    TilingError
+        They do not suit the shape, or are none.
+    """
+    try:
+        sizes = normalize_chunks(chunks, shape=shape, dtype=dtype)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise TilingError(str(error), expected=f"chunks of {shape}", found=chunks) from error
+    if any(type(n) is not int or n < 0 for axis in sizes for n in axis):
+        raise TilingError("chunks must be whole numbers", found=chunks)
+    return sizes
 
 
 def covers(chunks: Any, shape: tuple[int, ...]) -> bool:

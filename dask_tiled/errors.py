@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 
 class DatasetError(ValueError):
     """A file or a request that cannot be served as it stands.
@@ -48,12 +50,17 @@ class DatasetError(ValueError):
             text += f"; found {found}"
         if hint is not None:
             text += f". {hint}"
-        super().__init__(text)
+        super().__init__(printable(text))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle their positional arguments only; workers send ours with the rest.
         details = (self.path, self.where, self.expected, self.found, self.hint)
         return _rebuild, (type(self), self.problem, *details)
+
+
+def printable(text: str) -> str:
+    """Write what is no text in the name of a file as escapes; printing it would be an error."""
+    return text.encode("utf8", "backslashreplace").decode("utf8")
 
 
 def _rebuild(
@@ -86,3 +93,24 @@ class StaleFileError(DatasetError):
 
 class TilingError(DatasetError):
     """Chunks or tiles were asked for that cannot exist."""
+
+
+def check_whole(
+    name: str, value: Any, *, least: int, path: str | os.PathLike[str] | None = None
+) -> int:
+    """Take a whole number from a caller. True and False are none.
+
+    Raises
+    ------
+    DatasetError
+        It is something else, or less than ``least``.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise DatasetError(
+            f"{name} must be a whole number",
+            path=path,
+            expected=f"{least} or more",
+            found=repr(value),
+        )
+    return int(value)

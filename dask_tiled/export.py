@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.array.core import normalize_chunks
-from dask.base import tokenize
+from dask.array.utils import meta_from_array
 
-from dask_tiled.division import largest_divisor, split
+from dask_tiled.division import largest_divisor, read_chunks, split
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.graph import TiledArray
 from dask_tiled.loader import Edges
+from dask_tiled.stores import MARK, Target, export_to_path, export_to_store, local_path
 from dask_tiled.tiling import negotiate
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 16 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger."""
-MARK = "dask_tiled"
-"""The attribute by which an array is known as written by :func:`to_zarr`."""
 
 
 def to_zarr(
@@ -44,7 +42,9 @@ def to_zarr(
 
     Every zarr chunk is written by exactly one task. At a path, the array is written beside its
     place, as ``store + ".part"``, and moved there when it is complete: an export that was stopped
-    is never seen as an array. Memory holds as many dask chunks as there are workers.
+    is never seen as an array. In any other store it is written in place, and what it replaces is
+    removed first, so it must not be what ``arr`` reads. Memory holds as many dask chunks as there
+    are workers.
 
     Parameters
     ----------
@@ -63,25 +63,26 @@ def to_zarr(
     dimension_names : sequence of str, optional
         By default those of the opened file.
     attributes : mapping, optional
-        More attributes, beside axes and metadata of the opened file.
+        More attributes, beside axes and metadata of the opened file. What JSON has no form for is
+        written as text.
 
     Returns
     -------
     zarr.Array
-        The array as written, open for reading.
+        The array as written.
 
     Raises
     ------
     DatasetError
-        Something else is there already.
+        Something else is there already, another export is writing there, or the arguments cannot
+        be exported.
     TilingError
-        The array has chunks of unknown size.
+        The array has chunks of unknown size, or the zarr chunks do not suit its shape.
     """
-    if np.isnan(arr.shape).any():
-        raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
+    _check(arr, store, attributes)
     grid = _grid(arr, chunks)
     arr = _aligned(arr, grid)
-    if compressors == "auto":
+    if isinstance(compressors, str) and compressors == "auto":
         from zarr.codecs import ZstdCodec
 
         compressors = ZstdCodec(level=1, checksum=True)
@@ -94,102 +95,60 @@ def to_zarr(
         "chunks": grid,
         "compressors": compressors,
         "dimension_names": dimension_names,
-        "attributes": {**_attributes(arr), **(attributes or {})},
+        "attributes": _plain({**(attributes or {}), **_attributes(arr)}),
         "zarr_format": 3,
         "fill_value": np.zeros((), arr.dtype)[()],
         # A chunk that is not there shall mean a fault, never a chunk of zeros.
         "config": {"write_empty_chunks": True},
     }
     show = sys.stderr.isatty() if progress is None else progress
-    if isinstance(store, (str, os.PathLike)) and "://" not in os.fspath(store):
-        return _export_to_path(arr, os.path.abspath(store), create, overwrite=overwrite, show=show)
-    return _export_to_store(arr, store, create, overwrite=overwrite, show=show)
+    write = partial(_write, arr, show=show)
+    path = local_path(store)
+    if path is None:
+        return export_to_store(store, create, write, overwrite=overwrite)
+    return export_to_path(path, create, write, overwrite=overwrite)
 
 
-def _export_to_path(
-    arr: da.Array, path: str, create: dict[str, Any], *, overwrite: bool, show: bool
-) -> zarr.Array[Any]:
-    import zarr
-
-    part, old = f"{path}.part", f"{path}.old"
-    _refuse_foreign(path, overwrite=overwrite)
-    for leftover in (part, old):  # of an export that was stopped
-        _refuse_foreign(leftover, overwrite=True)
-        shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        target = zarr.create_array(part, **create)
-        _write(arr, target, show=show)
-        if os.path.lexists(path):
-            os.rename(path, old)
-        os.rename(part, path)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    return zarr.open_array(path, mode="r")
-
-
-def _refuse_foreign(path: str, *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or only an array of ours that may go."""
-    import zarr
-
-    if not os.path.lexists(path):
-        return
-    ours = False
-    if os.path.isdir(path) and not os.path.islink(path):
-        try:
-            ours = MARK in zarr.open_array(path, mode="r").attrs
-        except Exception:  # noqa: BLE001 - whatever zarr says of it, it is not ours
-            ours = False
-    if not ours:
-        raise DatasetError("something else is there, and stays", path=path)
-    if not overwrite:
-        raise DatasetError("the array exists", path=path, hint="Pass overwrite=True to replace it.")
-
-
-def _export_to_store(
-    arr: da.Array, store: Any, create: dict[str, Any], *, overwrite: bool, show: bool
-) -> zarr.Array[Any]:
-    import zarr
-
-    try:
-        there = zarr.open(store, mode="r")
-    except FileNotFoundError:
-        there = None
-    if there is not None and not (overwrite and MARK in there.attrs):
-        hint = "Pass overwrite=True to replace it." if MARK in there.attrs else None
-        raise DatasetError("the store holds something already", path=str(store), hint=hint)
-    target = zarr.create_array(store, overwrite=overwrite, **create)
-    _write(arr, target, show=show)
-    return zarr.open_array(store, mode="r")
-
-
-class _Target:
-    """A zarr array and the edges of the dask chunks, kept from dask's eyes as one value."""
-
-    def __init__(self, array: zarr.Array[Any], edges: tuple[Edges, ...]) -> None:
-        self.array = array
-        self.edges = edges
+def _check(arr: Any, store: Any, attributes: Any) -> None:
+    """Refuse what cannot be exported, before anything is made."""
+    if not isinstance(arr, da.Array):
+        raise DatasetError("no dask array", expected="a dask array", found=type(arr).__name__)
+    if np.isnan(arr.shape).any():
+        raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
+    blocks = type(meta_from_array(arr))
+    if blocks is not np.ndarray:
+        hint = "Fill the gaps first." if issubclass(blocks, np.ma.MaskedArray) else None
+        raise DatasetError(
+            "zarr cannot hold such blocks",
+            expected="numpy arrays",
+            found=blocks.__name__,
+            hint=hint,
+        )
+    if store is None or isinstance(store, bytes):
+        raise DatasetError("no store", expected="a path or a zarr store", found=repr(store))
+    if not isinstance(attributes, Mapping | None):
+        raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
 
 
 def _write_block(
-    block: npt.NDArray[Any], target: _Target, block_id: tuple[int, ...]
+    block: npt.NDArray[Any], target: Target, edges: Any, block_id: tuple[int, ...]
 ) -> npt.NDArray[np.bool_]:
-    region = tuple(slice(*edges[i]) for edges, i in zip(target.edges, block_id, strict=True))
-    target.array[region] = block
+    target.write(tuple(slice(*axis[i]) for axis, i in zip(edges, block_id, strict=True)), block)
     return np.ones((1,) * block.ndim, dtype=bool)
 
 
 def _write(arr: da.Array, array: zarr.Array[Any], *, show: bool) -> None:
     """Write every dask chunk. Their edges are edges of zarr chunks, so no two tasks share one."""
+    target = Target(array)
     written = da.map_blocks(
         _write_block,
         arr,
-        _Target(array, tuple(map(Edges, arr.chunks))),
+        target,
+        tuple(map(Edges, arr.chunks)),
         chunks=tuple((1,) * n for n in arr.numblocks),
         dtype=bool,
         meta=np.empty((0,) * arr.ndim, dtype=bool),
-        name=f"to-zarr-{tokenize(arr.name, str(array.store))}",
+        name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
     )
     done = written.all() if written.ndim else written
     _compute(done, show=show)
@@ -227,7 +186,7 @@ def _distributed_client() -> Any:
 def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     """Choose the zarr chunks: as asked for, or about 16 MiB of whole frames."""
     if chunks is not None:
-        axes = normalize_chunks(chunks, shape=arr.shape, dtype=arr.dtype)
+        axes = read_chunks(chunks, arr.shape, arr.dtype)
         sizes = tuple(max(axis[0], 1) for axis in axes)
         if tuple(map(split, arr.shape, sizes)) != axes:
             raise TilingError("zarr chunks must be equal along an axis", found=axes)
@@ -237,8 +196,8 @@ def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     grid = [int(n) for n in arr.chunksize]
     budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
     for k in range(whole):
-        others = int(np.prod(grid[:k] + grid[k + 1 :]))
-        limit = max(1, budget // others)
+        others = math.prod(grid[:k] + grid[k + 1 :])
+        limit = max(1, budget // max(1, others))
         grid[k] = largest_divisor(grid[k], limit)
     return tuple(grid)
 
@@ -285,6 +244,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     return value.item() if isinstance(value, np.generic) else str(value)

@@ -173,6 +173,15 @@ class Layout:
         self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
     ) -> Layout:
         """Show all or some of the frames; the parameters are those of a :class:`Selection`."""
+        whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
+        if self.cuts[: len(whole)] != whole:
+            raise DatasetError(
+                "a slice has no other nav_shape",
+                path=self.files[0].path,
+                expected=f"all of {self.nav_shape}",
+                found=f"a nav_shape {nav_shape} for a part of it",
+                hint="Open the file in that shape, or reshape the array.",
+            )
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
         source = self.files, self.grid, self.sig_shape, self.pieces, self.decoders
         return Layout(*source, Selection(nav_shape, self.n_frames, first, numbers), cuts)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import dask.array as da
+import numpy as np
 import numpy.typing as npt
-from dask.array.core import normalize_chunks
 
 from dask_tiled.backends import BACKENDS
 from dask_tiled.conversion import Conversion
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
 from dask_tiled.descriptors import descriptor
-from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.division import read_chunks
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats import describe_as, expand, formats
 from dask_tiled.frames import select_frames
 from dask_tiled.graph import build
@@ -116,7 +116,7 @@ def open_dataset(
     )
     _check_backend(io, desc)
     if chunks is not None:
-        chunks = _chunks(chunks, desc)
+        chunks = read_chunks(chunks, desc.shape, desc.dtype)
     requests = as_requests(() if tiling is None else tiling)
     return build(desc, negotiate(desc, requests, chunks=chunks), io, requests)
 
@@ -167,24 +167,10 @@ def describe(
 def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
     if shape is None:
         return None
-    try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
-    except TypeError:
-        sizes = (0,)
-    if any(n < 1 for n in sizes):
-        raise DatasetError(f"{name} is no shape", expected="positive whole numbers", found=shape)
-    return sizes
-
-
-def _chunks(chunks: Any, desc: Description) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them."""
-    try:
-        sizes = normalize_chunks(chunks, shape=desc.shape, dtype=desc.dtype)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise TilingError(str(error), expected=f"chunks of {desc.shape}", found=chunks) from error
-    if any(type(n) is not int or n < 0 for axis in sizes for n in axis):
-        raise TilingError("chunks must be whole numbers", found=chunks)
-    return sizes
+    sizes = shape.tolist() if isinstance(shape, np.ndarray) else shape
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        sizes = (sizes,)
+    return tuple(check_whole(f"every size in {name}", n, least=1) for n in sizes)
 
 
 def _check_backend(io: Any, desc: Description) -> None:

@@ -71,14 +71,16 @@ def count_frames(
     parts = [divmod(max(0, file.size - file_header), record.nbytes) for file in files]
     counts = [whole for whole, _ in parts]
     for file, (whole, rest) in zip(files, parts, strict=True):
-        if not whole or (rest and not (settled and file is files[-1])):
+        last = file is files[-1]
+        if not whole or (rest and not (settled and last)):
+            readable = last and any(counts)
             raise TruncatedFileError(
                 "the file ends inside a frame",
                 path=file.path,
                 where=f"byte {min(file.size, file_header + whole * record.nbytes)}",
                 expected=f"{file_header} bytes and a multiple of {record.nbytes}",
                 found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
-                hint="Pass a nav_shape of whole frames to read those." if sum(counts) else None,
+                hint="Pass a nav_shape of whole frames to read those." if readable else None,
             )
     return counts
 

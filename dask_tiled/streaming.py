@@ -73,9 +73,7 @@ def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 @intrinsic
-def call_decoder(
-    typingctx, address, src, starts, step, out, dests, out_step, count, nbytes, lag
-):
+def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Run a decoder."""
 
     def codegen(context, builder, signature, values):
@@ -153,8 +151,6 @@ def stream(
                 for k in range(frames):
                     places[k] = offsets[first + k] + starts[r] + unit * step
                     dests[k] = k * units * out_nbytes
-                call_decoder(
-                    decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag
-                )
+                call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
                 tile = scratch[: frames * width].reshape((frames, width))
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)

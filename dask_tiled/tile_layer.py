@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -99,36 +99,41 @@ class TileLayer(Layer):
     ) -> tuple[Layer, dict[Key, set[Key]]]:
         """Make the tasks for some results, in the company of all other keys of the graph."""
         tasks = self._tasks(map(self._block, keys), all_hlg_keys)
-        return MaterializedLayer(tasks), {key: set(task.dependencies) for key, task in tasks.items()}
+        return MaterializedLayer(tasks), {
+            key: set(task.dependencies) for key, task in tasks.items()
+        }
 
     def _tasks(self, blocks: Any, all_keys: Any) -> dict[Key, GraphNode]:
-        layers = sorted(
-            (
-                layer
-                for layer in tuple(_layers.values())
-                if layer.parent == self.parent and layer.first in all_keys
-            ),
-            key=lambda layer: layer.name,
-        ) or [self]
+        layers = self._company(all_keys)
         shape = self.tile_shape([layer.job.request for layer in layers])
+        gone = tuple(axis for axis in range(len(self.numblocks)) if axis not in self.kept)
+        # Data of their own, which a cluster sends to each worker once.
         source = DataNode(f"source-{self.parent}", self.source)
         jobs = [DataNode(f"job-{layer.name}", layer.job) for layer in layers]
         tasks: dict[Any, GraphNode] = {node.key: node for node in (source, *jobs)}
-        gone = tuple(axis for axis in range(len(self.numblocks)) if axis not in self.kept)
         shared = f"tiles-{tokenize(*(layer.name for layer in layers))}"
         for block in blocks:
-            pixels = (self.parent, *block)
+            pixels, key, wanted = (self.parent, *block), (shared, *block), self._key(block)
             values = [TaskRef(source.key), block, self.nav_ndim, shape]
-            references = List(*(TaskRef(job.key) for job in jobs))
-            key = (shared, *block)
+            references = [TaskRef(job.key) for job in jobs]
             if pixels in all_keys:  # somebody wants them anyway
                 tasks[pixels] = Task(pixels, pixels_of, TaskRef(source.key), block)
-                tasks[key] = Task(key, run_jobs_on_pixels, TaskRef(pixels), *values, references)
-            else:
-                tasks[key] = Task(key, run_jobs, *values, references)
-            wanted = self._key(block)
-            tasks[wanted] = Task(wanted, result_of, TaskRef(key), layers.index(self), gone)
+                values = [TaskRef(pixels), *values]
+            run = run_jobs if len(values) == 4 else run_jobs_on_pixels
+            if len(jobs) == 1:
+                tasks[wanted] = Task(wanted, run_one, run, gone, *values, *references)
+                continue
+            tasks[key] = Task(key, run, *values, List(*references))
+            number = layers.index(self)
+            tasks[wanted] = Task(wanted, result_of, TaskRef(key), number, gone)
         return tasks
+
+    def _company(self, all_keys: Any) -> list[TileLayer]:
+        """Find the layers that work on the same chunks, this one among them, in a fixed order."""
+        others = (layer for layer in tuple(_layers.values()) if layer.parent == self.parent)
+        here = {layer.name: layer for layer in others if layer.first in all_keys}
+        here[self.name] = self
+        return [here[name] for name in sorted(here)]
 
     @property
     def first(self) -> Key:
@@ -153,6 +158,12 @@ def pixels_of(source: Source, block: tuple[int, ...]) -> Array:
 def result_of(results: Sequence[Array], number: int, gone: tuple[int, ...]) -> Array:
     """Take the result of one of the jobs, without axes of length 1 that are not kept."""
     return results[number].squeeze(gone)
+
+
+def run_one(run: Callable[..., list[Array]], gone: tuple[int, ...], *values: Any) -> Array:
+    """Do a job that is alone."""
+    *values_, job = values
+    return result_of(run(*values_, [job]), 0, gone)
 
 
 def run_jobs_on_pixels(

@@ -67,7 +67,13 @@ def run_jobs_on_array(
         some = slice(first, min(first + tile_shape[0], len(frames)))
         for part in _parts(chunk.sig_shape, tile_shape[1:]):
             tile = np.ascontiguousarray(frames[(some, *(slice(a, b) for a, b in part))])
-            _step(runs, tile, first, places[some], [o + a for o, (a, _) in zip(origin, part, strict=True)])
+            _step(
+                runs,
+                tile,
+                first,
+                places[some],
+                [o + a for o, (a, _) in zip(origin, part, strict=True)],
+            )
     return [run.result() for run in runs]
 
 

@@ -153,6 +153,37 @@ def test_suffix_of_a_format_without_its_content(tmp_path, suffix):
 # Arguments that do not suit
 
 
+@pytest.mark.parametrize("path", [None, 3, b"scan.mib", {"scan.mib"}, {"scan.mib": 1}, "", "a\0b"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_is_no_path(path, listed):
+    """A path is text, or says what it is as text; a list of paths has an order."""
+    with pytest.raises(DatasetError, match="no path") as caught:
+        open_dataset([path] if listed else path)
+    assert caught.value.found == repr(path)
+
+
+def test_open_file_is_no_path(tmp_path):
+    """Its lines are no paths either."""
+    path = write_small(tmp_path / "scan.mib")
+    with path.open("rb") as file, pytest.raises(DatasetError, match="no path"):
+        open_dataset(file)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/scan.mib", "https://example.org/scan.mib"])
+def test_address_is_no_path(address):
+    """It is not taken for a folder that is not there."""
+    with pytest.raises(DatasetError, match="only files") as caught:
+        open_dataset(address)
+    assert caught.value.found == address
+
+
+@pytest.mark.parametrize("format", [1, [1], "", {"mib"}], ids=repr)
+def test_what_is_no_name_of_a_format(tmp_path, format):
+    """Nothing else is, either."""
+    with pytest.raises(UnknownFormatError, match="mib"):
+        open_dataset(write_small(tmp_path / "scan.mib"), format)
+
+
 def test_unknown_format_name(tmp_path):
     """The error names the formats that there are."""
     with pytest.raises(UnknownFormatError, match="mib") as caught:
@@ -179,12 +210,38 @@ def test_unknown_backend(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nav_shape", "sig_shape"])
-@pytest.mark.parametrize("shape", [(0,), (-1,), (2, 0), 0, "ab", ("a",), (1.5, 2), 2.5, (None,)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *[(0,), (-1,), (2, 0), 0, "ab", ("a",), (1.5, 2), 2.5, (None,), True, (True, 6)],
+        *[{2, 3}, np.array([1.5]), np.array([[2, 3]]), np.True_],
+    ],
+    ids=repr,
+)
 def test_wrong_shapes(tmp_path, name, shape):
     """A shape is made of positive whole numbers."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     with pytest.raises(DatasetError, match=name):
         open_dataset(path, **{**RAW, name: shape})
+
+
+@pytest.mark.parametrize("shape", [6, (2, 3), [2, 3], np.array([2, 3]), np.array(6), np.uint8(6)])
+def test_whole_numbers_of_any_kind_are_a_shape(tmp_path, shape):
+    """As wherever numpy takes a shape."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    desc = describe(path, **RAW, nav_shape=shape)
+    assert desc.nav_shape == tuple(np.atleast_1d(shape))
+    assert all(type(n) is int for n in desc.shape)
+
+
+@pytest.mark.parametrize("sig_dims", [-1, True, 1.0, "2", None])
+def test_wrong_numbers_of_signal_axes(tmp_path, sig_dims):
+    """A number of axes is a whole number."""
+    path = write_npy(tmp_path / "scan.npy", FRAMES)
+    assert describe(path, sig_dims=np.int64(1)).nav_ndim == 2
+    with pytest.raises(DatasetError, match="sig_dims") as caught:
+        open_dataset(path, sig_dims=sig_dims)
+    assert caught.value.path == str(path)
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 70,), (1 << 40, 1 << 40)])
@@ -234,6 +291,7 @@ def test_sig_shape_that_a_header_contradicts(tmp_path):
         {"file_header": -1},
         {"frame_header": 1.5},
         {"frame_footer": "3"},
+        {"file_header": True},
     ],
     ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
 )
@@ -315,6 +373,7 @@ def test_truncated_file_in_the_middle_of_a_list(tmp_path):
         with pytest.raises(TruncatedFileError) as caught:
             open_dataset(paths, nav_shape=nav_shape, **RAW)
         assert_names(caught.value, paths[1])
+        assert caught.value.hint is None
 
 
 @pytest.mark.parametrize(

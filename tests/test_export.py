@@ -2,7 +2,9 @@
 
 import json
 import os
+import queue
 import sys
+import threading
 
 import dask
 import dask.array as da
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
+from dask_tiled.stores import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -116,10 +119,12 @@ def test_an_array_is_not_replaced_unasked(arr, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
 
 
-def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path):
+@pytest.mark.parametrize("kind", [str, zarr.storage.LocalStore])
+def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path, kind):
     """The source is read to the end before it goes."""
     to_zarr(arr, tmp_path / "out.zarr")
-    to_zarr(da.from_zarr(tmp_path / "out.zarr") + 1, tmp_path / "out.zarr", overwrite=True)
+    place = kind(tmp_path / "out.zarr")
+    to_zarr(da.from_zarr(place) + 1, place, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
@@ -156,6 +161,188 @@ def test_a_failed_export_is_not_seen(arr, tmp_path):
         to_zarr(arr.map_blocks(fail, dtype="u2"), tmp_path / "out.zarr", overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
     assert not (tmp_path / "out.zarr.part").exists()
+
+
+def test_two_exports_to_one_place(arr, tmp_path):
+    """The second one is refused as long as the first one lasts; their chunks never mix."""
+    refused = []
+
+    def export_too(block):
+        with pytest.raises(DatasetError, match="another export") as caught:
+            to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
+        refused.append(caught.value.path)
+        return block
+
+    with dask.config.set(scheduler="synchronous"):
+        to_zarr(arr.map_blocks(export_too, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr")
+    assert refused == [str(tmp_path / "out.zarr.part")]
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr", mode="r")[:], FRAMES)
+
+
+def test_tasks_that_outlive_their_export(tmp_path, monkeypatch):
+    """Threads go on for a while after another one has failed: they write no more."""
+    failed, outcomes = threading.Event(), queue.Queue()
+    write = Target.write
+
+    def observed(self, *args):
+        try:
+            write(self, *args)
+        except DatasetError as error:
+            outcomes.put(str(error))
+            raise
+
+    def fail_or_go_on(block, block_id):
+        if block_id == (0,):
+            raise ZeroDivisionError
+        failed.wait(10)
+        return block
+
+    monkeypatch.setattr(Target, "write", observed)
+    arr = da.zeros(2, chunks=1).map_blocks(fail_or_go_on, dtype="f8", meta=np.zeros(0))
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ZeroDivisionError):
+        to_zarr(arr, tmp_path / "out.zarr")
+    failed.set()
+    assert "stopped" in outcomes.get(timeout=10)
+    assert os.listdir(tmp_path) == []
+
+
+def test_chunks_of_tasks_that_outlived_their_export_go(arr, tmp_path):
+    """A folder of nothing but chunks is no obstacle."""
+    to_zarr(arr, tmp_path / "out.zarr.part")
+    (tmp_path / "out.zarr.part" / "zarr.json").unlink()
+    to_zarr(arr, tmp_path / "out.zarr")
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
+
+
+def test_chunks_that_do_not_arrive_are_noticed(arr, tmp_path, monkeypatch):
+    """As where workers have a file system of their own: nothing incomplete gets to its place."""
+    to_zarr(arr[:1], tmp_path / "out.zarr")
+    monkeypatch.setattr(Target, "write", lambda *_: None)
+    with pytest.raises(DatasetError, match="missing") as caught:
+        to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
+    assert (caught.value.expected, caught.value.found) == ("1 files", 0)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
+
+
+def test_what_comes_while_an_export_lasts_stays(arr, tmp_path):
+    """The place is looked at again before the array is moved there."""
+
+    def come(block):
+        (tmp_path / "out.zarr").mkdir()
+        (tmp_path / "out.zarr" / "thesis.txt").write_text("mine")
+        return block
+
+    with pytest.raises(DatasetError, match="something else"):
+        to_zarr(
+            arr.map_blocks(come, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr", overwrite=True
+        )
+    assert (tmp_path / "out.zarr" / "thesis.txt").read_text() == "mine"
+    assert not (tmp_path / "out.zarr.part").exists()
+
+
+def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch):
+    """Between the two steps of the move, too."""
+    to_zarr(arr[:1], tmp_path / "out.zarr")
+    rename = os.rename
+
+    def fail(source, target):
+        if str(source).endswith(".part"):
+            raise PermissionError
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(PermissionError):
+        to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
+
+
+def test_the_last_whole_array_is_kept_until_there_is_another(arr, tmp_path):
+    """What was stopped in the middle of the move has nothing but the old array left."""
+    to_zarr(arr, tmp_path / "out.zarr.old")
+
+    def fail(_block):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        to_zarr(arr.map_blocks(fail, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr.old")[:], FRAMES)
+
+
+def test_memory_of_another_process(arr):
+    """Chunks that would be lost are an error."""
+    processes = dask.config.set(scheduler="processes", num_workers=1)
+    with processes, pytest.raises(DatasetError, match="other processes"):
+        to_zarr(arr, zarr.storage.MemoryStore())
+
+
+def test_exports_have_names_of_their_own(arr, tmp_path):
+    """A cache of results must not think that an export has been done already."""
+    seen = []
+
+    class Names(dask.callbacks.Callback):
+        def _start(self, dsk):
+            seen.append(set(map(str, dsk)))
+
+    with Names():
+        for _ in range(2):
+            to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
+    assert not seen[0] & seen[1]
+
+
+def test_zip_files(arr, tmp_path):
+    """Stores that cannot be opened for reading alone are written to, too."""
+    with zarr.storage.ZipStore(tmp_path / "out.zip", mode="w") as store:
+        to_zarr(arr, store)
+    with zarr.storage.ZipStore(tmp_path / "out.zip", mode="r") as store:
+        np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], FRAMES)
+
+
+def test_addresses_of_files_are_paths(arr, tmp_path):
+    """``file://`` and what follows, and zarr's own word for a folder."""
+    to_zarr(arr[1:], f"file://{tmp_path}/out.zarr")
+    store = zarr.storage.LocalStore(tmp_path / "out.zarr")
+    to_zarr(arr, store, overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (3, 0, 5)])
+def test_arrays_of_no_pixels(tmp_path, shape):
+    """They have chunks all the same."""
+    assert to_zarr(da.zeros(shape), tmp_path / "out.zarr").shape == shape
+
+
+@pytest.mark.parametrize("chunks", [(3,), 0, (0, 7, 8, 16), (-2, 7, 8, 16), "much", 1.5, object()])
+def test_chunks_that_cannot_be(arr, tmp_path, chunks):
+    """As at opening."""
+    with pytest.raises(TilingError):
+        to_zarr(arr, tmp_path / "out.zarr", chunks=chunks)
+    assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
+
+
+@pytest.mark.parametrize("source", [FRAMES, da.ma.masked_less(da.ones(3), 2), None])
+def test_what_cannot_be_exported(tmp_path, source):
+    """Only dask arrays of numpy arrays."""
+    with pytest.raises(DatasetError):
+        to_zarr(source, tmp_path / "out.zarr")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("store", [None, b"out.zarr"])
+def test_what_is_no_store(arr, store):
+    """An export to nowhere is an error, before anything is computed."""
+    with pytest.raises(DatasetError, match="no store"):
+        to_zarr(arr, store)
+
+
+def test_attributes_of_the_user(arr, tmp_path):
+    """numpy's values are written as JSON; what makes an array ours stays."""
+    given = {"dose": np.float32(0.5), "angles": np.arange(3), "dask_tiled": "mine"}
+    stored = to_zarr(arr, tmp_path / "out.zarr", attributes=given)
+    assert stored.attrs["dose"] == 0.5
+    assert stored.attrs["angles"] == [0, 1, 2]
+    assert stored.attrs["dask_tiled"]["format"] == "mib"
+    with pytest.raises(DatasetError, match="attributes"):
+        to_zarr(arr, tmp_path / "other.zarr", attributes=["dose"])
 
 
 def test_a_store_that_holds_something_is_left_alone(arr):

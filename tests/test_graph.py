@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import StaleFileError, TiledArray, scheme_of
+from dask_tiled import DatasetError, StaleFileError, TiledArray, scheme_of
 from dask_tiled.backends import BACKENDS, Mapped
 from dask_tiled.loader import decode, load
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
@@ -411,6 +411,15 @@ def test_slices_keep_their_axes(scans):
     assert again.description.dims == ("x",)
     assert again.description.nav_ndim == 0
     assert again.description.axes[0].offset == 4 + 2 * 5
+
+
+@pytest.mark.parametrize("index", [np.s_[1:], np.s_[0], np.s_[:, ::2]], ids=str)
+def test_slices_have_no_other_nav_shape(small, index):
+    """The first frames of the file are not those of the slice."""
+    arr, _ = open_small(small)
+    with pytest.raises(DatasetError, match="slice"):
+        arr[index].description.with_frames((1,))
+    assert arr[..., 1:].description.with_frames((1,)).nav_shape == (1,)
 
 
 def test_the_whole_is_the_array(scan):

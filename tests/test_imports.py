@@ -12,8 +12,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "division", "buffers", "filesystems"},
-    {"files", "correction_plans"},
+    {"errors", "buffers", "filesystems"},
+    {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "selection"},
     {"layout"},
     {"runs", "records", "series", "boxes"},

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -209,6 +210,44 @@ def test_rest_of_a_series_opens_with_a_nav_shape_that_fits(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES[:6].reshape(2, 3, 4, 8))
 
 
+@pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
+def test_hdr_of_another_file_is_left_alone(tmp_path, other):
+    """Beside a file of exactly its name, a .hdr file says nothing about numbered ones."""
+    write_mib(tmp_path / "scan.mib", FRAMES[:6].reshape(2, 3, 4, 8))
+    path = write_mib(tmp_path / other, FRAMES, hdr=False, first_sequence=100)
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+    assert open_dataset(tmp_path / "scan.hdr").shape == (2, 3, 4, 8)
+
+
+def test_hdr_without_a_name_is_left_alone(tmp_path):
+    """A file that is called by a number alone has no such partner."""
+    path = write_mib(tmp_path / "123.mib", FRAMES.reshape(3, 4, 4, 8))
+    path.with_suffix(".hdr").rename(tmp_path / ".hdr")
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+
+
+def test_suffixes_in_capitals(tmp_path):
+    """As some systems write them."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
+    hdr = path.with_suffix(".hdr").rename(tmp_path / "scan.HDR")
+    path = path.rename(tmp_path / "scan.MIB")
+    for name in (path, hdr):
+        assert open_dataset(name).shape == (3, 4, 4, 8)
+
+
+@pytest.mark.parametrize(
+    "names", [["scan.hdr"], ["scan.mib", "scan.hdr"], ["scan.hdr", "scan.mib"]]
+)
+def test_hdr_in_a_list_is_refused(tmp_path, names):
+    """It has no frames of its own; the error says what to open."""
+    write_mib(tmp_path / "scan.mib", FRAMES)
+    with pytest.raises(DatasetError, match="no frames of its own") as caught:
+        open_dataset([tmp_path / name for name in names])
+    assert caught.value.path == str(tmp_path / "scan.hdr")
+    with pytest.raises(DatasetError, match="series=False"):
+        open_dataset(tmp_path / "scan.hdr", series=False)
+
+
 def test_hdr_without_any_mib_says_so(tmp_path):
     """The error names the .hdr file."""
     path = write_mib(tmp_path / "scan.mib", FRAMES)
@@ -266,6 +305,16 @@ def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
+def test_pattern_in_a_folder_with_brackets(tmp_path):
+    """Where the folder exists as it is written, brackets in its name are no pattern."""
+    folder = tmp_path / "run [1]"
+    folder.mkdir()
+    for i in range(2):
+        write_raw(folder / f"{i}.raw", FRAMES[i : i + 1])
+    arr = open_dataset(folder / "*.raw", "raw", dtype=FRAMES.dtype, sig_shape=FRAMES.shape[1:])
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:2])
+
+
 def test_raw_files_of_a_list_come_in_its_order(tmp_path):
     """A list of raw files is taken as it is, and may hold a file twice."""
     paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
@@ -296,3 +345,19 @@ def test_folders_with_unusual_characters(tmp_path, folder):
     for path in (tmp_path / folder / "scan.hdr", *paths):
         np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
     np.testing.assert_array_equal(open_dataset(paths).compute(), FRAMES)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8")
+def test_names_that_are_no_text(tmp_path):
+    """They are read; what is printed about them can be printed."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.raw")
+    write_raw(path, FRAMES)
+    options = {"dtype": FRAMES.dtype, "sig_shape": FRAMES.shape[1:]}
+    arr = open_dataset(path, "raw", **options)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert "\\udcff.raw" in f"{arr.description}".encode().decode()
+    assert "\\udcff.raw" in arr.description._repr_html_().encode().decode()
+    with pytest.raises(TruncatedFileError) as caught:
+        open_dataset(path, "raw", **options, file_header=1)
+    assert caught.value.path == path
+    assert "\\udcff.raw" in str(caught.value).encode().decode()

@@ -7,9 +7,12 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache
+from io import IOBase
 from typing import Any
 
 from dask_tiled.description import Description
@@ -19,6 +22,8 @@ from dask_tiled.files import File, read_head
 HEAD_BYTES = 4096
 """Bytes at the start of a file that a format sees when it says whether the file is its own."""
 
+_NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
+"""What can be iterated over, but is no list of paths: a set has no order, for one."""
 _MODULES = {name: f"dask_tiled.formats.{name}" for name in ("npy", "mib", "raw")}
 _registered: dict[str, Format] = {}
 
@@ -82,7 +87,17 @@ def _installed() -> Mapping[str, Format]:
     from importlib.metadata import entry_points  # takes as long to import as this package
 
     own = {name: importlib.import_module(module).FORMAT for name, module in _MODULES.items()}
-    others = {entry.name: entry.load() for entry in entry_points(group="dask_tiled.formats")}
+    others = {}
+    for entry in entry_points(group="dask_tiled.formats"):
+        try:
+            format = entry.load()
+            problem = None if isinstance(format, Format) else "it is no dask_tiled.Format"
+        except Exception as error:  # noqa: BLE001 - another package may fail in any way
+            problem = repr(error)
+        if problem is None:
+            others[entry.name] = format
+        else:
+            warnings.warn(f"format {entry.name!r} cannot be used: {problem}", stacklevel=2)
     return {**others, **own}
 
 
@@ -101,19 +116,34 @@ def expand(
     ------
     FileNotFoundError
         A pattern matches nothing.
+    DatasetError
+        It is no path and no list of paths.
     """
     if not isinstance(path, (str, os.PathLike)):
-        paths = tuple(os.fspath(p) for p in path)
+        if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
+            raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
+        paths = tuple(map(_path_text, path))
         if not paths:
             raise DatasetError("no files", expected="at least one path", found="an empty list")
         return paths, True
-    text = os.fspath(path)
-    if not glob.has_magic(text) or os.path.exists(text):  # brackets occur in names too
+    text = _path_text(path)
+    if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
         return (text,), False
-    matches = tuple(sorted(glob.glob(text), key=natural_key))
+    folder, name = os.path.split(text)
+    pattern = os.path.join(glob.escape(folder), name) if os.path.isdir(folder) else text
+    matches = tuple(sorted(glob.glob(pattern), key=natural_key))
     if not matches:
         raise FileNotFoundError(f"no file matches {text}")
     return matches, True
+
+
+def _path_text(path: Any) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str) or "\0" in text or not text:
+        raise DatasetError("no path", expected="a path as text", found=repr(path))
+    if "://" in text and not os.path.lexists(text):
+        raise DatasetError("only files with a path can be read", found=text)
+    return text
 
 
 def natural_key(path: str) -> tuple[tuple[str, int], ...]:
@@ -181,7 +211,10 @@ def detect(path: str) -> Format:
     head = read_head(path, HEAD_BYTES)
     reasons = {}
     for format in formats().values():
-        reason = format.sniff(path, head)
+        try:
+            reason = format.sniff(path, head)
+        except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
+            reason = f"failed with {error!r}"
         if reason is None:
             return format
         reasons[format.name] = reason
@@ -194,8 +227,7 @@ def detect(path: str) -> Format:
 
 
 def _named(name: str) -> Format:
-    try:
-        return formats()[name]
-    except KeyError:
-        known = ", ".join(formats())
-        raise UnknownFormatError("no such format", expected=known, found=name) from None
+    known = formats()
+    if not isinstance(name, str) or name not in known:
+        raise UnknownFormatError("no such format", expected=", ".join(known), found=name)
+    return known[name]

@@ -19,6 +19,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format, natural_key
 from dask_tiled.formats.mib_header import (
+    HDR_MAGIC,
     MAGIC,
     UNSIGNED,
     Header,
@@ -43,7 +44,7 @@ RAW = {
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
-    if head.startswith((MAGIC, b"HDR,")):
+    if head.startswith((MAGIC, HDR_MAGIC)):
         return None
     return "begins with neither 'MQ1,' nor 'HDR,'"
 
@@ -203,17 +204,22 @@ def _quad(
 
 def _find_pair(path: str) -> tuple[str, str | None]:
     """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
-    stem, _ = os.path.splitext(os.path.abspath(path))
+    stem, suffix = os.path.splitext(os.path.abspath(path))
     if _is_hdr(path):
         return _first_mib(stem), path
     for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
-        if os.path.isfile(name + ".hdr") and _is_hdr(name + ".hdr"):
-            return path, name + ".hdr"
+        if not os.path.basename(name):
+            continue
+        if name != stem and os.path.exists(name + suffix):
+            return path, None  # the .hdr file, if there is one, is that of this other file
+        for hdr in (name + ".hdr", name + ".HDR"):
+            if os.path.isfile(hdr) and _is_hdr(hdr):
+                return path, hdr
     return path, None
 
 
 def _is_hdr(path: str) -> bool:
-    return read_head(path, 4) == b"HDR,"
+    return read_head(path, 4) == HDR_MAGIC
 
 
 def _first_mib(stem: str) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dask_tiled.decoders import plain
-from dask_tiled.errors import CorruptFileError
+from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import read_head
 from dask_tiled.records import Record
 
 MAGIC = b"MQ1,"
+HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
 NUMBER = re.compile(r" *[0-9]{1,18} *")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 RAW_BITS = {1: 1, 6: 8, 12: 16, 24: 16}
 """Bits of a stored pixel by counter depth; the stored width counts both halves of 24 bits."""
-
-
 NAMES = (
     "sequence number",
     "header bytes",
@@ -88,6 +88,8 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
     ------
     CorruptFileError
         It is not one, or its numbers cannot be.
+    DatasetError
+        The file is a ``.hdr`` file.
     """
     head = read_head(path, 1024, offset)
 
@@ -98,15 +100,17 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         )
 
     fields = head.decode("latin1").split(",")
+    if head.startswith(HDR_MAGIC):
+        raise DatasetError(
+            "a .hdr file has no frames of its own",
+            path=path,
+            expected="a .mib file",
+            found="a .hdr file in a list, or with series=False",
+            hint="Open the .hdr file alone, or the .mib files.",
+        )
     if not head.startswith(MAGIC) or len(fields) < 8:
         raise wrong("the first field", "MQ1", head[:16])
-    numbers = {}
-    for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
-        if not NUMBER.fullmatch(fields[at]):
-            raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
-        numbers[name] = int(fields[at])
-        if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
-            raise wrong(f"field {at} ({name})", f"1 to {MAX_HEADER}", numbers[name])
+    numbers = _numbers(fields, wrong)
     nbytes = numbers["nbytes"]
     text = (head if nbytes <= len(head) else read_head(path, nbytes, offset))[:nbytes]
     fields = [f for f in text.decode("latin1").split(",") if "\0" not in f and f.strip()]
@@ -121,6 +125,18 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
         if depth not in RAW_BITS:
             raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
     return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
+
+
+def _numbers(fields: list[str], wrong: Callable[[str, str, Any], Exception]) -> dict[str, int]:
+    """Read the fields that are whole numbers."""
+    numbers = {}
+    for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
+        if not NUMBER.fullmatch(fields[at]):
+            raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
+        numbers[name] = int(fields[at])
+        if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
+            raise wrong(f"field {at} ({name})", f"1 to {MAX_HEADER}", numbers[name])
+    return numbers
 
 
 def named_fields(fields: list[str]) -> dict[str, Any]:

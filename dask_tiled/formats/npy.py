@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_tiled.decoders import plain
 from dask_tiled.description import Description, nav_axes, sig_axes
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
 from dask_tiled.layout import Cut, Layout, Piece
@@ -116,9 +116,7 @@ def describe(
     metadata: dict[str, Any] = {
         "npy": {"shape": header.shape, "fortran_order": header.fortran_order}
     }
-    if not isinstance(sig_dims, int) or sig_dims < 0:
-        raise DatasetError("sig_dims must be a number of axes", path=file.path, found=sig_dims)
-    sig_dims = min(sig_dims, len(header.shape))
+    sig_dims = min(check_whole("sig_dims", sig_dims, least=0, path=file.path), len(header.shape))
     split = len(header.shape) - sig_dims
     nav, sig = header.shape[:split], header.shape[split:]
     fortran = header.fortran_order and len(header.shape) > 1

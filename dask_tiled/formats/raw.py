@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.decoders import plain
 from dask_tiled.description import Description
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.formats import Format
 from dask_tiled.records import Record, count_frames, record_layout
@@ -54,18 +53,19 @@ def describe(
         raise DatasetError("not a dtype", path=paths[0], found=dtype) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
         raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
-    gaps: dict[str, Any] = {
+    sizes = {
         "file_header": file_header,
         "frame_header": frame_header,
         "frame_footer": frame_footer,
     }
-    for name, value in gaps.items():
-        if not isinstance(value, (int, np.integer)) or value < 0:
-            raise DatasetError(f"{name} must be a number of bytes", path=paths[0], found=value)
+    gaps = {
+        name: check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
+        for name, size in sizes.items()
+    }
     files = [File.at(path) for path in paths]
-    record = Record(sig_shape, plain(stored), int(frame_header), int(frame_footer))
-    counts = count_frames(files, record, int(file_header), settled=nav_shape is not None)
-    layout = record_layout(files, counts, record, int(file_header))
+    record = Record(sig_shape, plain(stored), gaps["frame_header"], gaps["frame_footer"])
+    counts = count_frames(files, record, gaps["file_header"], settled=nav_shape is not None)
+    layout = record_layout(files, counts, record, gaps["file_header"])
     return Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
 
 

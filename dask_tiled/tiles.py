@@ -1,0 +1,105 @@
+"""Ready-made jobs on tiles: virtual detectors and centres of mass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import TilingError
+from dask_tiled.folding import Fold, can_fold
+from dask_tiled.tile_functions import reducible
+
+Array = npt.NDArray[Any]
+
+
+def apply_masks(
+    arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None
+) -> da.Array:
+    """Add up the pixels of every frame under masks: virtual detectors, any number in one pass.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        Real numbers: nav + sig.
+    masks : array-like
+        Weights, real or complex: n masks, then the signal axes; a mask alone counts as one.
+    sig_ndim : int, optional
+        As in :func:`map_tiles`.
+
+    Returns
+    -------
+    dask.array.Array
+        nav + (n,); float32, or a wider type where that of the pixels or masks asks for it. Sums are
+        kept in float64.
+
+    Raises
+    ------
+    TilingError
+        The masks do not have the shape of a frame.
+    """
+    x = reducible(arr, sig_ndim)
+    frame = arr.shape[x.nav_ndim :]
+    weights = np.asarray(masks)
+    if weights.shape == frame:
+        weights = weights[None]
+    if weights.shape[1:] != frame or not len(weights) or weights.dtype.kind not in "biufc":
+        raise TilingError(
+            "masks do not have the shape of a frame",
+            expected=f"numbers of shape (n, *{frame})",
+            found=f"{weights.dtype} of shape {weights.shape}",
+        )
+    dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
+    if not can_fold(arr.dtype) or not arr.size:
+        axes = range(x.nav_ndim, arr.ndim), range(1, weights.ndim)
+        return da.tensordot(arr, weights, axes=axes).astype(dtype)
+    if dtype.kind == "c":
+        real = apply_masks(arr, np.concatenate([weights.real, weights.imag]), sig_ndim=sig_ndim)
+        n = len(weights)
+        return (real[..., :n] + 1j * real[..., n:]).astype(dtype)
+    n = len(weights)
+    fold = Fold("dot_frames", np.dtype(np.float64), (0,) * n, weights.astype(dtype))
+    found = x.fold(fold, tail=(n,))
+    if found.ndim > x.nav_ndim + 1:
+        found = found.sum(axis=tuple(range(x.nav_ndim, arr.ndim)))
+    return found.astype(dtype)
+
+
+def center_of_mass(
+    arr: da.Array, mask: npt.ArrayLike | None = None, *, sig_ndim: int | None = None
+) -> da.Array:
+    """Find the centre of mass of every frame.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        Real numbers: nav + sig.
+    mask : array-like, optional
+        Weights of the pixels, of the shape of a frame.
+    sig_ndim : int, optional
+        As in :func:`map_tiles`.
+
+    Returns
+    -------
+    dask.array.Array
+        nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis. It is NaN
+        where the pixels add up to 0.
+    """
+    x = reducible(arr, sig_ndim)
+    frame = arr.shape[x.nav_ndim :]
+    weights = np.ones(frame) if mask is None else np.asarray(mask, dtype=np.float64)
+    if weights.shape != frame:
+        raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
+    planes = np.stack([weights, *(weights * c for c in np.indices(frame, sparse=True))])
+    single = np.result_type(arr.dtype, np.float32) == np.float32
+    sums = apply_masks(arr, planes.astype(np.float32 if single else np.float64), sig_ndim=sig_ndim)
+    return sums.map_blocks(
+        _centre, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),))
+    )
+
+
+def _centre(sums: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return sums[..., 1:].astype(np.float64) / sums[..., :1]

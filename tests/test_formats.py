@@ -1,0 +1,110 @@
+"""Formats of other packages: found, tried, and never in the way of others."""
+
+import importlib.metadata
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled import Format, UnknownFormatError, describe, formats, open_dataset, register_format
+from dask_tiled.formats import _installed, _registered
+from dask_tiled.testing import counting_frames, write_mib
+
+FRAMES = counting_frames((6, 4, 8), "uint16")
+MINE = Format(
+    name="mine",
+    extensions=(".mine",),
+    summary="a file that begins with MINE",
+    nav_shape_from="nowhere",
+    sniff=lambda _path, head: None if head.startswith(b"MINE") else "does not begin with MINE",
+    describe=lambda paths: describe(paths[0].replace(".mine", ".mib")),
+)
+
+
+class Entry:
+    """An entry point: a name, and what loading it gives or raises."""
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+    def load(self):
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Pretend that packages with such entry points are installed."""
+
+    def install(*entries):
+        def entry_points(*, group):
+            assert group == "dask_tiled.formats"
+            return entries
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+        _installed.cache_clear()
+
+    yield install
+    _installed.cache_clear()
+    _registered.clear()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Write a file of the format above."""
+    write_mib(tmp_path / "scan.mib", FRAMES)
+    (tmp_path / "scan.mine").write_bytes(b"MINE")
+    return tmp_path / "scan.mine"
+
+
+def test_installed_formats_are_found(install, path):
+    """By their entry points; the description bears their name."""
+    install(Entry("mine", MINE))
+    arr = open_dataset(path)
+    assert arr.description.format == "mine"
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_registered_formats_replace_installed_ones(install, path):
+    """In this process."""
+    install(Entry("mine", MINE))
+    register_format(replace(MINE, summary="another one"))
+    assert formats()["mine"].summary == "another one"
+    assert describe(path).format == "mine"
+
+
+def test_own_formats_are_not_replaced_by_installed_ones(install):
+    """Installing a package does not change how known files are read."""
+    own = formats()["mib"]
+    install(Entry("mib", MINE))
+    assert formats()["mib"] is own
+
+
+@pytest.mark.parametrize("value", [ImportError("no such library"), "not a format"])
+def test_packages_that_are_broken_are_no_obstacle(install, path, value):
+    """They are named in a warning, and everything else works."""
+    install(Entry("broken", value), Entry("mine", MINE))
+    with pytest.warns(UserWarning, match="'broken' cannot be used"):
+        assert describe(path).format == "mine"
+    assert "broken" not in formats()
+
+
+def test_a_format_that_fails_to_recognise_files_is_no_obstacle(install, path, tmp_path):
+    """Other formats are tried, and the failure stands beside their reasons."""
+    install(
+        Entry("careless", replace(MINE, name="careless", sniff=lambda _path, head: head[10**6]))
+    )
+    register_format(MINE)
+    assert describe(path).format == "mine"
+    (tmp_path / "unknown").write_bytes(b"something else")
+    with pytest.raises(UnknownFormatError, match="careless: failed with IndexError"):
+        describe(tmp_path / "unknown")
+
+
+@pytest.mark.parametrize("format", [None, "mib", MINE.describe, type(MINE)], ids=repr)
+def test_only_formats_are_registered(format):
+    """Nothing else is taken."""
+    with pytest.raises(dask_tiled.DatasetError, match="not a format"):
+        register_format(format)
