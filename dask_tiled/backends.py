@@ -74,7 +74,8 @@ class Mapped:
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done for the one before."""
-        sparse = ranges.nbytes * SPARSE < ranges.span[1] - ranges.span[0]
+        start, stop = ranges.span
+        sparse = ranges.nbytes * SPARSE < stop - start
         for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
             yield (part, *self._around(part.file, *part.span, sparse=sparse))
 

@@ -37,6 +37,11 @@ class Decoder:
     lag: int = 0
 
     @property
+    def width(self) -> int:
+        """Bytes of the pixels of a unit."""
+        return self.pixels * self.dtype.itemsize
+
+    @property
     def reach(self) -> int:
         """Bytes from the start of a unit to the end of all that is read with it."""
         return self.nbytes + self.lag

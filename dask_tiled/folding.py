@@ -109,9 +109,7 @@ class FoldRun:
         """Fold read ranges whose pixels are neighbours in the frame."""
         from dask_tiled.fold_functions import stream
 
-        runs = part.frame_runs()
-        unit = part.decoder.pixels * self._pixel.itemsize
-        width = runs.length * part.decoder.pixels
+        runs, decoder = part.units.runs, part.units.decoder
         tile = _lying(part, data, base, self._pixel)
         if tile is not None:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
@@ -119,8 +117,8 @@ class FoldRun:
         depth = min(DEPTH, len(part.frames))
         if self._fold.name == "sum_frames":
             depth = 1
-        block = min(runs.length, max(1, STREAMED_BYTES // (depth * unit)))
-        stream(self._fold.name, *self._types, part.decoder.kernel)(
+        block = min(runs.length, max(1, STREAMED_BYTES // (depth * decoder.width)))
+        stream(self._fold.name, *self._types, decoder.kernel)(
             data,
             part.offsets - base,
             part.frames,
@@ -128,12 +126,12 @@ class FoldRun:
             runs.step,
             runs.dests // self._pixel.itemsize,
             runs.length,
-            part.decoder.nbytes,
-            unit,
-            part.decoder.lag,
+            decoder.nbytes,
+            decoder.width,
+            decoder.lag,
             block,
             depth,
-            np.empty(depth * block * part.decoder.pixels, self._pixel),
+            np.empty(depth * block * decoder.pixels, self._pixel),
             self._results,
             self._weights,
         )
@@ -192,19 +190,16 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
 
 def _is_streamable(piece: ReadRanges) -> bool:
     """Tell whether neighbouring units of the runs hold neighbouring pixels."""
-    runs = piece.frame_runs()
-    unit = piece.decoder.pixels * piece.decoder.dtype.itemsize
-    return piece.pick is None and (runs.length == 1 or runs.out_step == unit)
+    runs = piece.units.runs
+    near = runs.length == 1 or runs.out_step == piece.units.decoder.width
+    return piece.units.pick is None and near
 
 
 def _lying(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:
     """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
-    runs, nbytes = part.runs(), part.decoder.nbytes
-    plain = part.decoder.kernel == "dask_tiled.kernels:copy" and nbytes == pixel.itemsize
-    first = int(runs.starts[0]) - base
-    if not plain or len(runs.starts) > 1 or (runs.length > 1 and runs.step != nbytes):
+    decoder = part.units.decoder
+    first = int(part.offsets[0]) - base
+    plain = decoder.kernel == "dask_tiled.kernels:copy" and decoder.nbytes == pixel.itemsize
+    if not plain or not part.follows() or (data.ctypes.data + first) % pixel.alignment:
         return None
-    if (data.ctypes.data + first) % pixel.alignment or part.offsets[0] > part.offsets[-1]:
-        return None
-    tile = data[first : first + runs.length * nbytes].view(pixel)
-    return tile.reshape(len(part.frames), -1)
+    return data[first : first + part.nbytes].view(pixel).reshape(len(part.frames), -1)

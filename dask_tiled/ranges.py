@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,20 +36,15 @@ class Pick(NamedTuple):
     place: tuple[slice, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadRanges:
-    """The bytes that one piece gives to a box: the same runs of units in each of its frames.
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of one frame that a piece gives to a box: the same in each of its frames.
 
     Attributes
     ----------
-    file : File
     decoder : Decoder
-    offsets : int64 array
-        Byte of the file at which the first unit of each frame begins.
-    frames : int64 array
-        Position of each frame in the output, in ascending order.
     loops : tuple of Loop
-        The units of a frame: their distances from the first, in the file and in the output.
+        Distances of the units from the first of them, in the file and in the output.
     dest : int
         Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit.
     frame_bytes : int
@@ -57,46 +53,97 @@ class ReadRanges:
         What is taken out of the units, where not all of their pixels are wanted.
     """
 
-    file: File
     decoder: Decoder
-    offsets: Index
-    frames: Index
     loops: tuple[Loop, ...]
     dest: int
     frame_bytes: int
     pick: Pick | None
 
+    @cached_property
+    def runs(self) -> Runs:
+        """The units as few long runs, from the first unit on."""
+        return make_runs(self.loops).moved(0, self.dest)
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """First byte that is touched, and the one after the last, from the first unit on."""
+        reaches = [loop.reach for loop in self.loops]
+        return sum(low for low, _ in reaches), sum(high for _, high in reaches) + self.decoder.reach
+
+    def part(self, axis: int, first: int, stop: int) -> tuple[Units, int]:
+        """Take some positions along a loop, and tell how far on in the file the first unit is."""
+        loop, further, out_further = self.loops[axis].part(first, stop)
+        loops = (*self.loops[:axis], loop, *self.loops[axis + 1 :])
+        return replace(self, loops=loops, dest=self.dest + out_further), further
+
+
+class ReadRanges(NamedTuple):
+    """The bytes that one piece gives to a box.
+
+    Attributes
+    ----------
+    file : File
+    units : Units
+        What is read of each frame.
+    offsets : int64 array
+        Byte of the file at which the first unit of each frame begins.
+    frames : int64 array
+        Position of each frame in the output, in ascending order.
+    ascending : bool
+        Whether the offsets are in ascending order, too.
+    """
+
+    file: File
+    units: Units
+    offsets: Index
+    frames: Index
+    ascending: bool
+
     @property
     def span(self) -> tuple[int, int]:
         """First byte that is touched, and the one after the last."""
-        low, high = int(self.offsets.min()), int(self.offsets.max())
-        for loop in self.loops:
-            first, last = loop.reach
-            low, high = low + first, high + last
-        return low, high + self.decoder.reach
+        first, last = self.offsets[0], self.offsets[-1]
+        if not self.ascending:
+            first, last = self.offsets.min(), self.offsets.max()
+        low, high = self.units.reach
+        return int(first) + low, int(last) + high
 
     @property
     def nbytes(self) -> int:
         """Number of bytes that are read."""
-        halves = 2 if self.decoder.lag else 1
-        units = math.prod(loop.length for loop in self.loops)
-        return len(self.offsets) * units * self.decoder.nbytes * halves
+        decoder, runs = self.units.decoder, self.units.runs
+        halves = 2 if decoder.lag else 1
+        return len(self.offsets) * len(runs.starts) * runs.length * decoder.nbytes * halves
 
     def runs(self) -> Runs:
-        """Flatten frames and units into few long runs, from bytes of the file on."""
-        places = np.arange(len(self.frames)) if self.pick is not None else self.frames
-        dests = places * self.frame_bytes
-        runs = make_runs([Loop.over(self.offsets, dests), *self.loops])
-        return runs.moved(int(self.offsets[0]), int(dests[0]) + self.dest)
+        """Give the units of all frames as runs, from bytes of the file on."""
+        places = self.frames
+        if self.units.pick is not None:
+            places = np.arange(len(places))
+        dests = places * self.units.frame_bytes
+        runs = self.units.runs
+        if len(self.offsets) > 1 and 0 < self.offsets[1] - self.offsets[0] < abs(runs.step):
+            # The frames are nearer to each other than the units: files are read along their grain.
+            loops = [Loop.over(self.offsets, dests), *self.units.loops]
+            return make_runs(loops).moved(int(self.offsets[0]), int(dests[0]) + self.units.dest)
+        if len(runs.starts) == 1:
+            return runs._replace(starts=runs.starts + self.offsets, dests=runs.dests + dests)
+        starts, places = np.add.outer(self.offsets, runs.starts), np.add.outer(dests, runs.dests)
+        return runs._replace(starts=starts.ravel(), dests=places.ravel())
 
-    def frame_runs(self) -> Runs:
-        """Flatten the units of one frame into runs, from its first unit on."""
-        return make_runs(self.loops).moved(0, self.dest)
+    def follows(self) -> bool:
+        """Tell whether all units follow one another, in the file and in the output."""
+        runs, nbytes = self.units.runs, self.units.decoder.nbytes
+        if len(runs.starts) > 1 or self.units.pick is not None:
+            return False
+        if runs.length > 1 and (runs.step != nbytes or runs.out_step != self.units.decoder.width):
+            return False
+        return bool((np.diff(self.offsets) == runs.length * nbytes).all())
 
     def between(self, first: int, stop: int) -> ReadRanges:
         """Take the frames at some positions of the output, which become the first ones."""
         low, high = np.searchsorted(self.frames, (first, stop))
-        return replace(self, offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
+        return self._replace(offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
 
     def split(self, limit: int) -> Iterator[ReadRanges]:
         """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
@@ -104,32 +151,26 @@ class ReadRanges:
         if high - low <= limit:
             yield self
             return
-        spread = int(self.offsets.max() - self.offsets.min())
-        extents = [spread, *(last - first for first, last in (o.reach for o in self.loops))]
-        if self.pick is not None:
-            extents = [spread]
+        loops = self.units.loops if self.units.pick is None else ()
+        first, last = self.units.reach
+        extents = [high - low - (last - first), *(b - a for a, b in (o.reach for o in loops))]
         axis = max(range(len(extents)), key=extents.__getitem__)
         if not extents[axis]:
             yield self
             return
-        length = len(self.offsets) if axis == 0 else self.loops[axis - 1].length
+        length = len(self.offsets) if axis == 0 else loops[axis - 1].length
         step = max(1, extents[axis] // (length - 1))
         room = limit - (high - low - extents[axis])
         count = min(max(1, room // step + 1), -(-length // 2))
-        for first in range(0, length, count):
-            yield from self._part(axis, first, first + count).split(limit)
+        for start in range(0, length, count):
+            yield from self._part(axis, start, start + count).split(limit)
 
     def _part(self, axis: int, first: int, stop: int) -> ReadRanges:
         """Take some positions along the frames (axis 0) or along one of the loops."""
         if axis == 0:
-            return replace(self, offsets=self.offsets[first:stop], frames=self.frames[first:stop])
-        loop, further, out_further = self.loops[axis - 1].part(first, stop)
-        return replace(
-            self,
-            offsets=self.offsets + further,
-            loops=(*self.loops[: axis - 1], loop, *self.loops[axis:]),
-            dest=self.dest + out_further,
-        )
+            return self._replace(offsets=self.offsets[first:stop], frames=self.frames[first:stop])
+        units, further = self.units.part(axis - 1, first, stop)
+        return self._replace(units=units, offsets=self.offsets + further)
 
 
 def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[ReadRanges]:
@@ -165,14 +206,10 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
         offsets = np.full(len(positions), offset[i])
         for c, first, stride in zip(coordinates, start[i], strides[i], strict=False):
             offsets += (c[positions] - first) * stride
-        yield _piece_ranges(
-            layout.files[file[i]],
-            layout.decoders[decoder[i]],
-            offsets,
-            there[positions],
-            piece,
-            sig,
-        )
+        units, first = _units(layout.decoders[decoder[i]], piece, sig)
+        offsets += first
+        ascending = bool((np.diff(offsets) >= 0).all())
+        yield ReadRanges(layout.files[file[i]], units, offsets, there[positions], ascending)
 
 
 class _SignalPiece(NamedTuple):
@@ -209,47 +246,42 @@ def _overlap(cut: Cut, start: int, size: int) -> tuple[int, int, int]:
     return first, max(0, stop - first), cut.start + cut.step * first - start
 
 
-def _piece_ranges(
-    file: File,
-    decoder: Decoder,
-    offsets: Index,
-    frames: Index,
-    piece: _SignalPiece,
-    sig: Sequence[Cut],
-) -> ReadRanges:
-    """Make the runs that a piece contributes to a box."""
+def _units(decoder: Decoder, piece: _SignalPiece, sig: Sequence[Cut]) -> tuple[Units, int]:
+    """Find the units of a frame that a piece contributes to a box, and the offset of the first."""
     overlaps = [_overlap(c, s, n) for c, s, n in zip(sig, piece.start, piece.shape, strict=True)]
     counts = [count for _, count, _ in overlaps]
-    pixels = overlaps[-1][2] + sig[-1].step * np.arange(counts[-1], dtype=np.int64)
-    size = decoder.pixels
+    size, itemsize = decoder.pixels, decoder.dtype.itemsize
+    step, first_pixel, count = sig[-1].step, overlaps[-1][2], counts[-1]
     pick = None
-    if size == 1 or (sig[-1].step == 1 and not pixels[0] % size and not counts[-1] % size):
-        units = pixels[::size] // size
+    if size == 1 or (step == 1 and not first_pixel % size and not count % size):
+        first_unit = first_pixel // size
+        row = Loop(count // size, step * piece.strides[-1], size * itemsize)
         shape = [cut.length for cut in sig]
         firsts = [first for first, _, _ in overlaps]
     else:
+        pixels = first_pixel + step * np.arange(count, dtype=np.int64)
         units, which = np.unique(pixels // size, return_inverse=True)
         shape = [*counts[:-1], len(units) * size]
         firsts = [0] * len(sig)
+        first_unit = int(units[0])
+        places = np.arange(len(units), dtype=np.int64) * size * itemsize
+        row = Loop.over(units * piece.strides[-1], places)
         place = tuple(slice(first, first + n) for first, n, _ in overlaps)
         pick = Pick(tuple(shape), which * size + pixels % size, place)
-    out_strides = [decoder.dtype.itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
-    corners = [pixel for _, _, pixel in overlaps[:-1]] + [int(units[0])]
+    out_strides = [itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
+    corners = [pixel for _, _, pixel in overlaps[:-1]] + [first_unit]
     loops = [
         Loop(n, stride * cut.step, out_stride)
         for n, cut, stride, out_stride in zip(
             counts, sig[:-1], piece.strides, out_strides[1:], strict=False
         )
     ]
-    unit_places = np.arange(len(units), dtype=np.int64) * size * decoder.dtype.itemsize
-    loops.append(Loop.over(units * piece.strides[-1], unit_places))
-    return ReadRanges(
-        file=file,
+    loops.append(row)
+    found = Units(
         decoder=decoder,
-        offsets=offsets + sum(map(operator.mul, corners, piece.strides)),
-        frames=frames,
         loops=tuple(loops),
         dest=sum(map(operator.mul, firsts, out_strides[1:])),
         frame_bytes=out_strides[0],
         pick=pick,
     )
+    return found, sum(map(operator.mul, corners, piece.strides))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: Array) -> None:
         compiled,
     )  # numba takes long to import: only where pixels are made
 
-    decoder, pick, runs = ranges.decoder, ranges.pick, ranges.runs()
+    decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
     target = out if pick is None else np.empty((len(ranges.frames), *pick.shape), out.dtype)
     compiled(decoder.kernel)(
         data,
@@ -56,15 +57,15 @@ def view_of(
     if not isinstance(backend, Mapped) or len(ranges) != 1:
         return None
     (piece,) = ranges
-    runs, nbytes = piece.runs(), piece.decoder.nbytes
-    whole = len(runs.starts) == 1 and runs.step in {nbytes, 0} and runs.out_step in {nbytes, 0}
-    plain = piece.decoder.kernel == "dask_tiled.kernels:copy" and piece.pick is None
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if not whole or not plain or runs.length * nbytes != size or runs.starts[0] % dtype.alignment:
+    plain = piece.units.decoder.kernel == "dask_tiled.kernels:copy" and piece.follows()
+    if not plain or piece.nbytes != math.prod(shape) * dtype.itemsize:
+        return None
+    first = piece.offsets[0]
+    if first % dtype.alignment:
         return None
     data, base = backend.around(piece)
-    first = int(runs.starts[0]) - base
-    return data[first : first + size].view(dtype).reshape(shape)
+    start = int(first) - base
+    return data[start : start + piece.nbytes].view(dtype).reshape(shape)
 
 
 class TileReader:
@@ -137,7 +138,7 @@ class TileReader:
         return [piece for piece in some if len(piece.frames)]
 
     def _native(self, shape: tuple[int, ...]) -> Array:
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         if self._scratch.size < size:
             self._scratch = np.zeros(size, self._conversion.native)
         return self._scratch[:size].reshape(shape)

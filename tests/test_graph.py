@@ -260,9 +260,9 @@ class Poisoned(Mapped):
     def windows(self, ranges, limit=None):
         for part, data, base in super().windows(ranges, limit):
             first, stop = part.span
-            unit = np.arange(part.decoder.nbytes)
-            if part.decoder.lag:
-                unit = np.concatenate([unit, unit + part.decoder.lag])
+            unit = np.arange(part.units.decoder.nbytes)
+            if part.units.decoder.lag:
+                unit = np.concatenate([unit, unit + part.units.decoder.lag])
             runs = part.runs()
             units = np.add.outer(runs.starts, np.arange(runs.length) * runs.step)
             wanted = np.unique(np.add.outer(units, unit))
