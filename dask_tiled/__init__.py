@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dask_tiled import tiles
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import (
@@ -14,7 +15,6 @@ from dask_tiled.errors import (
 )
 from dask_tiled.export import to_zarr
 from dask_tiled.formats import Format, formats, register_format
-from dask_tiled import tiles
 from dask_tiled.graph import TiledArray, scheme_of
 from dask_tiled.jobs import TileInfo
 from dask_tiled.opening import describe, open_dataset

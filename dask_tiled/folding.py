@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
-from dask_tiled.backends import BLOCK_BYTES, Backend, Bytes
+from dask_tiled.backends import Backend, Bytes
 from dask_tiled.jobs import Chunk, Run, TileInfo
 from dask_tiled.loader import RawChunk
 from dask_tiled.ranges import ReadRanges, frame_ranges
@@ -24,6 +24,8 @@ STREAMED_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 DEPTH = 8
 """Frames that are decoded together, where their pixels are added up."""
+SHARED_BYTES = 4 << 20
+"""So much is fetched at a time for several folds: it stays in the outer cache for all of them."""
 NARROW_FRAMES = 1 << 15
 """So many counts of 2 bytes can be added up in 4 bytes."""
 
@@ -177,7 +179,7 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
     ranges = list(frame_ranges(raw.layout, region.frames, region.sig))
     if not all(map(_is_streamable, ranges)):
         return False
-    limit = None if len(folds) == 1 else BLOCK_BYTES
+    limit = None if len(folds) == 1 else SHARED_BYTES
     for piece in ranges:
         for part, data, base in backend.windows(piece, limit):
             for run in folds:

@@ -11,8 +11,6 @@ cache, they take it block by block.
 
 from __future__ import annotations
 
-import numpy as np
-
 BLOCK = 2048
 """Pixels of a block."""
 DEPTH = 16

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.backends import Backend
+from dask_tiled.boxes import Box
 from dask_tiled.folding import stream
-from dask_tiled.jobs import Box, Run, TileInfo, Chunk, Job
+from dask_tiled.jobs import Array, Chunk, Job, Run, TileInfo
 from dask_tiled.layout import Cut
 from dask_tiled.loader import RawChunk, Source, load
 from dask_tiled.reading import TileReader
 from dask_tiled.selection import Index, c_order
-
-Array = npt.NDArray[Any]
 
 
 def run_jobs(

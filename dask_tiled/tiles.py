@@ -15,9 +15,7 @@ from dask_tiled.tile_functions import reducible
 Array = npt.NDArray[Any]
 
 
-def apply_masks(
-    arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None
-) -> da.Array:
+def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
     """Add up the pixels of every frame under masks: virtual detectors, any number in one pass.
 
     Parameters
@@ -95,9 +93,7 @@ def center_of_mass(
     planes = np.stack([weights, *(weights * c for c in np.indices(frame, sparse=True))])
     single = np.result_type(arr.dtype, np.float32) == np.float32
     sums = apply_masks(arr, planes.astype(np.float32 if single else np.float64), sig_ndim=sig_ndim)
-    return sums.map_blocks(
-        _centre, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),))
-    )
+    return sums.map_blocks(_centre, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
 
 
 def _centre(sums: Array) -> Array:
