@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "division", "buffers"},
+    {"errors", "division", "buffers", "machine"},
     {"files"},
     {"decoders"},
     {"layout"},
@@ -21,6 +21,9 @@ ORDER = [
     {"backends"},
     {"loader"},
     {"description"},
+    {"blocks", "pictures"},
+    {"requests", "drawing"},
+    {"chunking", "tile_shapes", "veto"},
     {"tiling"},
     {"graph"},
     {"formats"},
@@ -30,7 +33,7 @@ RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in module
 # What a format may know.
 FOR_FORMATS = {"errors", "files", "decoders", "layout", "records", "series", "description"}
 # What is imported where it is needed, because it takes long or is optional.
-HEAVY = {"dask_tiled.kernels", "distributed", "llvmlite", "numba", "xarray", "zarr"}
+HEAVY = {"dask_tiled.kernels", "distributed", "llvmlite", "matplotlib", "numba", "xarray", "zarr"}
 
 
 def module_of(path):

@@ -34,6 +34,13 @@ def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
     return desc.with_nav_shape(nav)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def usual_machine():
+    """Answers about tiles are those of one machine, wherever the tests run."""
+    with dask.config.set({"dask-tiled.tile-bytes": MIB}):
+        yield
+
+
 requests = st.builds(
     TilingRequest,
     by=st.sampled_from(["tile", "frame", "chunk", "pixel"]),
