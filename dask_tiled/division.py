@@ -109,6 +109,14 @@ def _is_even(total: int, chunk: int) -> bool:
     return 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk
 
 
+def least_sizes(
+    shape: Sequence[int], bases: Sequence[Base], avoid: Sequence[Sequence[int]] | None = None
+) -> list[int]:
+    """Give the smallest parts that axes may be cut into; the parameters are those of `fill`."""
+    places = avoid or ((),) * len(shape)
+    return [clear_size(n, 1, base, at) for n, base, at in zip(shape, bases, places, strict=True)]
+
+
 def fill(
     shape: tuple[int, ...],
     budget: int,
@@ -122,16 +130,15 @@ def fill(
     shape : tuple of int
         Lengths of the axes.
     budget : int
-        So many elements fit; one block of every axis is taken even if it is more.
+        So many elements fit; the smallest parts are taken even if they have more.
     bases : sequence of Base
         Where the axes may be cut.
     avoid : sequence of sequence of int, optional
         Positions of each axis at which it must not be cut all the same.
     """
-    blocks = [min(n, base.size) for n, base in zip(shape, bases, strict=True)]
-    sizes = [*blocks]
+    sizes = least_sizes(shape, bases, avoid)
     for k in range(len(shape) - 1, -1, -1):
-        limit = budget // (math.prod(blocks[:k]) * math.prod(sizes[k + 1 :]))
+        limit = budget // (math.prod(sizes[:k]) * math.prod(sizes[k + 1 :]))
         sizes[k] = clear_size(shape[k], limit, bases[k], avoid[k] if avoid else ())
         if sizes[k] < shape[k]:
             break

@@ -15,7 +15,7 @@ BLUE, ORANGE = "#4a90d9", "#e8833a"
 # The colour of lines and fillings (None is that of the text), width of lines, opacity of fillings.
 STYLES: dict[str, tuple[str | None, float, float]] = {
     "outline": (None, 1.1, 0.0),
-    "cut": (None, 0.45, 0.0),
+    "cut": (None, 0.4, 0.0),
     "body": (BLUE, 0.0, 0.16),
     "chunk": (BLUE, 1.4, 0.4),
     "tile": (ORANGE, 1.2, 0.65),
@@ -31,7 +31,7 @@ def svg(picture: Picture) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
         f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" role="img" '
         f'font-family="sans-serif" font-size="{FONT_SIZE}" fill="currentColor" '
-        'text-anchor="middle" style="max-width: 100%; height: auto">' + "".join(drawn) + "</svg>"
+        'style="max-width: 100%; height: auto">' + "".join(drawn) + "</svg>"
     )
 
 
@@ -48,7 +48,10 @@ def _svg_text(text: Text) -> str:
     turn = f' transform="rotate(-90 {text.x:.1f} {text.y:.1f})"' if text.upright else ""
     weight = ' font-weight="bold"' if text.bold else ""
     escaped = html.escape(text.text)
-    return f'<text x="{text.x:.1f}" y="{text.y:.1f}"{weight}{turn}>{escaped}</text>'
+    return (
+        f'<text x="{text.x:.1f}" y="{text.y:.1f}"{weight}{turn} '
+        f'text-anchor="{text.anchor}">{escaped}</text>'
+    )
 
 
 def page(picture: Picture, reasons: Sequence[tuple[str, str]]) -> str:
@@ -88,7 +91,7 @@ def figure(picture: Picture) -> Figure:
                 part.x,
                 part.y,
                 part.text,
-                ha="center",
+                ha="left" if part.anchor == "start" else "center",
                 va="baseline",
                 size=FONT_SIZE,
                 weight="bold" if part.bold else "normal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,12 @@ from dask_tiled.description import format_bytes
 
 Point = tuple[float, float]
 
-MOST_LINES = 40
-"""More cuts than this along one axis are drawn as every second, third, ... one."""
-
-PANEL, GAP, DEPTH = 168.0, 44.0, 84.0
-TOP, BOTTOM = 44.0, 52.0
+MOST_LINES, MOST_DEEP_LINES = 32, 16
+"""More cuts along an axis, or along the frames of a chunk, are not all drawn."""
+PANEL, GAP, DEPTH = 168.0, 46.0, 84.0
+TOP, BOTTOM = 40.0, 66.0
+TITLE, SLANT = 18.0, math.sqrt(3) / 2
+LEAST_DEPTH = 3.0  # of a tile, so that it can be seen
 
 
 class Shape(NamedTuple):
@@ -33,13 +34,14 @@ class Shape(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A line of text, centred on a place."""
+    """A line of text at a place, which is its middle or its start."""
 
     text: str
     x: float
     y: float
     bold: bool = False
     upright: bool = False
+    anchor: str = "middle"
 
 
 class Picture(NamedTuple):
@@ -77,22 +79,33 @@ def picture(
     """
     nav_ndim = len(chunks) - len(tile) + 1
     sizes = [axis[i] for axis, i in zip(chunks, block, strict=True)]
-    frames = math.prod(sizes[:nav_ndim])
+    planes = [
+        _Plane(title, [_Axis(dims[k], chunks[k], block[k]) for k in axes])
+        for title, axes in (("navigation", range(nav_ndim)), ("signal", range(nav_ndim, len(dims))))
+    ]
+    rows, columns = ([(0, 1)] * (3 - len(edges)) + [*edges[1:]])[-2:]
+    box = _Box(edges[0], rows, columns)
+    floor = TOP + max(box.height + box.back / 2, *(plane.height for plane in planes))
     parts: list[Shape | Text] = []
     x = GAP
-    for title, axes in (("scan", range(nav_ndim)), ("frame", range(nav_ndim, len(chunks)))):
-        plane = [(dims[k] if dims else "", chunks[k], block[k]) for k in axes]
-        x = _plane(parts, x, title, plane) + GAP
-    nbytes = [math.prod(shape) * dtype.itemsize for shape in ((frames, *sizes[nav_ndim:]), tile)]
-    right = _box(parts, x, edges)
-    middle = (x + right) / 2
-    parts.append(Text(f"one chunk, {format_bytes(nbytes[0])}", middle, 18, bold=True))
+    for plane in planes:
+        parts += plane.parts(x, floor)
+        x += plane.width + GAP
+    parts += box.parts(x, floor)
+    nbytes = [math.prod(shape) * dtype.itemsize for shape in (sizes, tile)]
     count = math.prod(len(axis) - 1 for axis in edges)
-    text = f"{_count(count, 'tile')} of {_by(tile)}"
-    below = TOP + DEPTH / 2 + PANEL
-    parts.append(Text(text, middle, below + 32))
-    parts.append(Text(f"{dtype}, {format_bytes(nbytes[1])}", middle, below + 46))
-    return Picture(right + GAP, below + BOTTOM, tuple(parts))
+    middle = x + box.width / 2
+    parts += [
+        Text(f"one chunk, {format_bytes(nbytes[0])}", middle, TITLE, bold=True),
+        Text(f"{_count(count, 'tile')} of {_by(tile)}", middle, floor + 32),
+        Text(f"{dtype}, {format_bytes(nbytes[1])}", middle, floor + 47),
+    ]
+    notes = [plane.note for plane in planes if plane.note] + [box.note] * bool(box.note)
+    if notes:
+        text = f"not every cut is drawn: {', '.join(notes)}"
+        parts.append(Text(text, GAP, floor + BOTTOM, anchor="start"))
+    width = x + box.width + box.back * SLANT + GAP
+    return Picture(max(width, x + box.width + 90), floor + BOTTOM + 6, tuple(parts))
 
 
 def _count(n: int, noun: str) -> str:
@@ -103,8 +116,9 @@ def _by(shape: Iterable[int]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape))
 
 
-def _thinned(cuts: Sequence[float]) -> Sequence[float]:
-    return cuts[:: -(-len(cuts) // MOST_LINES)] if len(cuts) else cuts
+def _every(count: int, most: int = MOST_LINES) -> int:
+    """Tell which of some cuts are drawn: every one, every second, ..."""
+    return max(1, -(-count // most))
 
 
 def _fit(height: int, width: int, size: float) -> tuple[float, float]:
@@ -117,74 +131,107 @@ def _rectangle(x: float, y: float, width: float, height: float) -> tuple[Point, 
     return (x, y), (x + width, y), (x + width, y + height), (x, y + height)
 
 
-def _plane(
-    parts: list[Shape | Text], x: float, title: str, axes: list[tuple[str, tuple[int, ...], int]]
-) -> float:
-    """Draw the last two of some axes, their chunks, and one chunk; give the right end."""
-    shown = [("", (1,), 0)] * (2 - len(axes)) + axes[-2:]
-    (_, rows, row), (_, columns, column) = shown
-    n, m = sum(rows), sum(columns)
-    height, width = _fit(n, m, PANEL)
-    y = TOP + DEPTH / 2 + (PANEL - height) / 2
-    ys = (np.cumsum((0, *rows)) * (height / n) + y).tolist()
-    xs = (np.cumsum((0, *columns)) * (width / m) + x).tolist()
-    chunk = _rectangle(xs[column], ys[row], xs[column + 1] - xs[column], ys[row + 1] - ys[row])
-    parts += [Shape("cut", ((x, at), (x + width, at))) for at in _thinned(ys[1:-1])]
-    parts += [Shape("cut", ((at, y), (at, y + height))) for at in _thinned(xs[1:-1])]
-    parts.append(Shape("outline", _rectangle(x, y, width, height)))
-    parts.append(Shape("chunk", chunk))
-    middle = x + width / 2
-    below = y + height
-    parts.append(Text(title, middle, 18, bold=True))
-    if len(axes) > 2:
-        more = ", ".join(f"{name} {sum(sizes)}" for name, sizes, _ in axes[:-2])
-        parts.append(Text(f"for each of {more}", middle, 32))
-    for (name, sizes, _), upright in zip(reversed(axes[-2:]), (False, True), strict=False):
-        text = f"{name} {sum(sizes)}".strip()
-        at = (x - 8, y + height / 2) if upright else (middle, below + 16)
-        parts.append(Text(text, *at, upright=upright))
-    count = math.prod(len(sizes) for _, sizes, _ in axes)
-    largest = _by(max(sizes) for _, sizes, _ in axes)
-    if not axes:
-        text = "one frame"
-    elif count > 1:
-        text = f"{_count(count, 'part')} of {largest}"
-    else:
-        text = "in one part"
-    parts.append(Text(text, middle, below + 32))
-    return x + width
+class _Axis(NamedTuple):
+    """An axis, its chunks, and the number of the one that is shown."""
+
+    name: str
+    chunks: tuple[int, ...]
+    shown: int
+
+    def places(self, length: float) -> tuple[list[float], float, float]:
+        """Give the cuts that are drawn on so long an axis, and both ends of the chunk."""
+        edges = np.cumsum(self.chunks) * (length / sum(self.chunks))
+        begin = float(edges[self.shown - 1]) if self.shown else 0.0
+        every = _every(len(edges) - 1)
+        return edges[every - 1 : -1 : every].tolist(), begin, float(edges[self.shown])
 
 
-def _box(parts: list[Shape | Text], x: float, edges: Sequence[Sequence[int]]) -> float:
-    """Draw a chunk as a stack of frames, its tiles, and one tile; give the right end."""
-    frames = edges[0]
-    rows, columns = ([(0, 1)] * (3 - len(edges)) + [*edges[1:]])[-2:]
-    height, width = _fit(rows[-1], columns[-1], PANEL)
-    y = TOP + DEPTH / 2 + (PANEL - height) / 2
-    back = DEPTH if frames[-1] > 1 else 6.0
+class _Plane:
+    """The last two of some axes, their chunks, and one chunk."""
 
-    def at(frame: float, row: float, column: float) -> Point:
-        """Place a corner: frames go back, up and to the right."""
-        z = back * frame / frames[-1]
-        across = x + width * column / columns[-1]
-        return across + z * math.sqrt(3) / 2, y + height * row / rows[-1] - z / 2
+    def __init__(self, title: str, axes: Sequence[_Axis]) -> None:
+        self.title, self.axes = title, axes
+        self.y, self.x = ([_Axis("", (1,), 0)] * (2 - len(axes)) + [*axes[-2:]])[-2:]
+        self.height, self.width = _fit(sum(self.y.chunks), sum(self.x.chunks), PANEL)
+        every = max(_every(len(axis.chunks) - 1) for axis in (self.y, self.x))
+        self.note = title if every > 1 else ""
 
-    def box(style: str, depth: int, n: int, m: int) -> None:
-        front = at(0, 0, 0), at(0, 0, m), at(0, n, m), at(0, n, 0)
-        top = at(0, 0, 0), at(depth, 0, 0), at(depth, 0, m), at(0, 0, m)
-        side = at(0, 0, m), at(depth, 0, m), at(depth, n, m), at(0, n, m)
-        parts.extend(Shape(style, face) for face in (front, top))
-        if m == columns[-1]:  # nothing stands before it
-            parts.append(Shape(style, side))
+    def parts(self, x: float, floor: float) -> Iterator[Shape | Text]:
+        y = floor - self.height
+        right, middle = x + self.width, x + self.width / 2
+        rows, top, bottom = self.y.places(self.height)
+        columns, first, last = self.x.places(self.width)
+        for row in rows:
+            yield Shape("cut", ((x, y + row), (right, y + row)))
+        for column in columns:
+            yield Shape("cut", ((x + column, y), (x + column, floor)))
+        yield Shape("outline", _rectangle(x, y, self.width, self.height))
+        yield Shape("chunk", _rectangle(x + first, y + top, last - first, bottom - top))
+        yield Text(self.title, middle, TITLE, bold=True)
+        yield Text(self._caption(), middle, floor + 32)
+        if self.axes:
+            yield Text(f"{self.x.name} {sum(self.x.chunks)}", middle, floor + 16)
+        if len(self.axes) > 1:
+            name = f"{self.y.name} {sum(self.y.chunks)}"
+            yield Text(name, x - 8, floor - self.height / 2, upright=True)
+        if len(self.axes) > 2:
+            more = ", ".join(f"{axis.name} {sum(axis.chunks)}" for axis in self.axes[:-2])
+            yield Text(f"for each of {more}", middle, floor + 47)
 
-    d, n, m = frames[-1], rows[-1], columns[-1]
-    box("body", d, n, m)
-    lines = [(at(0, row, 0), at(0, row, m), at(d, row, m)) for row in _thinned(rows[1:-1])]
-    lines += [(at(0, n, k), at(0, 0, k), at(d, 0, k)) for k in _thinned(columns[1:-1])]
-    lines += [(at(k, 0, 0), at(k, 0, m), at(k, n, m)) for k in _thinned(frames[1:-1])]
-    parts += [Shape("cut", line) for line in lines]
-    box("outline", d, n, m)
-    box("tile", frames[1], rows[1], columns[1])
-    (x0, y0), (x1, y1) = at(0, n, m), at(d, n, m)
-    parts.append(Text(_count(d, "frame"), (x0 + x1) / 2 + 30, (y0 + y1) / 2 + 12))
-    return max(x1, x0)
+    def _caption(self) -> str:
+        count = math.prod(len(axis.chunks) for axis in self.axes)
+        if count > 1:
+            largest = _by(max(axis.chunks) for axis in self.axes)
+            return f"{_count(count, 'chunk')} of {largest}"
+        return "not cut" if self.axes else "one frame"
+
+
+class _Box:
+    """A chunk as a stack of frames that go back to the right, its tiles, and one tile."""
+
+    def __init__(self, frames: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> None:
+        self.frames, self.rows, self.columns = frames, rows, columns
+        self.height, self.width = _fit(rows[-1], columns[-1], PANEL)
+        self.back = DEPTH if frames[-1] > 1 else 6.0
+        self.every = [
+            _every(len(edges) - 2, most)
+            for edges, most in (
+                (frames, MOST_DEEP_LINES),
+                (rows, MOST_LINES),
+                (columns, MOST_LINES),
+            )
+        ]
+        self.note = "chunk" if max(self.every) > 1 else ""
+
+    def parts(self, x: float, floor: float) -> Iterator[Shape | Text]:
+        d, n, m = self.frames[-1], self.rows[-1], self.columns[-1]
+
+        def at(frame: float, row: float, column: float) -> Point:
+            z = self.back * frame / d
+            across, down = self.width * column / m, self.height * (1 - row / n)
+            return x + across + z * SLANT, floor - down - z / 2
+
+        def faces(style: str, deep: float, low: float, wide: float) -> Iterator[Shape]:
+            corners = at(0, 0, 0), at(0, 0, wide), at(0, low, wide), at(0, low, 0)
+            yield Shape(style, corners)
+            yield Shape(style, (corners[0], at(deep, 0, 0), at(deep, 0, wide), corners[1]))
+            if wide == m:  # nothing stands before it
+                right = corners[1], at(deep, 0, m), at(deep, low, m), corners[2]
+                yield Shape(style, right)
+
+        deep, low, wide = (
+            edges[every:-1:every]
+            for edges, every in zip((self.frames, self.rows, self.columns), self.every, strict=True)
+        )
+        yield from faces("body", d, n, m)
+        for k in low:
+            yield Shape("cut", (at(0, k, 0), at(0, k, m), at(d, k, m)))
+        for k in wide:
+            yield Shape("cut", (at(0, n, k), at(0, 0, k), at(d, 0, k)))
+        for k in deep:
+            yield Shape("cut", (at(k, 0, 0), at(k, 0, m), at(k, n, m)))
+        yield from faces("outline", d, n, m)
+        thick = min(d, max(self.frames[1], d * LEAST_DEPTH / self.back))
+        yield from faces("tile", thick, self.rows[1], self.columns[1])
+        (x0, y0), (x1, y1) = at(0, n, m), at(d, n, m)
+        yield Text(_count(d, "frame"), (x0 + x1) / 2 + 6, (y0 + y1) / 2 + 14, anchor="start")

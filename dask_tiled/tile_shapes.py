@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_tiled.blocks import first_frame, frames_base, selected
 from dask_tiled.description import format_bytes
-from dask_tiled.division import Base, even_size, fill, split
+from dask_tiled.division import Base, even_size, fill, least_sizes, split
 from dask_tiled.layout import Layout
 from dask_tiled.requests import Question
 
@@ -65,7 +65,8 @@ def tile_shape(q: Question, sizes: Sequence[int], limit: int) -> tuple[int, ...]
     else:
         tile_sig = _part_of_frame(q, sig, budget, max(least, min(deep or 1, frames)))
         why = "whole rows" if tile_sig[-1:] == sig[-1:] else "parts of a row"
-    depth = budget // math.prod(tile_sig)
+    one_run = tile_sig[-1:] < sig[-1:] and math.prod(tile_sig[:-1]) == 1
+    depth = 1 if one_run else budget // math.prod(tile_sig)
     if deep is not None:
         depth = min(depth, deep)
         why += f", depth {deep} asked for"
@@ -82,7 +83,7 @@ def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -
         Base(size) if places and size < n else base
         for n, size, places, base in zip(q.desc.sig_shape, sig, q.avoid, q.sig_bases, strict=True)
     ]
-    blocks = [min(n, base.size) for n, base in zip(sig, bases, strict=True)]
+    blocks = least_sizes(sig, bases, q.avoid)
     row = math.prod(blocks[:-1]) * sig[-1]
     # A single row of pixels is read best in one go; one of blocks is scattered anyway.
     block = math.prod(blocks) if math.prod(blocks[:-1]) > 1 else budget

@@ -114,12 +114,13 @@ class TilingScheme:
         ImportError
             There is no matplotlib.
         """
-        return drawing.figure(self._picture())
+        return drawing.figure(self.picture())
 
     def _repr_html_(self) -> str:
-        return drawing.page(self._picture(), self.reasons)
+        return drawing.page(self.picture(), self.reasons)
 
-    def _picture(self) -> Picture:
+    def picture(self) -> Picture:
+        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
         largest = tuple(max(axis) for axis in self.chunks)
         block = tuple(axis.index(n) for axis, n in zip(self.chunks, largest, strict=True))
         edges = self._edges(block)
@@ -258,7 +259,7 @@ def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:
     if cache_bytes is None and configured is not None:
         try:
             size = int(parse_bytes(configured))
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise TilingError("dask-tiled.tile-bytes is no size", found=configured) from error
         return check_positive("dask-tiled.tile-bytes", size), "dask-tiled.tile-bytes"
     cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
