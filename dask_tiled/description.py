@@ -71,8 +71,10 @@ class Description:
         HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
         ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
     adjust_tiling : str
-        A function of the format, as ``"module:function"``, that has the last word on tiling; see
-        :func:`dask_tiled.veto.adjusted`. Empty where there is none.
+        A function of the format, as ``"module:function"``, that has the last word on tiling; empty
+        where there is none. It is called as ``function(desc, kind, shape)``, where ``kind`` is
+        "chunk" (``shape`` has all axes) or "tile" (frames, then signal axes), and gives ``shape``
+        or one that it prefers, no larger. It refuses a shape by raising TilingError.
     """
 
     format: str

@@ -18,9 +18,7 @@ def adjusted(
 ) -> tuple[int, ...]:
     """Ask the format whether it likes a shape.
 
-    A format names a function in ``Description.adjust_tiling``. It is called as
-    ``function(desc, kind, shape)`` and gives the shape that it prefers: ``shape`` itself, or
-    another one. It refuses a shape that it cannot serve by raising TilingError.
+    :class:`~dask_tiled.Description` tells how a format names its function, and how it is called.
 
     Parameters
     ----------

@@ -508,27 +508,14 @@ def blocky(draw):
     desc = describe(nav, sig, draw(st.sampled_from(["u1", ">u2", "<f4"])), pixels=pixels)
     grid = draw(st.sampled_from([None, nav or (1,)]))  # HDF5 files have scan axes of their own
     if grid is not None:
-        source = desc.layout
-        n = math.prod(grid)
-        strides = [math.prod(grid[k + 1 :]) for k in range(len(grid))]
-        _, _, _, _, _, all_strides = source.columns()
-        record = int(all_strides[0, 0])
-        piece = Piece(
-            0,
-            (0,) * (len(grid) + len(sig)),
-            (*grid, *sig),
-            0,
-            (*(record * s for s in strides), *all_strides[0, 1:].tolist()),
-        )
-        assert n == source.n_frames
-        layout = Layout(source.files, grid, sig, [piece], source.decoders)
-        desc = Description.of("blocks", layout, {})
+        desc = on_a_grid(grid, sig, (), desc.dtype)
     base = [draw(st.integers(1, n + 3)) for n in desc.layout.grid + sig]
     desc = dataclasses.replace(desc, base_shape=tuple(base))
     if draw(st.booleans()):
-        desc = desc.cut(
-            [draw(cuts_of(n)) for n in desc.shape[:-1]] + [(0, 1, desc.shape[-1], True)]
-        )
+        *cuts, (start, step, count, kept) = [draw(cuts_of(n)) for n in desc.shape]
+        if pixels > 1:  # single pixels are picked out of units
+            step, count = 1, min(count, desc.shape[-1] - start)
+        desc = desc.cut([*cuts, (start, step, count, kept)])
     return desc
 
 
@@ -750,6 +737,18 @@ def test_excluded_pixels_make_the_base_larger():
     assert negotiate(desc, excluded_pixels=dense, **options).tile_shape == (1, 1860, 2048)
 
 
+def test_tiles_of_cut_frames_keep_clear_of_excluded_pixels():
+    """Chunks of a part of a frame differ in where such pixels lie: their tiles are not cut."""
+    desc = describe((100,), (64, 64), ">u2")
+    wishes = [TilingRequest("pixel")]
+    mask = mask_of([(37, 30)], desc.sig_shape)
+    options = {"chunk_bytes": 100 * 64 * 2 * 16, "excluded_pixels": mask}
+    with dask.config.set({"dask-tiled.tile-bytes": 64 * 2 * 4}):
+        scheme = negotiate(desc, wishes, **options)
+    assert scheme.chunks[1] == (16, 16, 16, 16)
+    assert scheme.tile_shape == (1, 16, 16)
+
+
 @pytest.mark.parametrize("mask", [np.zeros((3, 3), bool), np.zeros((8, 8)), [[1, 2]], "all"])
 def test_what_is_no_mask_of_a_frame(mask):
     with pytest.raises(TilingError, match="no mask"):
@@ -798,15 +797,14 @@ def test_a_sparse_selection_gets_right_sized_chunks():
 
 
 class Selection(Layout):
-    """A layout that shows some of its frames, on one axis."""
+    """A layout that shows some of its frames, or begins elsewhere."""
 
-    def __init__(self, layout, numbers):
-        first = len(layout.grid)
-        cuts = (Cut(0, 1, len(numbers)), *layout.cuts[first:])
+    def __init__(self, layout, nav, numbers=None, first=0):
+        cuts = (*(Cut(0, 1, n) for n in nav), *layout.cuts[len(layout.nav_shape) :])
         source = layout.files, layout.grid, layout.sig_shape, layout.pieces, layout.decoders
-        super().__init__(*source, (len(numbers),), cuts)
-        self.numbers = np.asarray(numbers)
-        self.first = 0
+        super().__init__(*source, nav, cuts)
+        self.numbers = None if numbers is None else np.asarray(numbers)
+        self.first = first
 
 
 @unhurried
@@ -814,7 +812,9 @@ class Selection(Layout):
 def test_selections_spread_over_files(numbers, per_file, frames):
     layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
     numbers = sorted(numbers)
-    desc = Description.of("raw", Selection(layout, numbers), {}, base_shape=(16, 8, 8))
+    desc = Description.of(
+        "raw", Selection(layout, (len(numbers),), numbers), {}, base_shape=(16, 8, 8)
+    )
     scheme = negotiate(desc, chunk_bytes=64 * frames)
     sizes = scheme.chunks[0]
     assert sum(sizes) == len(numbers)
@@ -827,10 +827,24 @@ def test_selections_spread_over_files(numbers, per_file, frames):
 
 def test_regular_selections_are_cut_between_files():
     layout = describe((1000,), (8, 8), "u1", per_file=100).layout
-    desc = Description.of("raw", Selection(layout, range(55, 1000, 10)), {})
+    desc = Description.of("raw", Selection(layout, (95,), range(55, 1000, 10)), {})
     scheme = negotiate(desc, chunk_bytes=64 * 25)
     assert scheme.chunks[0] == (15, 20, 20, 20, 20)
     assert "in whole files" in scheme.explain()
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [(0, (2,) * 5), (10, (1, 2, 2, 2, 2)), (-10, (1, 2, 2, 2, 2, 1)), (3, (3, 3, 3))],
+)
+def test_files_of_scans_that_begin_elsewhere(first, rows):
+    """Rows of ten, files of twenty frames: from frame 3 on, files begin within rows."""
+    layout = describe((100,), (8, 8), "u1", per_file=20).layout
+    nav = (sum(rows), 10)
+    desc = Description.of("raw", Selection(layout, nav, first=first), {})
+    scheme = negotiate(desc, chunk_bytes=64 * 35)
+    assert scheme.chunks[0] == rows
+    assert ("in whole files" in scheme.explain()) == (first != 3)
 
 
 def test_an_empty_list_of_consumers_is_the_usual_one():
@@ -840,13 +854,7 @@ def test_an_empty_list_of_consumers_is_the_usual_one():
 
 
 def test_blocks_of_the_scan():
-    desc = with_base((256, 256), (64, 64), (1, 64, 64), ">u2")
-    layout = desc.layout
-    _, _, _, _, _, strides = layout.columns()
-    record = int(strides[0, 0])
-    piece = Piece(0, (0,) * 4, (256, 256, 64, 64), 0, (256 * record, record, 128, 2))
-    grid = Layout(layout.files, (256, 256), (64, 64), [piece], layout.decoders)
-    desc = Description.of("h5", grid, {}, base_shape=(32, 32, 64, 64))
+    desc = on_a_grid((256, 256), (64, 64), (32, 32, 64, 64))
     scheme = negotiate(desc, chunk_bytes=24 * MIB)
     assert sizes_of(scheme) == (32, 96, 64, 64)
     assert "blocks of (32, 32)" in scheme.explain()
@@ -857,6 +865,27 @@ def test_blocks_of_the_scan():
     tiny = negotiate(desc, chunk_bytes=1)
     assert sizes_of(tiny) == (32, 32, 64, 64)
     assert "larger than the limit" in tiny.explain()
+
+
+def on_a_grid(nav, sig, base, dtype=">u2"):
+    """Describe a file whose frames lie on a grid, in blocks."""
+    layout = describe(nav, sig, dtype).layout
+    strides = layout.columns()[5][0].tolist()
+    records = [strides[0] * math.prod(nav[k + 1 :]) for k in range(len(nav))]
+    piece = Piece(0, (0,) * len(nav + sig), nav + sig, 0, (*records, *strides[1:]))
+    grid = Layout(layout.files, nav, sig, [piece], layout.decoders)
+    return Description.of("h5", grid, {}, base_shape=base)
+
+
+def test_tiles_end_where_blocks_of_a_row_end():
+    """Rows of ten are blocks of 4, 4 and 2 frames: only whole rows are alike."""
+    desc = on_a_grid((6, 10), (8, 8), (1, 4, 8, 8))
+    wish = TilingRequest(nbytes=128 * 24)
+    assert negotiate(desc, wish).tile_shape == (20, 8, 8)
+    one_row = negotiate(desc, wish, chunk_bytes=128 * 10)
+    assert one_row.chunks[:2] == ((1,) * 6, (10,))
+    assert negotiate(desc, TilingRequest(nbytes=128 * 5)).tile_shape == (10, 8, 8)
+    assert negotiate(desc, TilingRequest(nbytes=128 * 5), chunk_bytes=1280).tile_shape[0] == 4
 
 
 @pytest.mark.parametrize("base", [(1, 8), (1, 8, 0), (1, 1, 8, 8)])
