@@ -41,7 +41,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/readers.py
 
 clean:
-	rm -rf $(VENVS) demo-output docs/_build build dist
+	rm -rf $(VENVS) demo-output docs/_build docs/_generated build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -71,6 +71,15 @@ class Description:
         What the headers say, and what was inferred, as plain nested dicts.
     conversion : Conversion, optional
         What becomes of the files' pixels; by default nothing.
+    base_shape : tuple of int
+        Shape of the blocks that the file is read in, where they are more than units: chunks of an
+        HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
+        ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
+    adjust_tiling : str
+        A function of the format, as ``"module:function"``, that has the last word on tiling; empty
+        where there is none. It is called as ``function(desc, kind, shape)``, where ``kind`` is
+        "chunk" (``shape`` has all axes) or "tile" (frames, then signal axes), and gives ``shape``
+        or one that it prefers, no larger. It refuses a shape by raising TilingError.
     """
 
     format: str
@@ -78,6 +87,8 @@ class Description:
     axes: tuple[Axis, ...]
     nav_ndim: int
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    base_shape: tuple[int, ...] = ()
+    adjust_tiling: str = ""
     conversion: Conversion = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -88,11 +99,19 @@ class Description:
 
     @classmethod
     def of(
-        cls, format: str, layout: Layout, metadata: Mapping[str, Any], axes: tuple[Axis, ...] = ()
+        cls,
+        format: str,
+        layout: Layout,
+        metadata: Mapping[str, Any],
+        axes: tuple[Axis, ...] = (),
+        *,
+        base_shape: tuple[int, ...] = (),
+        adjust_tiling: str = "",
     ) -> Description:
         """Describe a layout, naming the axes in the usual way where none are given."""
         nav, sig = len(layout.nav_shape), len(layout.sig_shape)
-        return cls(format, layout, axes or nav_axes(nav) + sig_axes(sig), nav, metadata)
+        axes = axes or nav_axes(nav) + sig_axes(sig)
+        return cls(format, layout, axes, nav, metadata, base_shape, adjust_tiling)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,13 +1,43 @@
-"""Whole numbers for tiling: axes divided evenly, or as dask says it."""
+"""Whole numbers for tiling: axes divided evenly between blocks, or as dask says it."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.array.core import normalize_chunks
 
 from dask_tiled.errors import TilingError
+
+
+class Base(NamedTuple):
+    """Where an axis may be cut: between blocks of one size.
+
+    Attributes
+    ----------
+    size : int
+        Positions in a block.
+    lead : int
+        Positions of the first block that lie before the axis begins; less than ``size``.
+    """
+
+    size: int = 1
+    lead: int = 0
+
+    @classmethod
+    def of(cls, size: int, start: int, step: int) -> Base:
+        """Give the blocks of an axis that shows every ``step``-th position from ``start`` on."""
+        if step >= size:  # no two positions lie in one block
+            return cls()
+        common = math.lcm(size, step)
+        first = -(-(-start % common) // step)
+        return cls(common // step, -first % (common // step))
+
+    def at(self, start: int) -> Base:
+        """Give the blocks of the part of the axis that begins at ``start``."""
+        return Base(self.size, (self.lead + start) % self.size)
 
 
 def read_chunks(
@@ -35,13 +65,19 @@ def covers(chunks: Any, shape: tuple[int, ...]) -> bool:
     return tuples and tuple(map(sum, chunks)) == shape
 
 
-def split(size: int, chunk: int) -> tuple[int, ...]:
-    """Cut an axis into chunks of one size; the last one takes what is left."""
-    whole, rest = divmod(size, chunk)
-    return (chunk,) * whole + (rest,) * (rest > 0)
+def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
+    """Cut an axis into chunks of one size.
+
+    The first is ``lead`` shorter, the last takes what is left; nothing is cut if one chunk is
+    enough.
+    """
+    if chunk >= size:
+        return (size,)
+    whole, rest = divmod(size + lead, chunk)
+    return (chunk - lead,) + (chunk,) * (whole - 1) + (rest,) * (rest > 0)
 
 
-def even_size(size: int, limit: int, unit: int = 1) -> int:
+def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
     """Find the size of equal chunks, the last of which is at least half as large as the others.
 
     Parameters
@@ -51,34 +87,86 @@ def even_size(size: int, limit: int, unit: int = 1) -> int:
     limit : int
         Largest size of a chunk; taken as ``unit`` where it is smaller.
     unit : int
-        Chunks are multiples of this, but for the last one.
+        Chunks are multiples of this, but for the first and the last one.
+    lead : int
+        So much shorter is the first chunk.
 
     Returns
     -------
     int
-        Never smaller for a larger limit.
+        Never smaller for a larger limit; ``size`` where nothing is to be cut.
     """
-    size_units = -(-size // unit)
-    limit_units = max(1, limit // unit)
-    if limit_units >= size_units:
+    if size <= max(limit, unit - lead):
         return size
-    for count in range(-(-size_units // limit_units), size_units):
-        chunk = -(-size_units // count) * unit
-        if 2 * (size - (-(-size // chunk) - 1) * chunk) >= chunk:
+    total = size + lead
+    units = -(-total // unit)
+    for count in range(-(-units // max(1, limit // unit)), units):
+        chunk = -(-units // count) * unit
+        if _is_even(total, chunk):
+            return min(chunk, size)
+    return min(unit, size)
+
+
+def clear_size(size: int, limit: int, base: Base, avoid: Sequence[int]) -> int:
+    """Find an even size, as near to the limit as can be, that cuts at none of some positions.
+
+    Sizes down to half the limit come first, then larger ones up to twice the limit, then smaller
+    ones, then everything else; ``size``, which cuts nothing, is the last.
+    """
+    usual = even_size(size, limit, *base)
+    places = [p + base.lead for p in avoid if 0 < p < size]
+    if not places or usual == size:
+        return usual
+    unit = base.size
+    most, units = max(1, limit // unit), -(-(size + base.lead) // unit)
+    below, above = range(most, 0, -1), range(most + 1, units)
+    near = [k for k in below if 2 * k >= most] + [k for k in above if k <= 2 * most]
+    far = [k for k in below if 2 * k < most] + [k for k in above if k > 2 * most]
+    for count in near + far:
+        chunk = count * unit
+        if chunk < size and _is_even(size + base.lead, chunk) and all(p % chunk for p in places):
             return chunk
-    return unit
+    return size
+
+
+def _is_even(total: int, chunk: int) -> bool:
+    return 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk
+
+
+def least_sizes(
+    shape: Sequence[int], bases: Sequence[Base], avoid: Sequence[Sequence[int]] | None = None
+) -> list[int]:
+    """Give the smallest parts that axes may be cut into; the parameters are those of `fill`."""
+    places = avoid or ((),) * len(shape)
+    return [clear_size(n, 1, base, at) for n, base, at in zip(shape, bases, places, strict=True)]
 
 
 def fill(
-    shape: tuple[int, ...], budget: int, units: tuple[int, ...] | None = None
+    shape: tuple[int, ...],
+    budget: int,
+    bases: Sequence[Base],
+    avoid: Sequence[Sequence[int]] | None = None,
 ) -> tuple[int, ...]:
-    """Take whole axes from the last one on, and an even part of the first that does not fit."""
-    sizes = []
-    for n, unit in zip(reversed(shape), reversed(units or (1,) * len(shape)), strict=True):
-        size = even_size(n, budget, min(unit, n))
-        sizes.append(size)
-        budget = max(1, budget // size) if size == n else 1
-    return tuple(reversed(sizes))
+    """Take whole axes from the last one on, and an even part of the first that does not fit.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lengths of the axes.
+    budget : int
+        So many elements fit; the smallest parts are taken even if they have more.
+    bases : sequence of Base
+        Where the axes may be cut.
+    avoid : sequence of sequence of int, optional
+        Positions of each axis at which it must not be cut all the same.
+    """
+    sizes = least_sizes(shape, bases, avoid)
+    for k in range(len(shape) - 1, -1, -1):
+        limit = budget // (math.prod(sizes[:k]) * math.prod(sizes[k + 1 :]))
+        sizes[k] = clear_size(shape[k], limit, bases[k], avoid[k] if avoid else ())
+        if sizes[k] < shape[k]:
+            break
+    return tuple(sizes)
 
 
 def largest_divisor(size: int, limit: int) -> int:

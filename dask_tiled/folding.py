@@ -15,8 +15,8 @@ from dask_tiled.backends import Backend, Bytes
 from dask_tiled.jobs import Chunk, Run, TileInfo
 from dask_tiled.loader import RawChunk
 from dask_tiled.ranges import ReadRanges, frame_ranges
+from dask_tiled.requests import TilingRequest
 from dask_tiled.selection import Index
-from dask_tiled.tiling import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -97,7 +97,7 @@ class FoldRun:
         self._weights = weights
         self._types = self._pixel, dtype, weights.dtype
 
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:
+    def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
         self._take(tile.reshape(len(tile), -1), np.arange(first, first + len(tile)), 0)
 

@@ -138,7 +138,7 @@ def moments_frames(tile, rows, first, results, weights):
 
 
 def moments_pixels(tile, rows, first, results, weights):
-    """Keep for each pixel its first value, and the sums of differences from it and their squares."""
+    """Keep for each pixel its first value, the sum of differences from it, and of their squares."""
     stop = first + tile.shape[1]
     shift, total, squares = results[0, first:stop], results[1, first:stop], results[2, first:stop]
     for i in range(tile.shape[0]):

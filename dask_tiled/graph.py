@@ -158,8 +158,8 @@ def _reduction(name: str) -> Any:
 REDUCTIONS = ("sum", "mean", "min", "max", "any", "all", "var", "std")
 """Methods that work tile by tile, over all navigation axes, all signal axes, or everything."""
 TILED_OPTIONS = {"axis", "keepdims", "split_every", "ddof"}
-for _name in REDUCTIONS:
-    setattr(TiledArray, _name, _reduction(_name))
+for _method in REDUCTIONS:
+    setattr(TiledArray, _method, _reduction(_method))
 
 
 def build(

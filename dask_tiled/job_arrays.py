@@ -10,13 +10,15 @@ import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled import machine
 from dask_tiled.description import Description
 from dask_tiled.errors import TilingError
 from dask_tiled.jobs import Array, Job
 from dask_tiled.loader import Edges, Source
-from dask_tiled.tile_layer import TileLayer
+from dask_tiled.tile_layer import Pixels, TileLayer
 from dask_tiled.tile_loop import run_jobs_on_array
-from dask_tiled.tiling import TILE_BYTES, TilingRequest, negotiate
+from dask_tiled.tile_shapes import usual_tile_bytes
+from dask_tiled.tiling import TilingRequest, negotiate
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -69,8 +71,9 @@ def job_array(
     if source is None:
         edges = tuple(map(Edges, arr.chunks))
         tile = _tile_of(arr, nav_ndim, job.request)
-        return arr.map_blocks(
+        return da.map_blocks(
             _run_on_block,
+            arr,
             job,
             edges,
             nav_ndim,
@@ -84,17 +87,9 @@ def job_array(
             name=name,
         )
     description, values = source
-    layer = TileLayer(
-        name,
-        arr.name,
-        values,
-        nav_ndim,
-        arr.numblocks,
-        job,
-        kept,
-        len(tail),
-        partial(_tile_shape, description, arr.chunks),
-    )
+    tile_shape = partial(_tile_shape, description, arr.chunks)
+    pixels = Pixels(arr.name, values, nav_ndim, arr.numblocks, tile_shape)
+    layer = TileLayer(name, pixels, job, kept, len(tail))
     return da.Array(HighLevelGraph({name: layer}, {name: set()}), name, chunks, meta=meta)
 
 
@@ -108,7 +103,7 @@ def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int,
     """Choose tiles of whole frames for an array of which nothing is known but its chunks."""
     frames = math.prod(arr.chunksize[:nav_ndim])
     sig = arr.chunksize[nav_ndim:]
-    nbytes = request.nbytes or TILE_BYTES
+    nbytes = request.nbytes or usual_tile_bytes(machine.cache_bytes())
     depth = max(1, nbytes // max(1, math.prod(sig) * arr.dtype.itemsize))
     if request.by == "chunk":
         depth = frames

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.boxes import Box
+from dask_tiled.requests import TilingRequest
 from dask_tiled.selection import Index
-from dask_tiled.tiling import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -72,7 +72,9 @@ class Run(Protocol):
 class Job(Protocol):
     """What is done with all tiles of a chunk. A picklable value that dask can tokenize."""
 
-    request: TilingRequest
+    @property
+    def request(self) -> TilingRequest:
+        """Which tiles it wishes."""
 
     def begin(self, chunk: Chunk) -> Run:
         """Begin to work on a chunk."""

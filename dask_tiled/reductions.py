@@ -74,8 +74,9 @@ def reduce_array(
     dtype = getattr(np.empty(1, arr.dtype), name)().dtype
     if name in ("var", "std"):
         found = _moments(x, axes, split_every)
-        found = found.map_blocks(
+        found = da.map_blocks(
             _spread,
+            found,
             name,
             ddof,
             dtype=np.float64,

@@ -18,7 +18,7 @@ from dask_tiled.graph import TiledArray
 from dask_tiled.job_arrays import job_array
 from dask_tiled.jobs import Chunk, TileInfo
 from dask_tiled.reductions import Reducible
-from dask_tiled.tiling import TilingRequest
+from dask_tiled.requests import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -49,8 +49,8 @@ def map_tiles(
     dtype : dtype, optional
         Type of the results.
     sig_shape : tuple of int, optional
-        Shape of what comes of a frame. Given this or not, ``func`` gets whole frames if it is not
-        that of the frame. Where it or ``dtype`` is not given, ``func`` is tried on a frame of zeros.
+        Shape of what comes of a frame; where it is not that of the frame, ``func`` gets whole
+        frames. Where it or ``dtype`` is not given, ``func`` is tried on a frame of zeros.
     tiling : TilingRequest, optional
         Which tiles ``func`` wishes. A function of whole frames that returns frames of their shape
         needs ``TilingRequest("frame")``.
@@ -245,9 +245,9 @@ def _whole_frames(x: Reducible) -> Reducible:
     if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
         return x
     chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
-    if x.source is None:
-        return x._replace(arr=x.arr.rechunk(chunks))
-    return x.arr.with_chunks(chunks).reducible()
+    if isinstance(x.arr, TiledArray) and x.source is not None:
+        return x.arr.with_chunks(chunks).reducible()
+    return x._replace(arr=x.arr.rechunk(chunks))
 
 
 def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[int, ...]) -> Array:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
@@ -14,11 +14,39 @@ from dask.highlevelgraph import Layer, MaterializedLayer
 
 from dask_tiled.jobs import Array, Job
 from dask_tiled.loader import Source, decode, load
+from dask_tiled.requests import TilingRequest
 from dask_tiled.tile_loop import run_jobs, run_jobs_on_array
 
 Key = tuple[Any, ...]
 
 _layers: WeakValueDictionary[str, TileLayer] = WeakValueDictionary()
+
+
+class Pixels(NamedTuple):
+    """The array that jobs work on.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    source : Source
+    nav_ndim : int
+        How many of its axes are navigation axes.
+    numblocks : tuple of int
+        Chunks along each axis.
+    tile_shape : callable
+        ``tile_shape(requests)`` gives the shape of tiles that suits several jobs.
+    """
+
+    name: str
+    source: Source
+    nav_ndim: int
+    numblocks: tuple[int, ...]
+    tile_shape: Callable[[list[TilingRequest]], tuple[int, ...]]
+
+    def blocks(self) -> Iterable[tuple[int, ...]]:
+        """List the positions of all chunks."""
+        return product(*map(range, self.numblocks))
 
 
 class TileLayer(Layer):
@@ -31,49 +59,35 @@ class TileLayer(Layer):
     ----------
     name : str
         Name of the array of the results.
-    parent : str
-        Name of the array of the pixels.
-    source : Source
-    nav_ndim : int
-    numblocks : tuple of int
-        Chunks along each axis of the source.
+    pixels : Pixels
     job : Job
     kept : tuple of int
-        Axes of the source that the results have.
+        Axes of the pixels that the results have.
     new_axes : int
         Axes that the results have beyond them, of one chunk each.
-    tile_shape : callable
-        ``tile_shape(requests)`` gives the shape of tiles that suits several jobs.
     """
 
     def __init__(
-        self,
-        name: str,
-        parent: str,
-        source: Source,
-        nav_ndim: int,
-        numblocks: tuple[int, ...],
-        job: Job,
-        kept: tuple[int, ...],
-        new_axes: int,
-        tile_shape: Any,
+        self, name: str, pixels: Pixels, job: Job, kept: tuple[int, ...], new_axes: int
     ) -> None:
         super().__init__()
-        self._values = name, parent, source, nav_ndim, numblocks, job, kept, new_axes, tile_shape
-        self.name, self.parent, self.source, self.nav_ndim, self.numblocks = self._values[:5]
-        self.job, self.kept, self.new_axes, self.tile_shape = self._values[5:]
+        self.name = name
+        self.pixels = pixels
+        self.job = job
+        self.kept = kept
+        self.new_axes = new_axes
         _layers[name] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TileLayer, self._values
+        return TileLayer, (self.name, self.pixels, self.job, self.kept, self.new_axes)
 
     def is_materialized(self) -> bool:
         """Tell that tasks are made when they are asked for."""
         return False
 
-    def get_output_keys(self) -> set[Key]:  # type: ignore[override]
+    def get_output_keys(self) -> set[Key]:
         """Give the keys of all results."""
-        return {self._key(block) for block in product(*map(range, self.numblocks))}
+        return {self._key(block) for block in self.pixels.blocks()}
 
     @cached_property
     def has_legacy_tasks(self) -> bool:
@@ -83,12 +97,12 @@ class TileLayer(Layer):
     @cached_property
     def _alone(self) -> dict[Key, GraphNode]:
         """The tasks for all results, where dask wants them without having culled the graph."""
-        return self._tasks(product(*map(range, self.numblocks)), ())
+        return self._tasks(self.pixels.blocks(), ())
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._alone)
 
-    def __getitem__(self, key: Key) -> GraphNode:
+    def __getitem__(self, key: Any) -> GraphNode:
         return self._alone[key]
 
     def __len__(self) -> int:
@@ -105,16 +119,16 @@ class TileLayer(Layer):
 
     def _tasks(self, blocks: Any, all_keys: Any) -> dict[Key, GraphNode]:
         layers = self._company(all_keys)
-        shape = self.tile_shape([layer.job.request for layer in layers])
-        gone = tuple(axis for axis in range(len(self.numblocks)) if axis not in self.kept)
+        shape = self.pixels.tile_shape([layer.job.request for layer in layers])
+        gone = tuple(axis for axis in range(len(self.pixels.numblocks)) if axis not in self.kept)
         # Data of their own, which a cluster sends to each worker once.
-        source = DataNode(f"source-{self.parent}", self.source)
+        source = DataNode(f"source-{self.pixels.name}", self.pixels.source)
         jobs = [DataNode(f"job-{layer.name}", layer.job) for layer in layers]
         tasks: dict[Any, GraphNode] = {node.key: node for node in (source, *jobs)}
         shared = f"tiles-{tokenize(*(layer.name for layer in layers))}"
         for block in blocks:
-            pixels, key, wanted = (self.parent, *block), (shared, *block), self._key(block)
-            values = [TaskRef(source.key), block, self.nav_ndim, shape]
+            pixels, key, wanted = (self.pixels.name, *block), (shared, *block), self._key(block)
+            values = [TaskRef(source.key), block, self.pixels.nav_ndim, shape]
             references = [TaskRef(job.key) for job in jobs]
             if pixels in all_keys:  # somebody wants them anyway
                 tasks[pixels] = Task(pixels, pixels_of, TaskRef(source.key), block)
@@ -130,21 +144,25 @@ class TileLayer(Layer):
 
     def _company(self, all_keys: Any) -> list[TileLayer]:
         """Find the layers that work on the same chunks, this one among them, in a fixed order."""
-        others = (layer for layer in tuple(_layers.values()) if layer.parent == self.parent)
-        here = {layer.name: layer for layer in others if layer.first in all_keys}
+        others = tuple(_layers.values())
+        here = {
+            layer.name: layer
+            for layer in others
+            if layer.pixels.name == self.pixels.name and layer.first in all_keys
+        }
         here[self.name] = self
         return [here[name] for name in sorted(here)]
 
     @property
     def first(self) -> Key:
         """Key of the result of the first chunk."""
-        return self._key((0,) * len(self.numblocks))
+        return self._key((0,) * len(self.pixels.numblocks))
 
     def _key(self, block: tuple[int, ...]) -> Key:
         return (self.name, *(block[axis] for axis in self.kept), *(0,) * self.new_axes)
 
     def _block(self, key: Key) -> tuple[int, ...]:
-        block = [0] * len(self.numblocks)
+        block = [0] * len(self.pixels.numblocks)
         for axis, number in zip(self.kept, key[1:], strict=False):
             block[axis] = number
         return tuple(block)

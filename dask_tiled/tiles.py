@@ -93,7 +93,7 @@ def center_of_mass(
     planes = np.stack([weights, *(weights * c for c in np.indices(frame, sparse=True))])
     single = np.result_type(arr.dtype, np.float32) == np.float32
     sums = apply_masks(arr, planes.astype(np.float32 if single else np.float64), sig_ndim=sig_ndim)
-    return sums.map_blocks(_centre, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
+    return da.map_blocks(_centre, sums, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
 
 
 def _centre(sums: Array) -> Array:

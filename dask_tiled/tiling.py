@@ -1,61 +1,48 @@
 """The negotiation between what a file can do and what its consumers want.
 
-A pure function of numbers: no file is touched, and the same question gets the same answer.
+A pure function of its arguments: no file is touched, and the same question gets the same answer.
+What the machine has stands in for arguments that are not given.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dask_tiled import drawing, machine
+from dask_tiled.blocks import bases, frames_base
+from dask_tiled.chunking import Chunks, chunk_limit, make_chunks
 from dask_tiled.description import Description, format_bytes
-from dask_tiled.division import covers, even_size, fill, largest_divisor, split
+from dask_tiled.division import Base, covers, split
 from dask_tiled.errors import TilingError
+from dask_tiled.pictures import Picture, picture
+from dask_tiled.requests import (
+    By,
+    Question,
+    TilingRequest,
+    as_requests,
+    borders_of,
+    check_positive,
+)
+from dask_tiled.tile_shapes import (
+    tile_edges,
+    tile_limit,
+    tile_shape,
+    usual_tile_bytes,
+    whole_chunks,
+)
+from dask_tiled.veto import adjusted
 
-TILE_BYTES = 1 << 20
-"""Bytes of a decoded tile: what stays in a core's share of the cache."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-By = Literal["tile", "frame", "chunk", "pixel"]
-
-
-@dataclass(frozen=True, slots=True)
-class TilingRequest:
-    """What a consumer wishes.
-
-    Parameters
-    ----------
-    by : {"tile", "frame", "chunk", "pixel"}
-        What it works on: parts of frames over several frames ("tile", the least demanding), whole
-        frames ("frame"), everything a chunk holds at once ("chunk"), or all frames of a few
-        detector pixels ("pixel", the only wish for which frames are cut into several chunks).
-    depth : int, optional
-        Frames in a tile.
-    nbytes : int, optional
-        Bytes of a decoded tile; of a chunk for "chunk" and "pixel".
-
-    Raises
-    ------
-    TilingError
-        A number is not positive, or ``by`` is none of the four.
-    """
-
-    by: By = "tile"
-    depth: int | None = None
-    nbytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.by not in ("tile", "frame", "chunk", "pixel"):
-            raise TilingError(
-                "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
-            )
-        for name in ("depth", "nbytes"):
-            value = getattr(self, name)
-            if value is not None:
-                _check_positive(name, value)
+__all__ = ["By", "TilingRequest", "TilingScheme", "as_requests", "negotiate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +58,73 @@ class TilingScheme:
         may be smaller.
     reasons : tuple of (str, str)
         What was decided, and why.
+    dims : tuple of str
+        Names of the axes.
+    dtype : numpy.dtype
+        Type of the pixels of a tile.
+    bases : tuple of Base
+        Where each axis may be cut without cutting a block of the file.
     """
 
-    chunks: tuple[tuple[int, ...], ...]
+    chunks: Chunks
     tile_shape: tuple[int, ...]
     reasons: tuple[tuple[str, str], ...]
+    dims: tuple[str, ...]
+    dtype: np.dtype
+    bases: tuple[Base, ...]
 
     def explain(self) -> str:
         """Tell in words how the numbers came about."""
         width = max(len(name) for name, _ in self.reasons)
         return "\n".join(f"{name:<{width}}  {reason}" for name, reason in self.reasons)
+
+    def tiles(self, block_id: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+        """Cut a chunk into its tiles, none of which cuts a block of the file.
+
+        Parameters
+        ----------
+        block_id : tuple of int
+            Number of the chunk along each axis.
+
+        Yields
+        ------
+        tuple of slice
+            Of the frames of the chunk, put one after the other, and of each signal axis of the
+            chunk. All tiles of the same frames follow one another.
+        """
+        edges = self._edges(block_id)
+        axes = [[slice(*ends) for ends in itertools.pairwise(axis)] for axis in edges]
+        return itertools.product(*axes)
+
+    def _edges(self, block_id: tuple[int, ...]) -> list[list[int]]:
+        axes = list(zip(self.chunks, block_id, strict=True))
+        starts = [sum(sizes[:i]) for sizes, i in axes]
+        sizes = [sizes[i] for sizes, i in axes]
+        return tile_edges(starts, sizes, self.tile_shape, self.bases)
+
+    def plot(self) -> Figure:
+        """Draw the chunks over the array and the tiles over a chunk.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            There is no matplotlib.
+        """
+        return drawing.figure(self.picture())
+
+    def _repr_html_(self) -> str:
+        return drawing.page(self.picture(), self.reasons)
+
+    def picture(self) -> Picture:
+        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
+        largest = tuple(max(axis) for axis in self.chunks)
+        block = tuple(axis.index(n) for axis, n in zip(self.chunks, largest, strict=True))
+        edges = self._edges(block)
+        return picture(self.chunks, self.dims, block, self.tile_shape, self.dtype, edges)
 
 
 def negotiate(
@@ -88,7 +132,13 @@ def negotiate(
     requests: TilingRequest | Sequence[TilingRequest] = (),
     *,
     chunk_bytes: int | None = None,
-    chunks: tuple[tuple[int, ...], ...] | None = None,
+    chunks: Chunks | None = None,
+    cache_bytes: int | None = None,
+    memory_bytes: int | None = None,
+    align_bytes: int = 1,
+    dtype: npt.DTypeLike | None = None,
+    zero_copy: bool = False,
+    excluded_pixels: npt.ArrayLike | None = None,
 ) -> TilingScheme:
     """Find chunks and tiles that suit a file and all its consumers.
 
@@ -99,169 +149,119 @@ def negotiate(
     requests : TilingRequest or sequence of them, optional
         What the consumers wish; without any, tiles of the usual size.
     chunk_bytes : int, optional
-        Largest size of a decoded chunk; by default dask's ``array.chunk-size``. A chunk holds at
-        least one frame even if that is larger.
+        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
+        allows if that is less. A chunk holds at least one frame even if that is larger.
     chunks : tuple of tuple of int, optional
         Chunks that are settled already; only the tiles are negotiated then.
+    cache_bytes : int, optional
+        Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
+        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
+        set, what suits the cache of this machine.
+    memory_bytes : int, optional
+        Memory that one thread may use; by default that of the workers if there is a client of
+        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
+    align_bytes : int
+        Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
+        input and output.
+    dtype : dtype_like, optional
+        Type that pixels are converted to, as corrections need it; by default the file's.
+    zero_copy : bool
+        Pixels that are stored as numpy stores them are handed on as views of the file.
+    excluded_pixels : array of bool, optional
+        True for the pixels of a frame, of shape ``sig_shape``, that are repaired from their
+        neighbours: chunks and tiles are not cut beside them.
 
     Returns
     -------
     TilingScheme
+
+    Raises
+    ------
+    TilingError
+        An argument is none of these; or the format refuses every shape, or insists on one that
+        cannot be.
     """
-    wishes = as_requests(requests)
-    reasons: list[tuple[str, str]] = []
+    q = Question(
+        desc,
+        as_requests(requests),
+        desc.dtype if dtype is None else np.dtype(dtype),
+        bases(desc),
+        borders_of(excluded_pixels, desc.sig_shape),
+    )
+    _say_what_is_known(q)
+    check_positive("align_bytes", align_bytes)
     if chunks is None:
-        limit = _chunk_limit(wishes, chunk_bytes, reasons)
-        sizes = _chunk_sizes(desc, wishes, limit, reasons)
-        chunks = tuple(map(split, desc.shape, sizes))
+        chunks = _chunks(q, chunk_bytes, memory_bytes, align_bytes)
+    elif not covers(chunks, desc.shape):
+        raise TilingError("chunks do not cover the array", expected=desc.shape, found=chunks)
     else:
-        if not covers(chunks, desc.shape):
-            raise TilingError("chunks do not cover the array", expected=desc.shape, found=chunks)
-        sizes = tuple(max(axis) for axis in chunks)
-        reasons.append(("chunks", f"{sizes} at most: as given, or as slicing left them"))
-    tile_shape = _tile_shape(desc, wishes, sizes, reasons)
-    return TilingScheme(chunks, tile_shape, tuple(reasons))
+        q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
+    tile = _tile(q, _largest(chunks), cache_bytes, zero_copy=zero_copy)
+    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
 
 
-def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise TilingError(f"{name} must be a positive whole number", found=value)
+def _largest(chunks: Chunks) -> tuple[int, ...]:
+    return tuple(max(axis) for axis in chunks)
 
 
-def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
-    """Read one request or several; none stands for the usual tiles."""
-    many = isinstance(requests, Iterable) and not isinstance(requests, str)
-    wishes = tuple(requests) if many else (requests,)
-    for wish in wishes:
-        if not isinstance(wish, TilingRequest):
-            raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))
-    return wishes or (TilingRequest(),)
+def _say_what_is_known(q: Question) -> None:
+    counts = {str(wish): 0 for wish in sorted(q.wishes, key=str)}
+    for wish in q.wishes:
+        counts[str(wish)] += 1
+    wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
+    q.say("consumers", "; ".join(wishes))
+    if any(base.size > 1 for base in q.bases):
+        sizes = tuple(base.size for base in q.bases)
+        q.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
+    if q.dtype != q.desc.dtype:
+        q.say("dtype", f"{q.dtype}: what {q.desc.dtype} is converted to; sizes count its bytes")
+    if any(q.avoid):
+        q.say("excluded", "frames are not cut beside excluded pixels")
 
 
-def _chunk_limit(
-    wishes: Sequence[TilingRequest], chunk_bytes: int | None, reasons: list[tuple[str, str]]
-) -> int:
-    asked = [w.nbytes for w in wishes if w.by in {"chunk", "pixel"} and w.nbytes is not None]
-    if chunk_bytes is not None:
-        _check_positive("chunk_bytes", chunk_bytes)
-        asked.append(chunk_bytes)
-    if asked:
-        limit = min(asked)
-        reasons.append(("chunk limit", f"{format_bytes(limit)}: the least that was asked for"))
-        return limit
+def _chunks(
+    q: Question, chunk_bytes: int | None, memory_bytes: int | None, align_bytes: int
+) -> Chunks:
+    if memory_bytes is not None:
+        memory, whose = check_positive("memory_bytes", memory_bytes), "as given"
+    elif chunk_bytes is None:
+        memory, whose = machine.thread_memory()
+    else:
+        memory, whose = 0, ""
+    limit = chunk_limit(q, chunk_bytes, memory, whose)
+    chunks = make_chunks(q, limit, align_bytes)
+    sizes = _largest(chunks)
+    wanted = adjusted(q, "chunk", sizes, q.desc.shape, q.bases)
+    if wanted == sizes:
+        return chunks
+    leads = [base.lead for base in q.bases]
+    return tuple(map(split, q.desc.shape, wanted, leads))
+
+
+def _tile(
+    q: Question, sizes: tuple[int, ...], cache_bytes: int | None, *, zero_copy: bool
+) -> tuple[int, ...]:
+    tile = whole_chunks(q, sizes, zero_copy=zero_copy)
+    if tile is None:
+        tile = tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
+    nav_ndim = q.desc.nav_ndim
+    nav, sig = sizes[:nav_ndim], sizes[nav_ndim:]
+    frames = frames_base((0,) * nav_ndim, nav, q.nav_bases)
+    return adjusted(q, "tile", tile, (math.prod(nav), *sig), (frames, *q.sig_bases))
+
+
+def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:
+    """Give the bytes of a usual tile, and where they come from."""
     from dask import config
     from dask.utils import parse_bytes
 
-    limit = int(parse_bytes(config.get("array.chunk-size")))
-    reasons.append(("chunk limit", f"{format_bytes(limit)}: dask's array.chunk-size"))
-    return limit
-
-
-def _chunk_sizes(
-    desc: Description,
-    wishes: Sequence[TilingRequest],
-    limit: int,
-    reasons: list[tuple[str, str]],
-) -> tuple[int, ...]:
-    """Decide the size of the chunks along every axis."""
-    kinds = {wish.by for wish in wishes}
-    nav, sig = desc.nav_shape, desc.sig_shape
-    pixels = max(1, limit // desc.dtype.itemsize)
-    if kinds == {"pixel"} and math.prod(nav) > 1:
-        sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), desc.layout.unit_shape())
-        reasons.append(("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted"))
-    else:
-        sig_sizes = sig
-        why = "frames are never cut unless pixels alone are asked for"
-        reasons.append(("signal", f"{sig_sizes}: {why}"))
-    frames = max(1, pixels // math.prod(sig_sizes))
-    nav_sizes = _nav_sizes(desc, frames, reasons)
-    return nav_sizes + sig_sizes
-
-
-def _nav_sizes(desc: Description, frames: int, reasons: list[tuple[str, str]]) -> tuple[int, ...]:
-    """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
-    nav = desc.nav_shape
-    if not nav:
-        return ()
-    sizes = fill(nav, frames)
-    text = f"{math.prod(sizes)} of at most {frames} frames, divided evenly"
-    cut = max(
-        (k for k, (n, size) in enumerate(zip(nav, sizes, strict=True)) if n > size), default=0
-    )
-    inner = math.prod(nav[cut + 1 :])
-    per_file = _frames_per_file(desc)
-    rows_differ = math.prod(nav[:cut]) > 1 and per_file and nav[cut] * inner % per_file
-    if rows_differ or sizes == nav:  # files begin elsewhere in every row, or nothing is cut
-        per_file = 0
-    in_files, where = _file_size(per_file, nav[cut], inner, frames // inner)
-    if in_files and 2 * in_files > sizes[cut]:
-        sizes = (*sizes[:cut], in_files, *sizes[cut + 1 :])
-        text = f"{math.prod(sizes)} of at most {frames} frames, {where}"
-    if inner > 1:
-        text += "; scan rows stay whole"
-    reasons.append(("navigation", f"{sizes}: {text}"))
-    return sizes
-
-
-def _file_size(per_file: int, size: int, inner: int, limit: int) -> tuple[int, str]:
-    """Find a chunk size at whose multiples files begin; 0 where there is no even one."""
-    if not per_file or per_file % inner:
-        return 0, ""
-    unit = per_file // inner
-    if unit <= limit:
-        chunk, where = even_size(size, limit, unit), "in whole files"
-        aligned = chunk % unit == 0
-    else:
-        chunk, where = largest_divisor(unit, limit), "none across files"
-        aligned = True
-    rest = size % chunk
-    return (chunk, where) if aligned and (not rest or 2 * rest >= chunk) else (0, "")
-
-
-def _frames_per_file(desc: Description) -> int:
-    """Count the frames of each file; 0 where files differ, or where there is only one."""
-    layout = desc.layout
-    nav = layout.cuts[: len(layout.nav_shape)]
-    shown = all((cut.start, cut.step) == (0, 1) for cut in nav)
-    shown &= all(cut.length == n for cut, n in zip(nav[1:], layout.nav_shape[1:], strict=True))
-    if len(layout.files) < 2 or len(layout.grid) > 1 or not shown:
-        return 0
-    file, _, _, start, _, _ = layout.columns()
-    firsts = np.unique(start[np.flatnonzero(np.diff(file, prepend=-1)), 0])
-    lengths = np.diff(firsts)
-    return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else 0
-
-
-def _tile_shape(
-    desc: Description,
-    wishes: Sequence[TilingRequest],
-    sizes: tuple[int, ...],
-    reasons: list[tuple[str, str]],
-) -> tuple[int, ...]:
-    """Decide the shape of a tile inside a chunk: frames, then signal axes."""
-    frames = math.prod(sizes[: desc.nav_ndim])
-    sig = sizes[desc.nav_ndim :]
-    kinds = {wish.by for wish in wishes}
-    if "chunk" in kinds:
-        reasons.append(("tile", f"{(frames, *sig)}: a consumer wants whole chunks"))
-        return (frames, *sig)
-    nbytes = min((w.nbytes for w in wishes if w.nbytes and w.by != "pixel"), default=TILE_BYTES)
-    budget = max(1, nbytes // desc.dtype.itemsize)
-    frame = math.prod(sig)
-    if "frame" in kinds or frame <= budget:
-        tile_sig = sig
-        why = "whole frames"
-    else:
-        tile_sig = fill(sig, budget, desc.layout.unit_shape())
-        why = "whole rows" if tile_sig[-1:] == sig[-1:] else "parts of a row"
-    depth = max(1, budget // math.prod(tile_sig))
-    asked = [w.depth for w in wishes if w.depth is not None]
-    if asked:
-        depth = min(depth, *asked)
-        why += f", depth {min(asked)} asked for"
-    depth = even_size(frames, min(depth, frames))
-    tile = (depth, *tile_sig)
-    size = format_bytes(math.prod(tile) * desc.dtype.itemsize)
-    reasons.append(("tile", f"{tile}: {why}, {size} of at most {format_bytes(nbytes)}"))
-    return tile
+    configured: Any = config.get("dask-tiled.tile-bytes", None)
+    if cache_bytes is None and configured is not None:
+        try:
+            size = int(parse_bytes(configured))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TilingError("dask-tiled.tile-bytes is no size", found=configured) from error
+        return check_positive("dask-tiled.tile-bytes", size), "dask-tiled.tile-bytes"
+    cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
+    size = usual_tile_bytes(check_positive("cache_bytes", cache))
+    return size, f"for a cache of {format_bytes(cache)} per thread"

@@ -1,6 +1,13 @@
 """Sphinx configuration. The build reads nothing from the network."""
 
 import importlib.metadata
+import tempfile
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+import dask_tiled
+from dask_tiled.drawing import svg
 
 project = "dask-tiled"
 author = "The dask-tiled developers"
@@ -8,7 +15,7 @@ project_copyright = "2026, the dask-tiled developers"
 release = importlib.metadata.version("dask-tiled")
 
 extensions = ["numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_generated"]
 
 autodoc_typehints = "none"  # the docstrings say it in words
 numpydoc_class_members_toctree = False
@@ -34,3 +41,23 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+
+
+def draw_schemes(app: Sphinx) -> None:
+    """Draw the scheme that the page about chunks explains, in the colours of the page."""
+    with tempfile.NamedTemporaryFile(suffix=".raw") as file:
+        file.truncate(256**4 * 2)  # a hole: it takes no space
+        shapes = {"nav_shape": (256, 256), "sig_shape": (256, 256)}
+        desc = dask_tiled.describe(file.name, "raw", dtype="uint16", **shapes)
+    folder = Path(app.srcdir) / "_generated"
+    folder.mkdir(exist_ok=True)
+    usual = dask_tiled.negotiate(desc, chunk_bytes=2**27, cache_bytes=2**21)
+    by_pixel = dask_tiled.TilingRequest(by="pixel", nbytes=64_000_000)
+    pixels = dask_tiled.negotiate(desc, by_pixel, chunk_bytes=2**27, cache_bytes=2**21)
+    for name, scheme in (("usual", usual), ("pixels", pixels)):
+        (folder / f"{name}.svg").write_text(svg(scheme.picture()), "utf8")
+
+
+def setup(app: Sphinx) -> None:
+    """Draw before the pages are read."""
+    app.connect("builder-inited", draw_schemes)

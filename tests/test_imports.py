@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "buffers", "filesystems"},
+    {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "selection"},
     {"layout"},
@@ -21,9 +21,19 @@ ORDER = [
     {"backends"},
     {"conversion"},
     {"reading", "description"},
-    {"loader", "frames"},
+    {"loader", "frames", "blocks", "pictures"},
+    {"requests", "drawing"},
+    {"chunking", "tile_shapes", "veto"},
     {"tiling"},
+    {"jobs"},
+    {"folding"},
+    {"tile_loop"},
+    {"tile_layer"},
+    {"job_arrays"},
+    {"reductions"},
     {"graph"},
+    {"tile_functions"},
+    {"tiles"},
     {"formats"},
     {"opening", "export"},
 ]
@@ -40,12 +50,13 @@ FOR_FORMATS = {
     "description",
 }
 # Modules of numba functions: they know no other module, but may share kernels.compiled.
-KERNELS = {"kernels", "correction_kernels"}
+KERNELS = {"kernels", "correction_kernels", "folds", "streaming", "fold_functions"}
 # What is imported where it is needed, because it takes long or is optional.
 HEAVY = {
     *(f"dask_tiled.{name}" for name in KERNELS),
     "distributed",
     "llvmlite",
+    "matplotlib",
     "numba",
     "xarray",
     "zarr",

@@ -1,7 +1,10 @@
 """Properties of the negotiation: what holds for every file, every budget and every wish."""
 
+import dataclasses
 import itertools
 import math
+import pickle
+import sys
 
 import dask
 import numpy as np
@@ -15,6 +18,7 @@ from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.description import Description
 from dask_tiled.files import File
+from dask_tiled.layout import Cut, Layout, Piece
 from dask_tiled.records import Record, record_layout
 
 MIB = 1 << 20
@@ -34,11 +38,18 @@ def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
     return desc.with_frames(nav)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def usual_machine():
+    """Answers about tiles are those of one machine, wherever the tests run."""
+    with dask.config.set({"dask-tiled.tile-bytes": MIB}):
+        yield
+
+
 requests = st.builds(
     TilingRequest,
     by=st.sampled_from(["tile", "frame", "chunk", "pixel"]),
     depth=st.none() | st.integers(1, 100),
-    nbytes=st.none() | st.integers(1, 1 << 22),
+    nbytes=st.none() | st.integers(1, 1 << 22) | st.integers(1, 5000),
 )
 
 
@@ -484,3 +495,555 @@ def test_schemes_are_of_opened_arrays_only(raw):
     for other in (copy, arr + 1, arr[[0, 1]], np.zeros(3), None):
         with pytest.raises(TilingError):
             scheme_of(other)
+
+
+# Blocks of files, formats that have a say, conversions, and what the machine has.
+
+
+def blocky(draw):
+    """Draw a file of blocks, and a slice of it, or all."""
+    nav = tuple(draw(st.lists(st.integers(1, 30), max_size=2)))
+    sig = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=2)))
+    pixels = draw(st.sampled_from([1, 1, 4]))
+    desc = describe(nav, sig, draw(st.sampled_from(["u1", ">u2", "<f4"])), pixels=pixels)
+    grid = draw(st.sampled_from([None, nav or (1,)]))  # HDF5 files have scan axes of their own
+    if grid is not None:
+        desc = on_a_grid(grid, sig, (), desc.dtype)
+    base = [draw(st.integers(1, n + 3)) for n in desc.layout.grid + sig]
+    desc = dataclasses.replace(desc, base_shape=tuple(base))
+    if draw(st.booleans()):
+        *cuts, (start, step, count, kept) = [draw(cuts_of(n)) for n in desc.shape]
+        if pixels > 1:  # single pixels are picked out of units
+            step, count = 1, min(count, desc.shape[-1] - start)
+        desc = desc.cut([*cuts, (start, step, count, kept)])
+    return desc
+
+
+@st.composite
+def cuts_of(draw, size):
+    start = draw(st.integers(0, size - 1))
+    step = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    return start, step, draw(st.integers(1, len(range(start, size, step)))), True
+
+
+@st.composite
+def questions(draw):
+    """Draw a description with blocks, and every argument that the negotiation has."""
+    desc = blocky(draw)
+    n = desc.nbytes
+    options = {
+        "chunk_bytes": draw(st.none() | st.integers(1, 2 * n)),
+        "memory_bytes": draw(st.none() | st.integers(1, 20 * n)),
+        "cache_bytes": draw(st.none() | st.integers(1, 1 << 22)),
+        "align_bytes": draw(st.sampled_from([1, 512, 4096])),
+        "zero_copy": draw(st.booleans()),
+        "dtype": draw(st.sampled_from([None, "f4", "f8"])),
+        "excluded_pixels": draw(
+            st.none()
+            | st.lists(st.tuples(*(st.integers(0, n - 1) for n in desc.sig_shape)), max_size=4).map(
+                lambda places: mask_of(places, desc.sig_shape)
+            )
+        ),
+    }
+    return desc, draw(st.lists(requests, max_size=4)), options
+
+
+def mask_of(places, shape):
+    mask = np.zeros(shape, bool)
+    for place in places:
+        mask[place] = True
+    return mask
+
+
+def block_numbers(desc):
+    """For each axis that is shown, the block of the file that each of its positions lies in."""
+    layout = desc.layout
+    nav = layout.nav_shape
+    units = (1,) * (len(layout.sig_shape) - 1) + (layout.decoders[0].pixels,)
+    sizes = np.lcm(desc.base_shape[len(layout.grid) :], units).tolist()
+    sizes = [*(desc.base_shape[: len(nav)] if nav == layout.grid else (1,) * len(nav)), *sizes]
+    return [
+        (cut.start + cut.step * np.arange(cut.length)) // size
+        for cut, size in zip(layout.cuts, sizes, strict=True)
+    ]
+
+
+def edges_of(axis):
+    return np.cumsum(axis)[:-1].tolist()
+
+
+@unhurried
+@given(questions())
+def test_no_question_breaks_cover_or_blocks(question):
+    desc, wishes, options = question
+    scheme = negotiate(desc, wishes, **options)
+    assert tuple(map(sum, scheme.chunks)) == desc.shape
+    assert all(size > 0 for axis in scheme.chunks for size in axis)
+    numbers = block_numbers(desc)
+    for axis, blocks in zip(scheme.chunks, numbers, strict=True):
+        assert all(blocks[at - 1] != blocks[at] for at in edges_of(axis))
+
+    last = tuple(len(axis) - 1 for axis in scheme.chunks)
+    for block_id in {(0,) * len(last), last}:
+        starts = [sum(axis[:i]) for axis, i in zip(scheme.chunks, block_id, strict=True)]
+        sizes = [axis[i] for axis, i in zip(scheme.chunks, block_id, strict=True)]
+        nav = tuple(sizes[: desc.nav_ndim])
+        covered = np.zeros((math.prod(nav), *sizes[desc.nav_ndim :]), int)
+        where = [n[s : s + k] for n, s, k in zip(numbers, starts, sizes, strict=True)]
+        frames = np.stack(
+            [b.ravel() for b in np.meshgrid(*where[: len(nav)], indexing="ij")] or [[0]]
+        )
+        for part in scheme.tiles(block_id):
+            covered[part] += 1
+            shape = [p.stop - p.start for p in part]
+            assert all(0 < n <= m for n, m in zip(shape, scheme.tile_shape, strict=True))
+            cut = part[0].stop
+            mine = set(map(tuple, frames[:, part[0]].T.tolist()))
+            assert not mine & set(map(tuple, frames[:, cut:].T.tolist()))
+            for blocks, ends in zip(where[desc.nav_ndim :], part[1:], strict=True):
+                assert ends.start == 0 or blocks[ends.start - 1] != blocks[ends.start]
+        assert (covered == 1).all()
+
+
+@unhurried
+@given(questions())
+def test_no_question_breaks_bounds(question):
+    """A chunk is within its limit, or one block of frames; a tile, or a block of the file."""
+    desc, wishes, options = question
+    options["excluded_pixels"] = None
+    scheme = negotiate(desc, wishes, **options)
+    itemsize = scheme.dtype.itemsize
+    sizes = sizes_of(scheme)
+    limit = options["chunk_bytes"] or (options["memory_bytes"] and options["memory_bytes"] // 8)
+    if limit:
+        one = all(
+            n <= base.size for n, base in zip(sizes, scheme.bases[: desc.nav_ndim], strict=False)
+        )
+        assert math.prod(sizes) * itemsize <= limit or one or kinds(wishes) == {"pixel"}
+    assert scheme.dtype == np.dtype(options["dtype"] or desc.dtype)
+    if "chunk" in kinds(wishes) or options["zero_copy"]:
+        return
+    usual = MIB
+    if options["cache_bytes"]:
+        usual = min(max(options["cache_bytes"] // 2, 128 << 10), MIB)
+    nbytes = min([w.nbytes or usual for w in wishes if w.by in {"tile", "frame"}], default=usual)
+    if math.prod(scheme.tile_shape) * itemsize > nbytes:
+        frames = math.prod(sizes[: desc.nav_ndim])
+        first = [b.size for b in scheme.bases[: desc.nav_ndim]]
+        assert scheme.tile_shape[0] in {1, frames} or any(n > 1 for n in first)
+
+
+@unhurried
+@given(questions())
+def test_no_question_breaks_even_division(question):
+    desc, wishes, options = question
+    options["excluded_pixels"] = None
+    scheme = negotiate(desc, wishes, **options)
+    for axis, base in zip(scheme.chunks, scheme.bases, strict=True):
+        count = [-(-size // base.size) for size in axis]
+        assert 2 * min(count) >= max(count) - 1
+        if len(axis) > 2:
+            assert len(set(axis[1:-1])) == 1
+            assert axis[0] + base.lead == axis[1]
+
+
+@unhurried
+@given(questions())
+def test_cuts_keep_clear_of_excluded_pixels(question):
+    desc, wishes, options = question
+    mask = options["excluded_pixels"]
+    if mask is None:
+        return
+    scheme = negotiate(desc, wishes, **options)
+    places = np.argwhere(mask)
+    last = tuple(len(axis) - 1 for axis in scheme.chunks)
+    for block_id in {(0,) * len(last), last}:
+        for part in scheme.tiles(block_id):
+            for k, ends in enumerate(part[1:]):
+                axis = scheme.chunks[desc.nav_ndim + k]
+                start = sum(axis[: block_id[desc.nav_ndim + k]])
+                begin, end = start + ends.start, start + ends.stop
+                touched = set((places[:, k] + 1).tolist()) | set(places[:, k].tolist())
+                assert not begin or begin not in touched
+                assert end == sum(axis) or end not in touched
+
+
+# What LiberTEM's tests assert of its negotiator, and its worked results.
+
+
+def with_base(nav, sig, base, dtype="<f4"):
+    return dataclasses.replace(describe(nav, sig, dtype), base_shape=base)
+
+
+def test_the_strongest_intent_wins():
+    desc = describe((16, 16), (128, 128), ">f4")
+    wishes = [TilingRequest(), TilingRequest("frame"), TilingRequest("chunk")]
+    assert negotiate(desc, wishes[:1]).tile_shape == (16, 128, 128)
+    assert negotiate(desc, wishes[:2]).tile_shape == (16, 128, 128)
+    two_chunks = negotiate(desc, wishes, chunk_bytes=8 * MIB)
+    assert two_chunks.tile_shape == (128, 128, 128)
+    large = describe((16, 16), (1024, 1024), ">f4")
+    assert negotiate(large, wishes[:1]).tile_shape == (1, 256, 1024)
+    assert negotiate(large, wishes[:2]).tile_shape == (1, 1024, 1024)
+
+
+def test_the_smallest_tile_wins():
+    desc = describe((16, 16), (128, 128), ">f4")
+    wishes = [TilingRequest(nbytes=n << 16) for n in (8, 2, 4)]
+    assert negotiate(desc, wishes).tile_shape == (2, 128, 128)
+    assert negotiate(desc, [TilingRequest(nbytes=4 * MIB), TilingRequest()]).tile_shape[0] == 16
+
+
+def test_depth_is_had_where_it_fits_and_never_exceeded():
+    desc = with_base((272,), (1860, 2048), (1, 930, 16), ">u2")
+    deep = negotiate(desc, TilingRequest(depth=128), dtype="f4", chunk_bytes=1 << 40)
+    assert deep.tile_shape == (17, 930, 16)  # as LiberTEM has it
+    flat = negotiate(desc, TilingRequest(), dtype="f4")
+    assert flat.tile_shape[0] == 1  # nobody wants depth: long runs are read best
+
+
+def test_decoding_limits_tiles_and_views_do_not():
+    decoded = describe((16, 16), (128, 128), ">f4")
+    as_stored = describe((16, 16), (128, 128), "<f4")
+    options = {"chunk_bytes": 8 * MIB, "zero_copy": True}
+    assert negotiate(decoded, **options).tile_shape == (16, 128, 128)
+    assert negotiate(as_stored, **options).tile_shape == (128, 128, 128)
+    assert negotiate(as_stored, dtype="f8", **options).tile_shape[0] < 128
+    assert negotiate(as_stored, TilingRequest(depth=5), **options).tile_shape == (5, 128, 128)
+    assert negotiate(as_stored, TilingRequest(nbytes=MIB), **options).tile_shape[0] == 16
+    assert "pixels are not stored as they are shown" in negotiate(decoded, **options).explain()
+    crop = as_stored.cut([(0, 1, 16, True), (0, 1, 16, True), (0, 1, 64, True), (0, 1, 64, True)])
+    assert "frames are not whole" in negotiate(crop, **options).explain()
+
+
+def test_conversion_counts_the_bytes_of_what_comes_out():
+    desc = describe((256, 256), (256, 256), ">u2")
+    assert negotiate(desc).tile_shape == (8, 256, 256)
+    assert negotiate(desc, dtype="f4").tile_shape == (4, 256, 256)
+    assert negotiate(desc, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
+    assert "float32" in negotiate(desc, dtype="f4").explain()
+
+
+def test_excluded_pixels_make_the_base_larger():
+    """As LiberTEM has it."""
+    desc = with_base((64,), (1860, 2048), (1, 930, 16), ">u2")
+    mask = mask_of([(929, 100), (5, 15)], desc.sig_shape)
+    wish = TilingRequest(depth=128)
+    options = {"dtype": "f4", "chunk_bytes": 1 << 40}
+    assert negotiate(desc, wish, **options).tile_shape[1:] == (930, 16)
+    shape = negotiate(desc, wish, excluded_pixels=mask, **options).tile_shape
+    assert shape == (4, 1860, 32)
+    dense = np.ones(desc.sig_shape, bool)
+    assert negotiate(desc, excluded_pixels=dense, **options).tile_shape == (1, 1860, 2048)
+
+
+def test_tiles_of_cut_frames_keep_clear_of_excluded_pixels():
+    """Chunks of a part of a frame differ in where such pixels lie: their tiles are not cut."""
+    desc = describe((100,), (64, 64), ">u2")
+    wishes = [TilingRequest("pixel")]
+    mask = mask_of([(37, 30)], desc.sig_shape)
+    options = {"chunk_bytes": 100 * 64 * 2 * 16, "excluded_pixels": mask}
+    with dask.config.set({"dask-tiled.tile-bytes": 64 * 2 * 4}):
+        scheme = negotiate(desc, wishes, **options)
+    assert scheme.chunks[1] == (16, 16, 16, 16)
+    assert scheme.tile_shape == (1, 16, 16)
+
+
+@pytest.mark.parametrize("mask", [np.zeros((3, 3), bool), np.zeros((8, 8)), [[1, 2]], "all"])
+def test_what_is_no_mask_of_a_frame(mask):
+    with pytest.raises(TilingError, match="no mask"):
+        negotiate(describe((9,), (8, 8)), excluded_pixels=mask)
+
+
+def test_even_where_the_reference_leaves_a_border():
+    """LiberTEM cuts BLO frames of 144 rows into 113 + 31 at 16 frames."""
+    desc = describe((90, 121), (144, 144), "u1")
+    whole = negotiate(desc, dtype="f4")
+    assert whole.tile_shape[1:] == (144, 144)  # and ours does not cut them at all
+    deep = negotiate(desc, TilingRequest(depth=16), dtype="f4", cache_bytes=1 << 20)
+    assert deep.tile_shape[1:] == (144, 144)
+    wide = negotiate(desc, TilingRequest(nbytes=113 * 144 * 4), dtype="f4")
+    assert wide.tile_shape == (1, 72, 144)
+
+
+@pytest.mark.parametrize(
+    ("nav", "sig", "dtype", "base", "theirs"),
+    [
+        ((16, 16), (128, 128), ">f4", (), (64, 32, 128)),
+        ((1024,), (144, 144), ">f4", (), (65, 28, 144)),
+        ((2048,), (264, 264), ">f4", (1, 8, 264), (124, 8, 264)),
+        ((256, 256), (256, 256), ">f4", (), (32, 32, 256)),
+        ((256, 256), (512, 512), ">f4", (), (32, 16, 512)),
+    ],
+)
+def test_tiles_are_as_large_as_theirs_of_longer_runs_and_even(nav, sig, dtype, base, theirs):
+    """Where frames fit, whole ones: they are one run in the file, and suit every consumer."""
+    desc = dataclasses.replace(describe(nav, sig, dtype), base_shape=base)
+    tile = negotiate(desc).tile_shape
+    assert tile[1:] == sig
+    assert math.prod(tile) <= math.prod(theirs) * 1.01
+    assert 1.6 * math.prod(tile) >= math.prod(theirs)
+
+
+def test_a_sparse_selection_gets_right_sized_chunks():
+    """The reference keeps tiles of (65, 28, 144) for 3 frames that are selected."""
+    few = describe((3,), (144, 144), ">f4")
+    assert negotiate(few).chunks == ((3,), (144,), (144,))
+    assert negotiate(few).tile_shape == (3, 144, 144)
+    spread = describe((5000,), (64, 64), ">u2", per_file=7)
+    scheme = negotiate(spread, chunk_bytes=8 * MIB)
+    assert len(scheme.chunks[0]) <= 8
+    assert math.prod(scheme.tile_shape) * 2 >= MIB // 2
+
+
+class Selection(Layout):
+    """A layout that shows some of its frames, or begins elsewhere."""
+
+    def __init__(self, layout, nav, numbers=None, first=0):
+        cuts = (*(Cut(0, 1, n) for n in nav), *layout.cuts[len(layout.nav_shape) :])
+        source = layout.files, layout.grid, layout.sig_shape, layout.pieces, layout.decoders
+        super().__init__(*source, nav, cuts)
+        self.numbers = None if numbers is None else np.asarray(numbers)
+        self.first = first
+
+
+@unhurried
+@given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 200), st.integers(1, 1000))
+def test_selections_spread_over_files(numbers, per_file, frames):
+    layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
+    numbers = sorted(numbers)
+    desc = Description.of(
+        "raw", Selection(layout, (len(numbers),), numbers), {}, base_shape=(16, 8, 8)
+    )
+    scheme = negotiate(desc, chunk_bytes=64 * frames)
+    sizes = scheme.chunks[0]
+    assert sum(sizes) == len(numbers)
+    assert max(sizes) <= frames
+    assert 4 * len(sizes) <= 4 * -(-len(numbers) // frames) * 2 + 4
+    if "none across files" in scheme.explain():
+        for start, stop in itertools.pairwise(np.cumsum((0, *sizes)).tolist()):
+            assert len({n // per_file for n in numbers[start:stop]}) == 1
+
+
+def test_regular_selections_are_cut_between_files():
+    layout = describe((1000,), (8, 8), "u1", per_file=100).layout
+    desc = Description.of("raw", Selection(layout, (95,), range(55, 1000, 10)), {})
+    scheme = negotiate(desc, chunk_bytes=64 * 25)
+    assert scheme.chunks[0] == (15, 20, 20, 20, 20)
+    assert "in whole files" in scheme.explain()
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [(0, (2,) * 5), (10, (1, 2, 2, 2, 2)), (-10, (1, 2, 2, 2, 2, 1)), (3, (3, 3, 3))],
+)
+def test_files_of_scans_that_begin_elsewhere(first, rows):
+    """Rows of ten, files of twenty frames: from frame 3 on, files begin within rows."""
+    layout = describe((100,), (8, 8), "u1", per_file=20).layout
+    nav = (sum(rows), 10)
+    desc = Description.of("raw", Selection(layout, nav, first=first), {})
+    scheme = negotiate(desc, chunk_bytes=64 * 35)
+    assert scheme.chunks[0] == rows
+    assert ("in whole files" in scheme.explain()) == (first != 3)
+
+
+def test_an_empty_list_of_consumers_is_the_usual_one():
+    """LiberTEM refuses it; an array has no consumer yet when it is opened."""
+    desc = describe((9,), (8, 8))
+    assert negotiate(desc, []) == negotiate(desc, TilingRequest())
+
+
+def test_blocks_of_the_scan():
+    desc = on_a_grid((256, 256), (64, 64), (32, 32, 64, 64))
+    scheme = negotiate(desc, chunk_bytes=24 * MIB)
+    assert sizes_of(scheme) == (32, 96, 64, 64)
+    assert "blocks of (32, 32)" in scheme.explain()
+    assert scheme.tile_shape[0] == 32 * 96  # the frames of a block are not one after the other
+    shifted = desc.cut([(5, 1, 200, True), (0, 1, 256, True), (0, 1, 64, True), (0, 1, 64, True)])
+    rows = negotiate(shifted, chunk_bytes=64 * MIB).chunks[0]
+    assert rows == (27, 32, 32, 32, 32, 32, 13)
+    tiny = negotiate(desc, chunk_bytes=1)
+    assert sizes_of(tiny) == (32, 32, 64, 64)
+    assert "larger than the limit" in tiny.explain()
+
+
+def on_a_grid(nav, sig, base, dtype=">u2"):
+    """Describe a file whose frames lie on a grid, in blocks."""
+    layout = describe(nav, sig, dtype).layout
+    strides = layout.columns()[5][0].tolist()
+    records = [strides[0] * math.prod(nav[k + 1 :]) for k in range(len(nav))]
+    piece = Piece(0, (0,) * len(nav + sig), nav + sig, 0, (*records, *strides[1:]))
+    grid = Layout(layout.files, nav, sig, [piece], layout.decoders)
+    return Description.of("h5", grid, {}, base_shape=base)
+
+
+def test_tiles_end_where_blocks_of_a_row_end():
+    """Rows of ten are blocks of 4, 4 and 2 frames: only whole rows are alike."""
+    desc = on_a_grid((6, 10), (8, 8), (1, 4, 8, 8))
+    wish = TilingRequest(nbytes=128 * 24)
+    assert negotiate(desc, wish).tile_shape == (20, 8, 8)
+    one_row = negotiate(desc, wish, chunk_bytes=128 * 10)
+    assert one_row.chunks[:2] == ((1,) * 6, (10,))
+    assert negotiate(desc, TilingRequest(nbytes=128 * 5)).tile_shape == (10, 8, 8)
+    assert negotiate(desc, TilingRequest(nbytes=128 * 5), chunk_bytes=1280).tile_shape[0] == 4
+
+
+@pytest.mark.parametrize("base", [(1, 8), (1, 8, 0), (1, 1, 8, 8)])
+def test_base_shapes_that_are_none(base):
+    with pytest.raises(TilingError, match="the format raw gives a base shape"):
+        negotiate(with_base((9,), (8, 8), base))
+
+
+def test_given_chunks_may_cut_blocks():
+    desc = with_base((9,), (8, 8), (1, 8, 4))
+    chunks = ((9,), (8,), (3, 5))
+    scheme = negotiate(desc, chunks=chunks)
+    assert scheme.chunks == chunks
+    tiles = list(negotiate(desc, TilingRequest(nbytes=4), chunks=chunks).tiles((0, 0, 1)))
+    assert {(t[2].start, t[2].stop) for t in tiles} == {(0, 1), (1, 5)}  # 3 + 1 is a block's end
+
+
+def test_slices_of_a_series_are_cut_between_files():
+    desc = describe((100,), (8, 8), "u1", per_file=10)
+    part = desc.cut([(4, 1, 90, True), (0, 1, 8, True), (0, 1, 8, True)])
+    scheme = negotiate(part, chunk_bytes=64 * 20)
+    assert scheme.chunks[0] == (16, 20, 20, 20, 14)
+    assert "in whole files" in scheme.explain()
+
+
+def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
+    frames = describe((1024,), (8, 8), "u1")  # 64 bytes each: 64 of them make 4096
+    usual = negotiate(frames, chunk_bytes=64 * 300)
+    assert set(usual.chunks[0]) == {256}
+    assert negotiate(frames, chunk_bytes=64 * 300, align_bytes=4096).chunks == usual.chunks
+    odd = describe((1408,), (8, 8), "u1")
+    assert negotiate(odd, chunk_bytes=64 * 140).chunks[0] == (128,) * 11
+    uneven = describe((1000,), (8, 8), "u1")
+    assert (
+        negotiate(uneven, chunk_bytes=64 * 70, align_bytes=4096).chunks
+        == negotiate(uneven, chunk_bytes=64 * 70).chunks
+    )
+    better = describe((640,), (8, 8), "u1")
+    assert set(negotiate(better, chunk_bytes=64 * 135, align_bytes=4096).chunks[0]) == {128}
+
+
+def halve_rows(_desc, kind, shape):
+    return (*shape[:-2], 8, shape[-1]) if kind == "tile" else shape
+
+
+def refuse(_desc, _kind, _shape):
+    raise TilingError("one frame at a time", hint="Ask for frames.")
+
+
+def too_large(_desc, _kind, shape):
+    return (shape[0] + 1, *shape[1:])
+
+
+def cut_blocks(_desc, _kind, shape):
+    return (*shape[:-1], 3)
+
+
+def no_shape(_desc, _kind, _shape):
+    return None
+
+
+def fewer_frames(_desc, _kind, shape):
+    return (2, *shape[1:])
+
+
+def vetoed(function, **options):
+    desc = describe((20,), (16, 16), ">u2", **options)
+    return dataclasses.replace(
+        desc, base_shape=(1, 4, 16), adjust_tiling=f"{__name__}:{function.__name__}"
+    )
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Formats name their functions; this module's have to be found by name."""
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+
+
+def test_a_format_changes_a_tile():
+    scheme = negotiate(vetoed(halve_rows))
+    assert scheme.tile_shape == (20, 8, 16)
+    assert "the format raw prefers it to (20, 16, 16)" in scheme.explain()
+    assert len(list(scheme.tiles((0, 0, 0)))) == 2
+
+
+def test_a_format_changes_chunks():
+    scheme = negotiate(vetoed(fewer_frames))
+    assert scheme.chunks[0] == (2,) * 10
+    assert scheme.tile_shape == (2, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "problem"),
+    [
+        (refuse, {}, "refuses the chunk .*one frame at a time"),
+        (too_large, {}, r"gives a chunk \(21, 16, 16\).*no part"),
+        (cut_blocks, {}, "incompatible with blocks"),
+        (no_shape, {}, "no shape"),
+        (halve_rows, {"requests": TilingRequest("frame")}, "by frame"),
+        (halve_rows, {"requests": TilingRequest("chunk")}, "by chunk"),
+        (halve_rows, {"excluded_pixels": np.eye(16, dtype=bool)}, "excluded pixels"),
+        (too_large, {"chunks": ((10, 10), (16,), (16,))}, "no part of"),
+    ],
+)
+def test_what_a_format_may_not_do(function, options, problem):
+    with pytest.raises(TilingError, match=f"(?s)the format raw .*{problem}") as caught:
+        negotiate(vetoed(function), **options)
+    assert function.__name__ in str(caught.value)
+    assert "/scan0.raw" in str(caught.value)
+
+
+def test_a_format_names_a_function_that_is_there():
+    desc = dataclasses.replace(describe((9,), (8, 8)), adjust_tiling="dask_tiled.nothing:at_all")
+    with pytest.raises(TilingError, match="no function"):
+        negotiate(desc)
+
+
+def test_blocks_and_functions_travel_with_the_description():
+    desc = vetoed(halve_rows)
+    part = pickle.loads(pickle.dumps(desc)).cut(
+        [(1, 2, 5, True), (0, 1, 16, True), (0, 1, 8, True)]
+    )
+    assert (part.base_shape, part.adjust_tiling) == (desc.base_shape, desc.adjust_tiling)
+
+
+def test_memory_limits_chunks_that_nobody_asked_for():
+    desc = describe((4096,), (64, 64), ">u2")
+    small = negotiate(desc, memory_bytes=8 * MIB)
+    assert set(small.chunks[0]) == {128}
+    assert "8 chunks have to fit into 8 MiB, as given" in small.explain()
+    assert negotiate(desc, memory_bytes=8 * MIB, chunk_bytes=2 * MIB).chunks[0][0] == 256
+    assert negotiate(desc, memory_bytes=1 << 40).chunks == negotiate(desc).chunks
+
+
+def test_caches_decide_about_tiles():
+    desc = describe((4096,), (64, 64), ">u2")
+    for cache, tile in [
+        (1 << 10, 16),
+        (1 << 18, 16),
+        (1 << 20, 64),
+        (1 << 21, 128),
+        (1 << 30, 128),
+    ]:
+        assert negotiate(desc, cache_bytes=cache).tile_shape == (tile, 64, 64)
+    with dask.config.set({"dask-tiled.tile-bytes": "64 KiB"}):
+        assert negotiate(desc).tile_shape == (8, 64, 64)
+        assert "dask-tiled.tile-bytes" in negotiate(desc).explain()
+        assert negotiate(desc, cache_bytes=1 << 20).tile_shape == (64, 64, 64)
+
+
+@pytest.mark.parametrize("size", ["much", [], 0, -1])
+def test_tile_bytes_that_are_none(size):
+    with dask.config.set({"dask-tiled.tile-bytes": size}), pytest.raises(TilingError):
+        negotiate(describe((9,), (8, 8)))
+
+
+@pytest.mark.parametrize("option", ["cache_bytes", "memory_bytes", "align_bytes"])
+@pytest.mark.parametrize("value", [0, -1, "1 MiB", 1.5, True])
+def test_options_that_are_no_sizes(option, value):
+    with pytest.raises(TilingError, match=option):
+        negotiate(describe((9,), (8, 8)), **{option: value})

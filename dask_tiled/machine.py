@@ -1,0 +1,116 @@
+"""What the machine has: the cache and the memory of one of dask's threads.
+
+All that the package knows of the machine is looked up here. Functions that use it take it as an
+argument too, so that the same question can get the same answer everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+USUAL_CACHE_BYTES = 1 << 20
+"""What a core's second-level cache is taken for where the system does not tell."""
+
+CPUS = Path("/sys/devices/system/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@cache
+def cache_bytes() -> int:
+    """Give the share of one thread in the second-level cache."""
+    return _sysfs_cache(CPUS) or _sysconf("SC_LEVEL2_CACHE_SIZE") or USUAL_CACHE_BYTES
+
+
+def _sysfs_cache(cpus: Path) -> int:
+    """Read what Linux says of the first processor; 0 where it says nothing."""
+    for index in sorted(cpus.glob("cpu0/cache/index*")):
+        try:
+            level, kind, size, shared = (
+                (index / name).read_text("ascii").strip()
+                for name in ("level", "type", "size", "shared_cpu_list")
+            )
+            if level == "2" and kind != "Instruction":
+                return _size(size) // _count(shared)
+        except (OSError, ValueError):
+            continue
+    return 0
+
+
+def _size(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text.rstrip("KMG")) * units.get(text[-1:], 1)
+
+
+def _count(cpus: str) -> int:
+    """Count the processors of a list like ``0-3,8``."""
+    ends = [part.split("-") for part in cpus.split(",")]
+    return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
+
+
+def _sysconf(name: str) -> int:
+    try:
+        return max(0, os.sysconf(name))
+    except (ValueError, OSError):
+        return 0
+
+
+def thread_memory() -> tuple[int, str]:
+    """Give the memory that one thread of dask may use, in bytes, and whose it is, in words.
+
+    It is that of the workers if there is a distributed client, otherwise that of the machine or the
+    container; 0 where it has no known limit.
+    """
+    limits = list(_worker_limits())
+    if limits:
+        return min(limits), "the least memory that a thread of the workers has"
+    return _machine_memory(), "the memory that a core of this machine has"
+
+
+def _worker_limits() -> Iterator[int]:
+    """Ask the current client, if there is one: distributed takes long to import."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return
+    try:
+        client = distributed.default_client()
+        workers = client.scheduler_info()["workers"].values()
+    except (AttributeError, ValueError, OSError):  # it is being imported; no client; it has closed
+        return
+    for worker in workers:
+        if worker.get("memory_limit"):
+            yield int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
+
+
+@cache
+def _machine_memory() -> int:
+    from dask.system import CPU_COUNT
+
+    physical = _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES")
+    limits = [n for n in (physical, *_cgroup_limits(CGROUPS, Path("/proc/self/cgroup"))) if n]
+    return min(limits, default=0) // CPU_COUNT
+
+
+def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:
+    """Read the limits of the control groups, of either version, that this process is in."""
+    try:
+        lines = mine.read_text("utf8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        here = top / group.lstrip("/")
+        for folder in (here, *here.parents):
+            if not folder.is_relative_to(top):
+                break
+            try:
+                yield int((folder / name).read_text("ascii"))
+            except (OSError, ValueError):  # no such group is mounted here; "max"
+                continue

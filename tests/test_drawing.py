@@ -1,0 +1,124 @@
+"""Pictures of schemes: they show what the numbers say, are small, and well formed."""
+
+import dataclasses
+import re
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import dask_tiled
+from dask_tiled import TilingRequest, negotiate
+from dask_tiled.description import Axis
+
+
+@pytest.fixture(scope="module")
+def describe(tmp_path_factory):
+    """Describe files that are holes."""
+    folder = tmp_path_factory.mktemp("drawing")
+
+    def make(nav, sig):
+        path = folder / "hole.raw"
+        size = 2
+        for n in (*nav, *sig):
+            size *= n
+        with path.open("wb") as file:
+            file.truncate(size)
+        shapes = {"nav_shape": nav or (1,), "sig_shape": sig}
+        desc = dask_tiled.describe(path, "raw", dtype="u2", **shapes)
+        if not nav:
+            desc = desc.cut([(0, 1, 1, False)] + [(0, 1, n, True) for n in sig])
+        return desc
+
+    return make
+
+
+TIMES = " \N{MULTIPLICATION SIGN} "
+SHAPES = [
+    ((), (8,)),
+    ((), (64, 64)),
+    ((100,), (1000,)),
+    ((256, 256), (64, 64)),
+    ((3, 4, 5), (16, 16)),
+    ((2, 3, 4, 5), (4, 16, 16)),
+    ((1, 5000), (1, 4)),
+]
+
+
+@pytest.mark.parametrize(("nav", "sig"), SHAPES)
+@pytest.mark.parametrize("wish", [TilingRequest(), TilingRequest("pixel", nbytes=9999)], ids=str)
+def test_pictures_are_well_formed(describe, nav, sig, wish):
+    scheme = negotiate(describe(nav, sig), wish, chunk_bytes=100_000)
+    page = scheme._repr_html_()
+    root = ET.fromstring(page)  # noqa: S314 - it is our own
+    (svg,) = root.findall("{*}svg")
+    _, _, width, height = map(float, svg.get("viewBox").split())
+    texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert TIMES.join(map(str, scheme.tile_shape)) in " ".join(texts)
+    for shape in svg:
+        for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", shape.get("points", "")):
+            assert 0 <= float(x) <= width
+            assert 0 <= float(y) <= height
+    cells = [cell.text for cell in root.iter("td")]
+    assert cells == [reason for _, reason in scheme.reasons]
+
+
+def lines_of(page):
+    return page.count("<polyline")
+
+
+def test_chunks_and_tiles_are_drawn(describe):
+    desc = describe((8, 8), (64, 64))
+    scheme = negotiate(desc, chunk_bytes=16 * 8192, cache_bytes=1)
+    assert scheme.chunks[0] == (2,) * 4
+    assert scheme.tile_shape == (16, 64, 64)
+    tiles = dataclasses.replace(scheme, tile_shape=(4, 16, 64))
+    assert lines_of(scheme._repr_html_()) == 3
+    assert lines_of(tiles._repr_html_()) == 3 + 3 + 3
+    assert "not every cut" not in tiles._repr_html_()
+    many = dataclasses.replace(scheme, tile_shape=(1, 1, 1))
+    assert "not every cut is drawn: chunk" in many._repr_html_()
+    assert lines_of(many._repr_html_()) < 100
+
+
+def test_pictures_of_a_million_chunks_are_small(describe):
+    desc = describe((1_000_000,), (4,))
+    scheme = negotiate(desc, chunk_bytes=8)
+    assert len(scheme.chunks[0]) == 1_000_000
+    assert len(scheme._repr_html_()) < 20_000
+    assert "1,000,000 chunks" in scheme._repr_html_()
+    assert "not every cut is drawn: navigation" in scheme._repr_html_()
+
+
+def test_names_are_escaped(describe):
+    desc = describe((4, 4), (8, 8))
+    axes = (Axis("<script>&"), *desc.axes[1:])
+    page = negotiate(dataclasses.replace(desc, axes=axes))._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;&amp;" in page
+
+
+def test_pictures_take_the_colour_of_the_text(describe):
+    page = negotiate(describe((4, 4), (8, 8)))._repr_html_()
+    assert "currentColor" in page
+    assert "black" not in page
+    assert "white" not in page
+
+
+@pytest.mark.parametrize(("nav", "sig"), SHAPES)
+def test_plots(describe, nav, sig, tmp_path):
+    figure_module = pytest.importorskip("matplotlib.figure")
+    scheme = negotiate(describe(nav, sig), chunk_bytes=100_000)
+    figure = scheme.plot()
+    assert isinstance(figure, figure_module.Figure)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert TIMES.join(map(str, scheme.tile_shape)) in " ".join(texts)
+    figure.savefig(tmp_path / "scheme.svg")
+    assert (tmp_path / "scheme.svg").stat().st_size > 1000
+
+
+def test_plots_without_matplotlib(describe, monkeypatch):
+    scheme = negotiate(describe((4, 4), (8, 8)))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"dask-tiled\[plot\]"):
+        scheme.plot()
