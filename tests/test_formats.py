@@ -103,7 +103,9 @@ def test_a_format_that_fails_to_recognise_files_is_no_obstacle(install, path, tm
         describe(tmp_path / "unknown")
 
 
-@pytest.mark.parametrize("format", [None, "mib", MINE.describe, type(MINE)], ids=repr)
+@pytest.mark.parametrize(
+    "format", [None, "mib", MINE.describe, type(MINE)], ids=["none", "name", "function", "class"]
+)
 def test_only_formats_are_registered(format):
     """Nothing else is taken."""
     with pytest.raises(dask_tiled.DatasetError, match="not a format"):

@@ -18,7 +18,7 @@ from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.description import Description
 from dask_tiled.files import File
-from dask_tiled.layout import Cut, Layout, Piece
+from dask_tiled.layout import Layout, Piece
 from dask_tiled.records import Record, record_layout
 
 MIB = 1 << 20
@@ -796,24 +796,13 @@ def test_a_sparse_selection_gets_right_sized_chunks():
     assert math.prod(scheme.tile_shape) * 2 >= MIB // 2
 
 
-class Selection(Layout):
-    """A layout that shows some of its frames, or begins elsewhere."""
-
-    def __init__(self, layout, nav, numbers=None, first=0):
-        cuts = (*(Cut(0, 1, n) for n in nav), *layout.cuts[len(layout.nav_shape) :])
-        source = layout.files, layout.grid, layout.sig_shape, layout.pieces, layout.decoders
-        super().__init__(*source, nav, cuts)
-        self.numbers = None if numbers is None else np.asarray(numbers)
-        self.first = first
-
-
 @unhurried
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 200), st.integers(1, 1000))
 def test_selections_spread_over_files(numbers, per_file, frames):
     layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
     numbers = sorted(numbers)
     desc = Description.of(
-        "raw", Selection(layout, (len(numbers),), numbers), {}, base_shape=(16, 8, 8)
+        "raw", layout.show((len(numbers),), 0, np.array(numbers)), {}, base_shape=(16, 8, 8)
     )
     scheme = negotiate(desc, chunk_bytes=64 * frames)
     sizes = scheme.chunks[0]
@@ -827,7 +816,7 @@ def test_selections_spread_over_files(numbers, per_file, frames):
 
 def test_regular_selections_are_cut_between_files():
     layout = describe((1000,), (8, 8), "u1", per_file=100).layout
-    desc = Description.of("raw", Selection(layout, (95,), range(55, 1000, 10)), {})
+    desc = Description.of("raw", layout.show((95,), 0, np.arange(55, 1000, 10)[:95]), {})
     scheme = negotiate(desc, chunk_bytes=64 * 25)
     assert scheme.chunks[0] == (15, 20, 20, 20, 20)
     assert "in whole files" in scheme.explain()
@@ -841,7 +830,7 @@ def test_files_of_scans_that_begin_elsewhere(first, rows):
     """Rows of ten, files of twenty frames: from frame 3 on, files begin within rows."""
     layout = describe((100,), (8, 8), "u1", per_file=20).layout
     nav = (sum(rows), 10)
-    desc = Description.of("raw", Selection(layout, nav, first=first), {})
+    desc = Description.of("raw", layout.show(nav, first), {})
     scheme = negotiate(desc, chunk_bytes=64 * 35)
     assert scheme.chunks[0] == rows
     assert ("in whole files" in scheme.explain()) == (first != 3)
