@@ -19,7 +19,7 @@ OTHERS = {
     "LiberTEM": (LIBERTEM, "#0072b2"),
     "RosettaSciIO": (("RosettaSciIO",), "#e69f00"),
     "numpy.memmap": (("numpy.memmap",), "#009e73"),
-    "page cache (limit)": (("page cache",), "#999999"),
+    "page cache (limit)": (("page cache",), "#bbbbbb"),
 }
 COLUMNS = 2
 
@@ -41,7 +41,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
         figure, axes = plt.subplots(
             lines,
             COLUMNS,
-            figsize=(9, 0.6 + lines * (0.7 + 0.36 * len(formats))),
+            figsize=(9, 0.6 + lines * (0.7 + 0.4 * len(formats))),
             sharex=True,
             sharey=True,
             squeeze=False,
@@ -54,7 +54,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
         legend(panels[len(jobs)], panels[0], threads)
         for panel in panels[len(jobs) + 1 :]:
             panel.axis("off")
-        for panel in panels[max(0, len(jobs) - COLUMNS) : len(jobs)]:
+        for panel in panels[: len(jobs)]:
             panel.tick_params(labelbottom=True)
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
         plt.close(figure)
@@ -62,7 +62,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
 
 def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
     """Draw one job: bars from 1, where both take as long."""
-    height = 0.8 / len(OTHERS)
+    height = 0.84 / len(OTHERS)
     places = np.arange(len(formats))
     for k, (name, (readers, colour)) in enumerate(OTHERS.items()):
         factors = [speedup(row, *readers) for row in rows]
@@ -75,7 +75,7 @@ def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
         for y, value in zip(at, values, strict=True):
             inside = {"ha": "left" if value >= 1 else "right", "va": "center", "fontsize": 6.5}
             panel.annotate(
-                f"{value:.1f}" if value < 10 else f"{value:.0f}",
+                f"{value:.2g}" if value < 10 else f"{value:.0f}",
                 (value, y),
                 xytext=(2 if value >= 1 else -2, 0),
                 textcoords="offset points",
@@ -84,7 +84,7 @@ def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
             )
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xscale("log", base=2)
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}x" if value >= 1 else f"1/{1 / value:g}x")
     panel.set_yticks(places, formats)
     panel.set_ylim(len(formats) - 0.5, -0.5)
     panel.margins(x=0.12)
@@ -103,8 +103,8 @@ def legend(panel: Axes, drawn: Axes, threads: str) -> None:
         labels,
         loc="upper left",
         frameon=False,
-        title=f"Time of each, in times of {OURS}, {cores(threads)}.\n"
-        "Right of 1: slower than it; left of 1: faster.\n"
+        title=f"Time of each, as a multiple of that of {OURS}, {cores(threads)}.\n"
+        f"Right of 1: slower than {OURS}; left of 1: faster.\n"
         "No bar: not read, or read wrongly.",
         alignment="left",
         bbox_to_anchor=(0, 0.95),

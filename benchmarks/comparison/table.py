@@ -74,17 +74,19 @@ def table(
     return head, body
 
 
-def notes(timings: Iterable[Timing]) -> list[str]:
+def notes(timings: Sequence[Timing]) -> list[str]:
     """List what readers could not do, and why: once for the jobs that share a reason."""
+    every = {timing.job for timing in timings}
     shared: dict[tuple[str, str, str], list[str]] = {}
     for timing in timings:
         if timing.note:
             key = (timing.format, timing.reader, timing.note)
             shared.setdefault(key, []).append(timing.job)
-    return [
-        f"{fmt}, {reader} ({', '.join(dict.fromkeys(jobs))}): {note}"
-        for (fmt, reader, note), jobs in shared.items()
-    ]
+    lines = []
+    for (fmt, reader, note), jobs in shared.items():
+        which = "" if every <= set(jobs) else f" ({', '.join(dict.fromkeys(jobs))})"
+        lines.append(f"{fmt}, {reader}{which}: {note}")
+    return lines
 
 
 def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
