@@ -17,6 +17,10 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comparison.measure import Timing
 
 
 def arguments() -> argparse.Namespace:
@@ -61,6 +65,7 @@ def child(args: argparse.Namespace) -> None:
     pin(threads)
 
     import dask
+
     from comparison.limits import limits
     from comparison.measure import time_scan
     from comparison.readers import readers
@@ -68,24 +73,25 @@ def child(args: argparse.Namespace) -> None:
 
     # LiberTEM warns in every run, which takes time.
     warnings.simplefilter("ignore")
-    timings = []
+    timings: list[Timing] = []
     with ExitStack() as stack, dask.config.set(scheduler="threads"):
         known = readers(stack, cluster=threads == "all")
+        bounds = limits()
         for key in args.formats:
             print(f"{key}, {threads} threads", file=sys.stderr)
             scan = prepare(key, args.dir, args.mib)
             timings += time_scan(
-                scan, known, limits(), args.jobs, repeats=args.repeats, threads=threads
+                scan, known, bounds, args.jobs, repeats=args.repeats, threads=threads
             )
     args.child.write_text(json.dumps([timing._asdict() for timing in timings]))
 
 
-def measure(args: argparse.Namespace) -> dict:
+def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Measure with each number of threads, in a process for each."""
     from comparison.facts import facts
     from comparison.scans import prepare
 
-    timings = []
+    timings: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
         folder = args.dir or Path(scratch)
         for key in args.formats:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import importlib.metadata
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import dask_tiled
@@ -19,7 +20,7 @@ def facts(mib: float, repeats: int) -> dict[str, str]:
     versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "files": f"{mib:g} MiB",
         "repeats": str(repeats),
         "processor": processor(),
@@ -38,7 +39,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def sentence(facts: dict[str, str]) -> str:
+def sentence(facts: Mapping[str, str]) -> str:
     """Say it in words."""
     return (
         f"Files of {facts['files']}, medians of {facts['repeats']} repeats, {facts['date']}. "

@@ -69,9 +69,7 @@ class FileFormat:
     @property
     def record(self) -> np.dtype[Any]:
         """A frame with its header, as numpy sees it."""
-        return np.dtype(
-            [("header", f"V{self.header}"), ("pixels", self.stored, self.stored_shape)]
-        )
+        return np.dtype([("header", f"V{self.header}"), ("pixels", self.stored, self.stored_shape)])
 
 
 def raw(name: str, dtype: str, level: float, limit: float, sig: Shape = (256, 256)) -> FileFormat:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numba
 import numpy as np
+
 from comparison.cores import core_count
 from comparison.scans import STREAMING, Scan
 
 Limit = Callable[[int], None]
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, cache=True)
 def sum_words(words: Any) -> Any:
     """Touch every byte, eight at a time."""
     total = np.uint64(0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from comparison.scans import Scan, expectations
 
 Job = Callable[[int], Any]

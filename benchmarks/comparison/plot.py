@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from comparison.measure import Timing
 from comparison.scans import JOBS, STREAMING
 from comparison.table import LIBERTEM, OURS, Row, cores, rows_of, speedup
@@ -83,18 +84,21 @@ def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
         # Thick lines: as bars, the picture would be twice as many bytes.
         panel.hlines(at, 1, values, color=colour, linewidth=WIDTH, label=name)
         for y, value in zip(at, values, strict=True):
-            inside = {"ha": "left" if value >= 1 else "right", "va": "center", "fontsize": 6.5}
             panel.annotate(
                 f"{value:.2g}" if value < 10 else f"{value:.0f}",
                 (value, y),
                 xytext=(2 if value >= 1 else -2, 0),
                 textcoords="offset points",
                 color="#333333",
-                **inside,
+                ha="left" if value >= 1 else "right",
+                va="center",
+                fontsize=6.5,
             )
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xscale("log", base=2)
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}x" if value >= 1 else f"1/{1 / value:g}x")
+    panel.xaxis.set_major_formatter(
+        lambda value, _: f"{value:g}x" if value >= 1 else f"1/{1 / value:g}x"
+    )
     panel.set_yticks(places, formats)
     panel.set_ylim(len(formats) - 0.5, -0.5)
     panel.tick_params(axis="y", length=0)

@@ -11,10 +11,11 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-import dask
 import dask.array as da
-import dask_tiled
 import numpy as np
+from dask.delayed import delayed
+
+import dask_tiled
 from comparison.cores import core_count
 from comparison.formats import Array, FileFormat, Shape
 from comparison.scans import Scan, segments
@@ -66,10 +67,9 @@ def plain_jobs(arr: da.Array, scan: Scan, *, flipped: bool = False) -> Jobs:
         return arr[..., height - 1 - y if flipped else y, x].compute().reshape(scan.nav)
 
     def frame(repeat: int) -> Array:
-        index = scan.position(repeat)
-        if arr.ndim == 3:
-            index = (np.ravel_multi_index(index, scan.nav),)
-        return arr[index].compute()[rows]
+        y, x = scan.position(repeat)
+        chosen = arr[y, x] if arr.ndim == 4 else arr[y * scan.nav[1] + x]
+        return chosen.compute()[rows]
 
     return {
         "scan": lambda _: arr.sum(axis=nav_axes).compute()[rows],
@@ -89,7 +89,7 @@ def memmap(scan: Scan) -> Jobs:
     dtype = np.dtype(scan.format.dtype)
     (chunks, *_) = da.core.normalize_chunks(("auto", -1, -1), shape=shape, dtype=dtype)
     edges = np.cumsum((0, *chunks)).tolist()
-    load = dask.delayed(load_frames, pure=True)
+    load = delayed(load_frames, pure=True)
     blocks = [
         da.from_delayed(
             load(str(scan.path), scan.format, start, stop), (stop - start, *shape[1:]), dtype
@@ -201,7 +201,7 @@ def readers(stack: ExitStack, *, cluster: bool) -> dict[str, Open]:
     from libertem.api import Context
     from libertem.executor.inline import InlineJobExecutor
 
-    # What Context.make_with("inline") gives: it would take the cores of the machine for those of this process.
+    # As Context.make_with("inline"), which would use as many threads as the machine has cores.
     executor = InlineJobExecutor(inline_threads=core_count())
     inline = stack.enter_context(Context(executor=executor))
     found: dict[str, Open] = {

@@ -10,6 +10,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
+
 from comparison.formats import FORMATS, Array, FileFormat, Shape
 
 # Frames repeat after a prime number: no row of a scan and no tile looks like the one before.

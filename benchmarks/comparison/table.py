@@ -119,9 +119,7 @@ def cores(threads: str) -> str:
     return {"1": "1 core", "all": "all cores"}.get(threads, f"{threads} cores")
 
 
-def rst(
-    timings: Sequence[Timing], facts: Mapping[str, str], image: str = ""
-) -> str:
+def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") -> str:
     """Write the tables for the documentation."""
     lines = [".. Written by benchmarks/compare.py --rst; do not edit.", "", sentence(facts), ""]
     if image:
@@ -129,7 +127,7 @@ def rst(
         lines += [f".. image:: {image}", f"   :alt: {alt}", ""]
     for threads in dict.fromkeys(timing.threads for timing in timings):
         title = cores(threads).capitalize()
-        lines += [title, "-" * len(title), ""]
+        lines += [title, "~" * len(title), ""]
         rows = rows_of(timing for timing in timings if timing.threads == threads)
         for job in dict.fromkeys(job for job, _ in rows):
             per_second = job in STREAMING
@@ -142,5 +140,5 @@ def rst(
     found = notes(timings)
     if found:
         title = "What could not be done"
-        lines += [title, "-" * len(title), "", "::", "", *(f"   {note}" for note in found), ""]
+        lines += [title, "~" * len(title), "", "::", "", *(f"   {note}" for note in found), ""]
     return "\n".join(lines)
