@@ -5,6 +5,7 @@ A job takes the number of its repeat, which chooses the frame or the pixel to pi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
@@ -188,6 +189,11 @@ def some_segments(sig: Shape, count: int) -> Array:
     return segments(sig)[:count]
 
 
+def be_quiet() -> None:
+    """Do not print the errors of tasks: they come back, and stand in the table."""
+    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
+
+
 def readers(stack: ExitStack, *, cluster: bool) -> dict[str, Open]:
     """Make the readers. LiberTEM's executors live as long as ``stack``.
 
@@ -210,5 +216,6 @@ def readers(stack: ExitStack, *, cluster: bool) -> dict[str, Open]:
     }
     if cluster:
         workers = stack.enter_context(Context.make_with("dask"))
+        workers.executor.run_each_worker(be_quiet)
         found["LiberTEM workers"] = lambda scan: libertem(scan, workers)
     return found | {"RosettaSciIO": rosettasciio, "numpy.memmap": memmap}
