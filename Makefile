@@ -4,18 +4,22 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
+COMPARE_ARGS ?=
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test lint format docs bench compare clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite (PYTEST_ARGS='-k mib -x')"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
-	@echo "make bench   the benchmarks       make clean   remove everything the others made"
+	@echo "make bench   the speed and the memory of the parts"
+	@echo "make compare the readers of others on the same files; writes the tables of the docs"
+	@echo "make clean   remove everything the others made"
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
@@ -38,7 +42,13 @@ docs: $(VENVS)/docs/installed
 
 bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/decoders.py
-	@$(VENVS)/bench/bin/python benchmarks/readers.py
+	@$(VENVS)/bench/bin/python benchmarks/first_result.py
+	@$(VENVS)/bench/bin/python benchmarks/memory.py
+	@$(VENVS)/bench/bin/python -m pytest $(BENCH_ARGS) benchmarks/test_parts.py
+
+compare: $(VENVS)/bench/installed
+	@$(VENVS)/bench/bin/python benchmarks/compare.py --plot docs/_static/performance.svg \
+		--rst docs/performance_table.rst.inc $(COMPARE_ARGS)
 
 clean:
 	rm -rf $(VENVS) demo-output docs/_build docs/_generated build dist

@@ -42,8 +42,8 @@ def median_seconds(job: Callable[[], object]) -> float:
     return float(np.median(times))
 
 
-def case(name: str) -> tuple[float, float]:
-    """Give the GB/s of a decoder, and of a copy of its output."""
+def decoder(name: str) -> Callable[[], object]:
+    """Give a call that decodes one output."""
     kernel_name, nbytes, out_bytes, two = CASES[name]
     kernel = compiled(f"dask_tiled.kernels:{kernel_name}")
     units = OUTPUT // out_bytes
@@ -51,23 +51,25 @@ def case(name: str) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     # The header of a Merlin frame shifts pixels off the alignment that numpy gives.
     src = np.frombuffer(rng.bytes(384 + units * nbytes + lag), dtype=np.uint8)
-    out, other = np.empty(OUTPUT, np.uint8), np.empty(OUTPUT, np.uint8)
+    out = np.empty(OUTPUT, np.uint8)
     turned = "turned" in name
     step = -nbytes if turned else nbytes
     starts, dests = np.array([384 + (units - 1) * nbytes * turned]), np.array([0])
-    seconds = median_seconds(
-        lambda: kernel(src, starts, step, out, dests, out_bytes, units, nbytes, lag)
-    )
-    copy_seconds = median_seconds(lambda: np.copyto(other, out))
-    return OUTPUT / seconds / 1e9, OUTPUT / copy_seconds / 1e9
+    return lambda: kernel(src, starts, step, out, dests, out_bytes, units, nbytes, lag)
+
+
+def copy() -> Callable[[], object]:
+    """Give a call that copies as much."""
+    out, other = np.empty(OUTPUT, np.uint8), np.zeros(OUTPUT, np.uint8)
+    return lambda: np.copyto(out, other)
 
 
 def main() -> None:
     """Print the table."""
     print(f"{'decoder':<26}{'GB/s':>8}{'copy':>8}{'ratio':>8}")
     for name in CASES:
-        speed, copy = case(name)
-        print(f"{name:<26}{speed:>8.1f}{copy:>8.1f}{speed / copy:>8.2f}")
+        speed, limit = (OUTPUT / median_seconds(job) / 1e9 for job in (decoder(name), copy()))
+        print(f"{name:<26}{speed:>8.1f}{limit:>8.1f}{speed / limit:>8.2f}")
 
 
 if __name__ == "__main__":

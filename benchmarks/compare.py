@@ -1,0 +1,134 @@
+"""The same jobs on the same files, cores and run: dask-tiled, LiberTEM, RosettaSciIO and numpy.
+
+Run ``python benchmarks/compare.py``, with ``--help`` for what there is to choose. Files are read
+from the page cache, so this is about processors and memory, not about disks. What a reader finds is
+compared with what was written before it is timed: "wrong" is what differs, "-" what a reader cannot
+do. The readers take turns, so that slow moments of a busy machine hit all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comparison.measure import Timing
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=float, default=256, help="size of each file")
+    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument("--threads", nargs="+", default=["1", "all"], choices=["1", "2", "all"])
+    parser.add_argument("--formats", nargs="+", metavar="KEY", help="of comparison/formats.py")
+    parser.add_argument("--jobs", nargs="+", metavar="KEY", help="of comparison/scans.py")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--rst", type=Path, help="write the tables for the documentation")
+    parser.add_argument("--plot", type=Path, help="write the ratios as .svg or .png")
+    parser.add_argument("--show", type=Path, metavar="JSON", help="measure nothing: show this run")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return args
+    # numpy and numba count the cores, and start threads on them, when they are imported. Here that
+    # does no harm: all is measured in children, which are given their cores before.
+    from comparison.formats import FORMATS
+    from comparison.scans import JOBS
+
+    for option, table in (("formats", FORMATS), ("jobs", JOBS)):
+        chosen = getattr(args, option) or list(table)
+        if unknown := set(chosen) - set(table):
+            parser.error(f"no such {option}: {', '.join(unknown)}; there are {', '.join(table)}")
+        setattr(args, option, chosen)
+    if args.repeats < 1:
+        parser.error("--repeats must be 1 or more")
+    return args
+
+
+def child(args: argparse.Namespace) -> None:
+    """Measure with the cores that there are, and leave the result in a file."""
+    from comparison.cores import pin
+
+    (threads,) = args.threads
+    pin(threads)
+
+    import dask
+
+    from comparison.limits import limits
+    from comparison.measure import time_scan
+    from comparison.readers import readers
+    from comparison.scans import prepare
+
+    # LiberTEM warns in every run, which takes time.
+    warnings.simplefilter("ignore")
+    timings: list[Timing] = []
+    with ExitStack() as stack, dask.config.set(scheduler="threads"):
+        known = readers(stack, cluster=threads == "all")
+        bounds = limits()
+        for key in args.formats:
+            print(f"{key}, {threads} threads", file=sys.stderr)
+            scan = prepare(key, args.dir, args.mib)
+            timings += time_scan(
+                scan, known, bounds, args.jobs, repeats=args.repeats, threads=threads
+            )
+    args.child.write_text(json.dumps([timing._asdict() for timing in timings]))
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure with each number of threads, in a process for each."""
+    from comparison.facts import facts
+    from comparison.scans import prepare
+
+    timings: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
+        folder = args.dir or Path(scratch)
+        for key in args.formats:
+            prepare(key, folder, args.mib)
+        for threads in args.threads:
+            out = Path(scratch) / f"{threads}.json"
+            command = [sys.executable, __file__, "--child", str(out), "--dir", str(folder)]
+            command += ["--threads", threads, "--mib", str(args.mib)]
+            command += ["--repeats", str(args.repeats)]
+            command += ["--formats", *args.formats, "--jobs", *args.jobs]
+            subprocess.run(command, check=True)
+            timings += json.loads(out.read_text())
+    return {"facts": facts(args.mib, args.repeats), "timings": timings}
+
+
+def main() -> None:
+    """Measure, and show."""
+    args = arguments()
+    if args.child:
+        child(args)
+        return
+    from comparison.measure import Timing
+    from comparison.table import print_tables, rst
+
+    run = json.loads(args.show.read_text()) if args.show else measure(args)
+    timings = [Timing(**timing) for timing in run["timings"]]
+    print_tables(timings, run["facts"])
+    if args.json:
+        args.json.write_text(json.dumps(run, indent=1))
+    if args.plot:
+        from comparison.plot import plot
+
+        plot(timings, args.plot)
+    if args.rst:
+        image = os.path.relpath(args.plot, args.rst.parent) if args.plot else ""
+        args.rst.write_text(rst(timings, run["facts"], image))
+
+
+if __name__ == "__main__":
+    main()

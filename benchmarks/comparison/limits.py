@@ -1,0 +1,69 @@
+"""What no reader can beat: reading every byte once, and copying as many in memory."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+
+from comparison.cores import core_count
+from comparison.scans import STREAMING, Scan
+
+Limit = Callable[[int], None]
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_words(words: Any) -> Any:
+    """Touch every byte, eight at a time."""
+    total = np.uint64(0)
+    for word in words:
+        total += word
+    return total
+
+
+def parts(size: int, threads: int) -> list[slice]:
+    """Divide a size for threads, at whole pages."""
+    step = -(-size // threads // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def page_cache(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, Limit]:
+    """Read the file as 64-bit words from the page cache, through a fresh mapping in each thread."""
+    words = scan.nbytes // 8
+
+    def read(part: slice) -> None:
+        with scan.path.open("rb") as file:
+            nbytes = 8 * (part.stop - part.start)
+            view = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ, offset=8 * part.start)
+            sum_words(np.frombuffer(view, "u8"))
+
+    def job(_repeat: int) -> None:
+        list(pool.map(read, parts(words, threads)))
+
+    return dict.fromkeys(STREAMING, job)
+
+
+def memory_copy(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, Limit]:
+    """Copy as many bytes from memory to memory."""
+    source = np.ones(scan.nbytes, "u1")
+    target = np.ones(scan.nbytes, "u1")
+
+    def job(_repeat: int) -> None:
+        pool_parts = parts(scan.nbytes, threads)
+        list(pool.map(lambda part: np.copyto(target[part], source[part]), pool_parts))
+
+    return dict.fromkeys(STREAMING, job)
+
+
+def limits() -> dict[str, Callable[[Scan], dict[str, Limit]]]:
+    """Make the limits, with a thread for each core that this process may use."""
+    threads = core_count()
+    pool = ThreadPoolExecutor(threads)
+    return {
+        "page cache": lambda scan: page_cache(scan, pool, threads),
+        "memory copy": lambda scan: memory_copy(scan, pool, threads),
+    }

@@ -1,0 +1,105 @@
+"""Time all readers on a scan, after their results have been checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from comparison.scans import Scan, expectations
+
+Job = Callable[[int], Any]
+Open = Callable[[Scan], Mapping[str, Job]]
+
+
+class Timing(NamedTuple):
+    """What came of one job of one reader.
+
+    Attributes
+    ----------
+    reader, format, job : str
+    threads : str
+        As asked for: "1", "2" or "all".
+    nbytes : int
+        Size of the file.
+    seconds : list of float
+        One for each repeat; empty if the job could not be done.
+    note : str
+        "wrong", or why it could not be done; empty otherwise.
+    """
+
+    reader: str
+    format: str
+    job: str
+    threads: str
+    nbytes: int
+    seconds: list[float]
+    note: str = ""
+
+
+def time_scan(
+    scan: Scan,
+    readers: Mapping[str, Open],
+    limits: Mapping[str, Open],
+    jobs: Sequence[str],
+    *,
+    repeats: int,
+    threads: str,
+) -> Iterator[Timing]:
+    """Run jobs on a scan with all readers, in turns, so that a slow moment hits all alike.
+
+    Yields
+    ------
+    Timing
+        For every reader and limit of every job.
+    """
+    expected = expectations(scan)
+    opened = {name: _open(reader, scan) for name, reader in readers.items()}
+    opened |= {name: limit(scan) for name, limit in limits.items()}
+    for job in jobs:
+        notes: dict[str, str] = {}
+        runs: dict[str, Job] = {}
+        wanted = expected[job]()
+        for name, known in opened.items():
+            if isinstance(known, str):
+                notes[name] = known
+            elif job in known:
+                notes[name] = _check(known[job], None if name in limits else wanted)
+                runs[name] = known[job]
+        seconds: dict[str, list[float]] = {name: [] for name in notes}
+        for repeat in range(1, repeats + 1):
+            for name, run in runs.items():
+                if not notes[name]:
+                    start = time.perf_counter()
+                    run(repeat)
+                    seconds[name].append(time.perf_counter() - start)
+        for name, note in notes.items():
+            yield Timing(name, scan.format.name, job, threads, scan.nbytes, seconds[name], note)
+
+
+def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
+    """Open a scan, or tell why not."""
+    try:
+        return reader(scan)
+    except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
+        return _reason(error)
+
+
+def _check(run: Job, wanted: Any) -> str:
+    """Run a job once, which compiles what there is to compile, and look at the result."""
+    try:
+        result = run(0)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _reason(error)
+    if wanted is None:
+        return ""
+    # Some readers add up in single precision.
+    right = result.shape == wanted.shape and np.allclose(result, wanted, rtol=1e-4, atol=1e-6)
+    return "" if right else "wrong"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"[:120].rstrip(": ")

@@ -1,0 +1,130 @@
+"""The files: scans of known contents, and what every job has to find in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+from comparison.formats import FORMATS, Array, FileFormat, Shape
+
+# Frames repeat after a prime number: no row of a scan and no tile looks like the one before.
+PERIOD = 61
+
+STREAMING = {
+    "scan": "sum over the scan",
+    "frames": "frame sums",
+    "mask": "one mask",
+    "masks": "16 masks",
+    "com": "centre of mass",
+}
+"""Jobs that go through the whole file, and are measured in bytes per second."""
+PICKING = {"pixel": "one pixel of every frame", "frame": "one frame"}
+"""Jobs that need a few of its bytes, and are measured in seconds."""
+JOBS = STREAMING | PICKING
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One file, and the arguments of the jobs.
+
+    Attributes
+    ----------
+    format : FileFormat
+    path : Path
+    nav : tuple of int
+        Scan shape, (y, x).
+    masks : array, (16, y, x), float32
+        Rings, each in four quadrants.
+    """
+
+    format: FileFormat
+    path: Path
+    nav: Shape
+    masks: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return self.path.stat().st_size
+
+    def position(self, repeat: int) -> Shape:
+        """Choose the frame of a repeat, the same for all readers."""
+        y, x = np.random.default_rng([1, repeat]).integers(self.nav)
+        return int(y), int(x)
+
+    def pixel(self, repeat: int) -> Shape:
+        """Choose the detector pixel of a repeat."""
+        y, x = np.random.default_rng([2, repeat]).integers(self.format.sig)
+        return int(y), int(x)
+
+
+def prepare(key: str, folder: Path, mib: float) -> Scan:
+    """Write a file of about ``mib`` MiB below a folder, unless it is there."""
+    fmt = FORMATS[key]
+    n = max(4, int(mib * 2**20) // fmt.record.itemsize)
+    height = 2 ** ((n.bit_length() - 1) // 2)
+    nav = (height, n // height)
+    place = folder / f"{key}-{nav[0]}x{nav[1]}"
+    if not place.exists():
+        partial = folder / f"{place.name}.{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        fmt.write(partial, islice(cycle(example_frames(fmt)), nav[0] * nav[1]), nav)
+        partial.rename(place)  # what has the name is complete
+    (path,) = (p for p in place.iterdir() if p.suffix != ".hdr")
+    return Scan(fmt, path, nav, segments(fmt.sig))
+
+
+def example_frames(fmt: FileFormat) -> Array:
+    """Make frames of Poisson counts: a bright disk that wanders."""
+    rng = np.random.default_rng(0)
+    y, x = np.indices(fmt.sig)
+    frames = np.empty((PERIOD, *fmt.sig), fmt.dtype)
+    for k, frame in enumerate(frames):
+        turn = 2 * np.pi * k / PERIOD
+        from_centre = np.hypot(
+            y - fmt.sig[0] * (0.5 + 0.2 * np.sin(turn)),
+            x - fmt.sig[1] * (0.5 + 0.1 * np.cos(turn)),
+        )
+        mean = fmt.level * np.where(from_centre < fmt.sig[0] / 5, 1, 0.2)
+        frame[:] = rng.poisson(mean).clip(0, fmt.limit - 1)
+    return frames
+
+
+def segments(sig: Shape) -> Array:
+    """Make 16 detectors: four rings, each in four quadrants."""
+    y, x = np.indices(sig) - (np.array(sig)[:, None, None] - 1) / 2
+    ring = np.minimum(np.hypot(y, x) // (sig[0] / 8), 3)
+    quadrant = 2 * (y > 0) + (x > 0)
+    return (4 * ring + quadrant == np.arange(16)[:, None, None]).astype("f4")
+
+
+def expectations(scan: Scan) -> dict[str, Callable[[], Array]]:
+    """Compute what the first run of every job has to give, from the frames that were written."""
+    frames = example_frames(scan.format).astype("f8")
+    index = np.arange(scan.nav[0] * scan.nav[1]).reshape(scan.nav) % PERIOD
+    sums = frames.sum(axis=(1, 2))
+    y, x = np.indices(scan.format.sig)
+
+    def centres() -> Array:
+        moments = np.stack([(frames * axis).sum(axis=(1, 2)) for axis in (y, x)], axis=-1)
+        return (moments / sums[:, None])[index]
+
+    def masked(masks: Array) -> Array:
+        return np.tensordot(frames, masks.astype("f8"), axes=((1, 2), (1, 2)))[index]
+
+    return {
+        "scan": lambda: np.tensordot(np.bincount(index.ravel(), minlength=PERIOD), frames, 1),
+        "frames": lambda: sums[index],
+        "mask": lambda: masked(scan.masks[:1]),
+        "masks": lambda: masked(scan.masks),
+        "com": centres,
+        "pixel": lambda: frames[(slice(None), *scan.pixel(0))][index],
+        "frame": lambda: frames[index[scan.position(0)]],
+    }

@@ -1,0 +1,144 @@
+"""Tables of medians: for the terminal, and for the documentation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from comparison.facts import sentence
+from comparison.measure import Timing
+from comparison.scans import JOBS, STREAMING
+
+OURS = "dask-tiled"
+LIBERTEM = ("LiberTEM inline", "LiberTEM workers")
+LIMITS = ("page cache", "memory copy")
+COLUMNS = (OURS, *LIBERTEM, "RosettaSciIO", "numpy.memmap", *LIMITS)
+NOTHING = "-"
+
+Row = dict[str, Timing]
+
+
+def rows_of(timings: Iterable[Timing]) -> dict[tuple[str, str], Row]:
+    """Gather the readers of each job and format."""
+    rows: dict[tuple[str, str], Row] = {}
+    for timing in timings:
+        rows.setdefault((timing.job, timing.format), {})[timing.reader] = timing
+    return rows
+
+
+def median(row: Mapping[str, Timing], *names: str) -> float | None:
+    """Give the median time of a reader, or of the fastest of several."""
+    found = [row[name].seconds for name in names if name in row and row[name].seconds]
+    return min(map(statistics.median, found)) if found else None
+
+
+def speedup(row: Mapping[str, Timing], *names: str) -> float | None:
+    """Tell how many times the time of dask-tiled others take."""
+    theirs, ours = median(row, *names), median(row, OURS)
+    return None if theirs is None or ours is None else theirs / ours
+
+
+def cell(timing: Timing | None, *, per_second: bool) -> str:
+    """Write a median: GB/s of the file, or milliseconds."""
+    if timing is None or not timing.seconds:
+        return timing.note if timing is not None and timing.note == "wrong" else NOTHING
+    seconds = statistics.median(timing.seconds)
+    if per_second:
+        return f"{timing.nbytes / seconds / 1e9:.3g}"
+    return f"{1e3 * seconds:.3g}"
+
+
+def ratio(value: float | None) -> str:
+    """Write a ratio."""
+    return NOTHING if value is None else f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def table(
+    rows: Mapping[tuple[str, str], Row], job: str, *, per_second: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Make the table of one job: its head, and a row for each format."""
+    here = {fmt: row for (row_job, fmt), row in rows.items() if row_job == job}
+    names = [name for name in COLUMNS if any(name in row for row in here.values())]
+    head = ["format", *names, "/ LiberTEM", "/ RosettaSciIO"]
+    if per_second:
+        head.append("/ page cache")
+    body = []
+    for fmt, row in here.items():
+        cells = [cell(row.get(name), per_second=per_second) for name in names]
+        ratios = [ratio(speedup(row, *LIBERTEM)), ratio(speedup(row, "RosettaSciIO"))]
+        if per_second:
+            ratios.append(ratio(speedup(row, "page cache")))
+        body.append([fmt, *cells, *ratios])
+    return head, body
+
+
+def notes(timings: Sequence[Timing]) -> list[str]:
+    """List what readers could not do, and why: once for the jobs that share a reason."""
+    every = {timing.job for timing in timings}
+    shared: dict[tuple[str, str, str], list[str]] = {}
+    for timing in timings:
+        if timing.note:
+            key = (timing.format, timing.reader, timing.note)
+            shared.setdefault(key, []).append(timing.job)
+    lines = []
+    for (fmt, reader, note), jobs in shared.items():
+        which = "" if every <= set(jobs) else f" ({', '.join(dict.fromkeys(jobs))})"
+        lines.append(f"{fmt}, {reader}{which}: {note}")
+    return lines
+
+
+def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
+    """Print everything to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    console.print(sentence(facts), highlight=False)
+    for threads in dict.fromkeys(timing.threads for timing in timings):
+        rows = rows_of(timing for timing in timings if timing.threads == threads)
+        for job in dict.fromkeys(job for job, _ in rows):
+            per_second = job in STREAMING
+            head, body = table(rows, job, per_second=per_second)
+            unit = "GB/s" if per_second else "ms"
+            shown = Table(title=f"{JOBS[job]}, {cores(threads)}, {unit}", title_justify="left")
+            for k, name in enumerate(head):
+                shown.add_column(name, justify="right" if k else "left")
+            for line in body:
+                shown.add_row(*line)
+            console.print(shown)
+    for note in notes(timings):
+        console.print(note, markup=False, highlight=False)
+
+
+def cores(threads: str) -> str:
+    """Say how many cores."""
+    return {"1": "1 core", "all": "all cores"}.get(threads, f"{threads} cores")
+
+
+def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") -> str:
+    """Write the tables for the documentation."""
+    lines = [".. Written by benchmarks/compare.py --rst; do not edit.", "", sentence(facts), ""]
+    if image:
+        alt = "How many times the time of dask-tiled the others take"
+        lines += [f".. image:: {image}", f"   :alt: {alt}", ""]
+    for threads in dict.fromkeys(timing.threads for timing in timings):
+        title = cores(threads).capitalize()
+        lines += [title, "~" * len(title), ""]
+        rows = rows_of(timing for timing in timings if timing.threads == threads)
+        for job in dict.fromkeys(job for job, _ in rows):
+            per_second = job in STREAMING
+            head, body = table(rows, job, per_second=per_second)
+            unit = "GB/s" if per_second else "ms"
+            lines += [f".. csv-table:: {JOBS[job].capitalize()}, {unit}", "   :header-rows: 1"]
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([head, *body])
+            lines += ["", *(f"   {line}" for line in text.getvalue().splitlines()), ""]
+    found = notes(timings)
+    if found:
+        title = "What could not be done"
+        lines += [title, "~" * len(title), "", "::", "", *(f"   {note}" for note in found), ""]
+    return "\n".join(lines)
