@@ -16,7 +16,8 @@ import pytest
 
 import dask_tiled
 import decoders
-from dask_tiled.ranges import read_ranges
+from dask_tiled.boxes import region_of
+from dask_tiled.ranges import frame_ranges
 from dask_tiled.testing import write_mib_series
 
 Benchmark = Callable[..., Any]
@@ -74,7 +75,12 @@ def test_plan(benchmark: Benchmark, series: Path, what: str) -> None:
     layout = dask_tiled.describe(series).layout
     sig = {"chunk": ((0, 64), (0, 64)), "crop": ((8, 24), (8, 24)), "pixel": ((8, 9), (8, 9))}
     box = ((0, 64), (0, 64), *sig[what])
-    assert benchmark(lambda: sum(ranges.nbytes for ranges in read_ranges(layout, box)))
+
+    def plan() -> int:
+        region = region_of(layout, box)
+        return sum(ranges.nbytes for ranges in frame_ranges(layout, region.frames, region.sig))
+
+    assert benchmark(plan)
 
 
 @pytest.mark.benchmark(group="graph")
