@@ -18,7 +18,7 @@ from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.description import Description
 from dask_tiled.files import File
-from dask_tiled.layout import Cut, Layout, Piece
+from dask_tiled.layout import Layout, Piece
 from dask_tiled.records import Record, record_layout
 
 MIB = 1 << 20
@@ -712,6 +712,10 @@ def test_decoding_limits_tiles_and_views_do_not():
     assert negotiate(as_stored, TilingRequest(depth=5), **options).tile_shape == (5, 128, 128)
     assert negotiate(as_stored, TilingRequest(nbytes=MIB), **options).tile_shape[0] == 16
     assert "pixels are not stored as they are shown" in negotiate(decoded, **options).explain()
+    layout = as_stored.layout
+    for other in (layout.show((16, 16), -1), layout.show((9,), numbers=np.arange(0, 18, 2))):
+        few = Description.of("raw", other, {})
+        assert "frames are not whole" in negotiate(few, **options).explain()
     crop = as_stored.cut([(0, 1, 16, True), (0, 1, 16, True), (0, 1, 64, True), (0, 1, 64, True)])
     assert "frames are not whole" in negotiate(crop, **options).explain()
 
@@ -796,24 +800,13 @@ def test_a_sparse_selection_gets_right_sized_chunks():
     assert math.prod(scheme.tile_shape) * 2 >= MIB // 2
 
 
-class Selection(Layout):
-    """A layout that shows some of its frames, or begins elsewhere."""
-
-    def __init__(self, layout, nav, numbers=None, first=0):
-        cuts = (*(Cut(0, 1, n) for n in nav), *layout.cuts[len(layout.nav_shape) :])
-        source = layout.files, layout.grid, layout.sig_shape, layout.pieces, layout.decoders
-        super().__init__(*source, nav, cuts)
-        self.numbers = None if numbers is None else np.asarray(numbers)
-        self.first = first
-
-
 @unhurried
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 200), st.integers(1, 1000))
 def test_selections_spread_over_files(numbers, per_file, frames):
     layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
     numbers = sorted(numbers)
     desc = Description.of(
-        "raw", Selection(layout, (len(numbers),), numbers), {}, base_shape=(16, 8, 8)
+        "raw", layout.show((len(numbers),), numbers=np.array(numbers)), {}, base_shape=(16, 8, 8)
     )
     scheme = negotiate(desc, chunk_bytes=64 * frames)
     sizes = scheme.chunks[0]
@@ -827,10 +820,12 @@ def test_selections_spread_over_files(numbers, per_file, frames):
 
 def test_regular_selections_are_cut_between_files():
     layout = describe((1000,), (8, 8), "u1", per_file=100).layout
-    desc = Description.of("raw", Selection(layout, (95,), range(55, 1000, 10)), {})
+    desc = Description.of("raw", layout.show((95,), numbers=np.arange(55, 1000, 10)), {})
     scheme = negotiate(desc, chunk_bytes=64 * 25)
     assert scheme.chunks[0] == (15, 20, 20, 20, 20)
     assert "in whole files" in scheme.explain()
+    turned = Description.of("raw", layout.show((95,), numbers=np.arange(995, 50, -10)), {})
+    assert "files" not in negotiate(turned, chunk_bytes=64 * 25).explain()
 
 
 @pytest.mark.parametrize(
@@ -841,7 +836,7 @@ def test_files_of_scans_that_begin_elsewhere(first, rows):
     """Rows of ten, files of twenty frames: from frame 3 on, files begin within rows."""
     layout = describe((100,), (8, 8), "u1", per_file=20).layout
     nav = (sum(rows), 10)
-    desc = Description.of("raw", Selection(layout, nav, first=first), {})
+    desc = Description.of("raw", layout.show(nav, first), {})
     scheme = negotiate(desc, chunk_bytes=64 * 35)
     assert scheme.chunks[0] == rows
     assert ("in whole files" in scheme.explain()) == (first != 3)
