@@ -124,6 +124,8 @@ def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | No
         return None
     cut = layout.cuts[0]
     shown = numbers[cut.start :: cut.step][: cut.length]
+    if (np.diff(shown) < 0).any():  # indices may come in any order
+        return None
     starts = np.unique(np.searchsorted(shown, firsts))
     starts = starts[(starts > 0) & (starts < len(shown))]
     size = int(starts[1] - starts[0]) if len(starts) > 1 else 0

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.backends import BACKENDS
+from dask_tiled.backends import ALIGNMENT, BACKENDS
 from dask_tiled.conversion import Conversion
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
@@ -118,7 +118,9 @@ def open_dataset(
     if chunks is not None:
         chunks = read_chunks(chunks, desc.shape, desc.dtype)
     requests = as_requests(() if tiling is None else tiling)
-    return build(desc, negotiate(desc, requests, chunks=chunks), io, requests)
+    align = ALIGNMENT if io == "direct" else 1
+    scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)
+    return build(desc, scheme, io, requests)
 
 
 def describe(

@@ -126,11 +126,17 @@ def copied_because(q: Question) -> str:
     decoder = layout.decoders[0]
     if q.dtype != layout.dtype:
         return f"{layout.dtype} becomes {q.dtype}"
+    if not q.desc.conversion.nothing:
+        return "pixels are corrected"
     if any(d.kernel != "dask_tiled.kernels:copy" or d.pixels > 1 for d in layout.decoders):
         return "pixels are not stored as they are shown"
     if not decoder.dtype.isnative:
         return "bytes are swapped"
-    return "" if _is_one_stretch(layout) else "frames are not whole and alike in one file"
+    return (
+        ""
+        if _is_one_stretch(layout)
+        else "frames are not whole, or not one after the other in one file"
+    )
 
 
 def _is_one_stretch(layout: Layout) -> bool:
@@ -139,11 +145,10 @@ def _is_one_stretch(layout: Layout) -> bool:
     sig = layout.sig_shape
     contiguous = [layout.dtype.itemsize * math.prod(sig[k + 1 :]) for k in range(len(sig))]
     shown = layout.cuts[len(layout.nav_shape) :]
-    first = layout.selection.first
     return (
         len(layout.pieces) == 1
         and layout.selection.numbers is None
-        and 0 <= first <= layout.n_frames - math.prod(layout.nav_shape)
+        and not layout.selection.absent()
         and np.array_equal(strides[0, len(layout.grid) :], contiguous)
         and all(cut[:3] == (0, 1, n) for cut, n in zip(shown, sig, strict=True))
     )

@@ -164,7 +164,7 @@ def negotiate(
         Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
         input and output.
     dtype : dtype_like, optional
-        Type that pixels are converted to, as corrections need it; by default the file's.
+        Type that consumers get; by default that of the description.
     zero_copy : bool
         Pixels that are stored as numpy stores them are handed on as views of the file.
     excluded_pixels : array of bool, optional
@@ -213,8 +213,9 @@ def _say_what_is_known(q: Question) -> None:
     if any(base.size > 1 for base in q.bases):
         sizes = tuple(base.size for base in q.bases)
         q.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
-    if q.dtype != q.desc.dtype:
-        q.say("dtype", f"{q.dtype}: what {q.desc.dtype} is converted to; sizes count its bytes")
+    native = q.desc.layout.dtype
+    if q.dtype != native:
+        q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
     if any(q.avoid):
         q.say("excluded", "frames are not cut beside excluded pixels")
 

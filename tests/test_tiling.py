@@ -712,6 +712,10 @@ def test_decoding_limits_tiles_and_views_do_not():
     assert negotiate(as_stored, TilingRequest(depth=5), **options).tile_shape == (5, 128, 128)
     assert negotiate(as_stored, TilingRequest(nbytes=MIB), **options).tile_shape[0] == 16
     assert "pixels are not stored as they are shown" in negotiate(decoded, **options).explain()
+    layout = as_stored.layout
+    for other in (layout.show((16, 16), -1), layout.show((9,), numbers=np.arange(0, 18, 2))):
+        few = Description.of("raw", other, {})
+        assert "frames are not whole" in negotiate(few, **options).explain()
     crop = as_stored.cut([(0, 1, 16, True), (0, 1, 16, True), (0, 1, 64, True), (0, 1, 64, True)])
     assert "frames are not whole" in negotiate(crop, **options).explain()
 
@@ -802,7 +806,7 @@ def test_selections_spread_over_files(numbers, per_file, frames):
     layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
     numbers = sorted(numbers)
     desc = Description.of(
-        "raw", layout.show((len(numbers),), 0, np.array(numbers)), {}, base_shape=(16, 8, 8)
+        "raw", layout.show((len(numbers),), numbers=np.array(numbers)), {}, base_shape=(16, 8, 8)
     )
     scheme = negotiate(desc, chunk_bytes=64 * frames)
     sizes = scheme.chunks[0]
@@ -816,10 +820,12 @@ def test_selections_spread_over_files(numbers, per_file, frames):
 
 def test_regular_selections_are_cut_between_files():
     layout = describe((1000,), (8, 8), "u1", per_file=100).layout
-    desc = Description.of("raw", layout.show((95,), 0, np.arange(55, 1000, 10)[:95]), {})
+    desc = Description.of("raw", layout.show((95,), numbers=np.arange(55, 1000, 10)), {})
     scheme = negotiate(desc, chunk_bytes=64 * 25)
     assert scheme.chunks[0] == (15, 20, 20, 20, 20)
     assert "in whole files" in scheme.explain()
+    turned = Description.of("raw", layout.show((95,), numbers=np.arange(995, 50, -10)), {})
+    assert "files" not in negotiate(turned, chunk_bytes=64 * 25).explain()
 
 
 @pytest.mark.parametrize(
