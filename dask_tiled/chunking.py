@@ -7,6 +7,7 @@ import math
 from dask_tiled.blocks import file_blocks, frame_bytes
 from dask_tiled.description import format_bytes
 from dask_tiled.division import even_size, fill, largest_divisor, split
+from dask_tiled.errors import TilingError
 from dask_tiled.requests import Question, check_positive
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -48,7 +49,12 @@ def _configured() -> int:
     from dask import config
     from dask.utils import parse_bytes
 
-    return max(1, int(parse_bytes(config.get("array.chunk-size"))))
+    size = config.get("array.chunk-size")
+    try:
+        limit = int(parse_bytes(size))
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise TilingError("dask's array.chunk-size is no size", found=size) from error
+    return check_positive("dask's array.chunk-size", limit)
 
 
 def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,28 +41,46 @@ class Base(NamedTuple):
 
 
 def read_chunks(
-    chunks: Any, shape: tuple[int, ...], dtype: np.dtype
+    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them.
+    """Read chunks as dask takes them; a mapping may also name its axes.
 
     Raises
     ------
     TilingError
         They do not suit the shape, or are none.
     """
+    if _covers(chunks, shape):
+        return chunks  # there may be a million
+    if isinstance(chunks, Mapping):
+        unknown = [key for key in chunks if key not in (*dims, *range(-len(shape), len(shape)))]
+        if unknown:
+            raise TilingError(
+                "chunks for an axis that is not there",
+                expected=", ".join(dims) or f"numbers below {len(shape)}",
+                found=unknown[0],
+            )
+        chunks = {list(dims).index(k) if k in dims else k: n for k, n in chunks.items()}
     try:
         sizes = normalize_chunks(chunks, shape=shape, dtype=dtype)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise TilingError(str(error), expected=f"chunks of {shape}", found=chunks) from error
-    if any(type(n) is not int or n < 0 for axis in sizes for n in axis):
+    if not _covers(sizes, shape):
         raise TilingError("chunks must be whole numbers", found=chunks)
     return sizes
 
 
-def covers(chunks: Any, shape: tuple[int, ...]) -> bool:
+def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
     """Tell whether chunks are tuples of sizes that add up to a shape."""
-    tuples = isinstance(chunks, tuple) and all(isinstance(axis, tuple) for axis in chunks)
-    return tuples and tuple(map(sum, chunks)) == shape
+    if not isinstance(chunks, tuple) or len(chunks) != len(shape):
+        return False
+    return all(
+        isinstance(axis, tuple)
+        and {*map(type, axis)} == {int}
+        and min(axis) >= 0
+        and sum(axis) == size
+        for axis, size in zip(chunks, shape, strict=True)
+    )
 
 
 def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:

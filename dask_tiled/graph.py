@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.description import Description
-from dask_tiled.division import covers
+from dask_tiled.division import read_chunks
 from dask_tiled.errors import TilingError
 from dask_tiled.loader import Edges, Source, decode, load
 from dask_tiled.reductions import Reducible, reduce_array
@@ -102,12 +102,11 @@ class TiledArray(da.Array):
             return Reducible(self, self.ndim, None)
         return Reducible(self, self.description.nav_ndim, (self.description, self._source))
 
-    def with_chunks(self, chunks: Chunks) -> TiledArray:
-        """Show the same pixels in other chunks: they are read so, not rechunked."""
+    def with_chunks(self, chunks: Any) -> TiledArray:
+        """Show the same pixels in other chunks, as dask takes them: they are read so."""
         if self.description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        if not covers(chunks, self.shape):
-            raise TilingError("chunks do not cover the array", expected=self.shape, found=chunks)
+        chunks = read_chunks(chunks, self.shape, self.dtype, self.description.dims)
         return TiledArray(self.description, chunks, self._source.io, self.requests)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -239,7 +238,9 @@ def _basic_cut(item: Any, size: int) -> CutIndex | None:
         except TypeError:
             return None
         count = len(range(start, stop, step))
-        return (start, step, count, True) if step > 0 and count else None
+        if step < 0 or not count:
+            return None
+        return (start, step if count > 1 else 1, count, True)
     if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
         return None
     at = operator.index(item)
@@ -250,6 +251,8 @@ def _basic_cut(item: Any, size: int) -> CutIndex | None:
 def cut_chunks(chunks: tuple[int, ...], cut: CutIndex) -> tuple[int, ...]:
     """Keep the edges of the chunks where they fall in a cut."""
     start, step, count, _ = cut
+    if count == 1:
+        return (1,)
     edges = np.cumsum((0, *chunks))
     before = np.clip(-(-(edges - start) // step), 0, count)
     sizes = np.diff(before)

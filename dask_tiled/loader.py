@@ -32,7 +32,7 @@ class Edges:
 
     def __init__(self, chunks: tuple[int, ...]) -> None:
         self.size = sum(chunks)
-        self.step = chunks[0]
+        self.step = chunks[0] if chunks else 0
         even = chunks[:-1].count(self.step) == len(chunks) - 1 and chunks[-1] <= self.step
         self.bounds = None if even else np.cumsum((0, *chunks), dtype=np.int64)
 

@@ -116,7 +116,7 @@ def open_dataset(
     )
     _check_backend(io, desc)
     if chunks is not None:
-        chunks = read_chunks(chunks, desc.shape, desc.dtype)
+        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
     requests = as_requests(() if tiling is None else tiling)
     align = ALIGNMENT if io == "direct" else 1
     scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)

@@ -19,7 +19,7 @@ from dask_tiled import drawing, machine
 from dask_tiled.blocks import bases, frames_base
 from dask_tiled.chunking import Chunks, chunk_limit, make_chunks
 from dask_tiled.description import Description, format_bytes
-from dask_tiled.division import Base, covers, split
+from dask_tiled.division import Base, read_chunks, split
 from dask_tiled.errors import TilingError
 from dask_tiled.pictures import Picture, picture
 from dask_tiled.requests import (
@@ -132,7 +132,7 @@ def negotiate(
     requests: TilingRequest | Sequence[TilingRequest] = (),
     *,
     chunk_bytes: int | None = None,
-    chunks: Chunks | None = None,
+    chunks: Any = None,
     cache_bytes: int | None = None,
     memory_bytes: int | None = None,
     align_bytes: int = 1,
@@ -151,8 +151,8 @@ def negotiate(
     chunk_bytes : int, optional
         Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
         allows if that is less. A chunk holds at least one frame even if that is larger.
-    chunks : tuple of tuple of int, optional
-        Chunks that are settled already; only the tiles are negotiated then.
+    chunks : optional
+        Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
     cache_bytes : int, optional
         Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
         the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
@@ -181,6 +181,10 @@ def negotiate(
         An argument is none of these; or the format refuses every shape, or insists on one that
         cannot be.
     """
+    if not isinstance(desc, Description):
+        raise TilingError(
+            "not a description", expected="what describe() returns", found=type(desc).__name__
+        )
     q = Question(
         desc,
         as_requests(requests),
@@ -192,9 +196,8 @@ def negotiate(
     check_positive("align_bytes", align_bytes)
     if chunks is None:
         chunks = _chunks(q, chunk_bytes, memory_bytes, align_bytes)
-    elif not covers(chunks, desc.shape):
-        raise TilingError("chunks do not cover the array", expected=desc.shape, found=chunks)
     else:
+        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
     tile = _tile(q, _largest(chunks), cache_bytes, zero_copy=zero_copy)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)

@@ -428,7 +428,15 @@ def test_chunks_that_cannot_be(raw, chunks):
 
 
 @pytest.mark.parametrize(
-    "chunks", [(5, 6, 64, 96), ((5,), (6,), (64,)), ((5,), (6,), (64,), (97,)), ((6,), (6,), (64,))]
+    "chunks",
+    [
+        ((5,), (6,), (64,)),
+        ((5,), (6,), (64,), (97,)),
+        ((6,), (6,), (64,)),
+        ((7, -2), (6,), (64,), (96,)),
+        ((5.0,), (6,), (64,), (96,)),
+        {"frame": 2},
+    ],
 )
 def test_settled_chunks_have_to_cover_the_array(raw, chunks):
     arr = open_raw(raw)
