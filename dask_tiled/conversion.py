@@ -89,10 +89,11 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
     if value is None or (type(value) is int and value == 0):
         return np.zeros((), dtype)[()]
     try:
+        given = np.asarray(value)
         with np.errstate(all="ignore"):
-            filled = np.asarray(value).astype(dtype)
+            filled = (given if dtype.kind == "c" else given.real).astype(dtype)
         same = filled.ndim == 0 and np.array_equal(
-            filled, value, equal_nan=filled.dtype.kind in "fc"
+            filled, value, equal_nan=filled.dtype.kind in "fcmM"
         )
     except (TypeError, ValueError, OverflowError):
         same = False
