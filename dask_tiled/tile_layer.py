@@ -113,8 +113,12 @@ class TileLayer(Layer):
     def cull(  # type: ignore[override]
         self, keys: set[Key], all_hlg_keys: Sequence[Key]
     ) -> tuple[Layer, dict[Key, set[Key]]]:
-        """Make the tasks for some results, in the company of all other keys of the graph."""
-        tasks = self._tasks(map(self._block, keys), all_hlg_keys)
+        """Make the tasks for some results, in the company of all other keys of the graph.
+
+        ``keys`` holds those of other layers, too.
+        """
+        own = [key for key in keys if isinstance(key, tuple) and key[0] == self.name]
+        tasks = self._tasks(map(self._block, own), all_hlg_keys) if own else {}
         return MaterializedLayer(tasks, annotations=self.annotations), {
             key: set(task.dependencies) for key, task in tasks.items()
         }
