@@ -11,6 +11,8 @@ cache, they take it block by block.
 
 from __future__ import annotations
 
+import numpy as np
+
 BLOCK = 2048
 """Pixels of a block."""
 DEPTH = 16
@@ -122,11 +124,12 @@ def all_pixels(tile, rows, first, results, weights):
 def moments_frames(tile, rows, first, results, weights):
     """Keep for each frame a pixel, and the sums of differences from it and of their squares.
 
-    Differences from a value of the same size keep the digits that squares of large ones lose.
+    Differences from a value of the same size keep the digits that squares of large ones lose. NaN
+    stands for a pixel that is still to be chosen: which one comes first depends on the file.
     """
     for i in range(tile.shape[0]):
         row = results[rows[i]]
-        if first == 0:
+        if np.isnan(row[0]):
             row[0] = tile[i, 0]
         shift, total, squares = row[0], 0.0, 0.0
         for j in range(tile.shape[1]):
@@ -138,12 +141,16 @@ def moments_frames(tile, rows, first, results, weights):
 
 
 def moments_pixels(tile, rows, first, results, weights):
-    """Keep for each pixel its first value, the sum of differences from it, and of their squares."""
+    """Keep for each pixel one value, the sum of differences from it, and of their squares."""
     stop = first + tile.shape[1]
     shift, total, squares = results[0, first:stop], results[1, first:stop], results[2, first:stop]
+    new = False
+    for j in range(shift.size):
+        new |= np.isnan(shift[j])
+    if new:
+        for j in range(shift.size):
+            shift[j] = tile[0, j] if np.isnan(shift[j]) else shift[j]
     for i in range(tile.shape[0]):
-        if rows[i] == 0:
-            shift[:] = tile[i]
         for j in range(shift.size):
             difference = tile[i, j] - shift[j]
             total[j] += difference

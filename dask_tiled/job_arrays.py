@@ -101,8 +101,9 @@ def _tile_shape(
 
 def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int, ...]:
     """Choose tiles of whole frames for an array of which nothing is known but its chunks."""
-    frames = math.prod(arr.chunksize[:nav_ndim])
-    sig = arr.chunksize[nav_ndim:]
+    largest = tuple(map(max, arr.chunks))
+    frames = math.prod(largest[:nav_ndim])
+    sig = largest[nav_ndim:]
     nbytes = request.nbytes or usual_tile_bytes(machine.cache_bytes())
     depth = max(1, nbytes // max(1, math.prod(sig) * arr.dtype.itemsize))
     if request.by == "chunk":

@@ -85,7 +85,8 @@ def reduce_array(
         ).astype(dtype)
     elif name == "mean":
         count = math.prod(arr.shape[k] for k in axes)
-        found = (_simple(x, "sum", axes, split_every) / count).astype(dtype)
+        total = np.dtype(np.float64) if arr.dtype.itemsize == 8 else None  # or it may overflow
+        found = (_simple(x, "sum", axes, split_every, total) / count).astype(dtype)
     else:
         found = _simple(x, name, axes, split_every).astype(dtype)
     if keepdims:
@@ -93,11 +94,17 @@ def reduce_array(
     return found
 
 
-def _simple(x: Reducible, name: str, axes: tuple[int, ...], split_every: Any) -> da.Array:
+def _simple(
+    x: Reducible,
+    name: str,
+    axes: tuple[int, ...],
+    split_every: Any,
+    dtype: np.dtype | None = None,
+) -> da.Array:
     """Fold the chunks, and what comes of them; sums of floats are float64 until the end."""
     if x.arr.dtype == bool:
         name = {"min": "all", "max": "any"}.get(name, name)
-    dtype = getattr(np.empty(1, x.arr.dtype), name)().dtype
+    dtype = dtype or getattr(np.empty(1, x.arr.dtype), name)().dtype
     if name == "sum" and dtype.kind == "f":
         dtype = np.dtype(np.float64)
     by_frame = axes[-1] >= x.nav_ndim
@@ -114,7 +121,7 @@ def _moments(x: Reducible, axes: tuple[int, ...], split_every: Any) -> da.Array:
     """Give number, mean, and sum of squared differences from it, along a last axis."""
     by_frame = axes[-1] >= x.nav_ndim
     name = f"moments_{'frames' if by_frame else 'pixels'}"
-    found = x.fold(Fold(name, np.dtype(np.float64), (0, 0, 0)), tail=(3,))
+    found = x.fold(Fold(name, np.dtype(np.float64), (np.nan, 0, 0)), tail=(3,))
     left = _left(x, axes, found.ndim - 1, by_frame=by_frame)
     if left:
         found = da.reduction(

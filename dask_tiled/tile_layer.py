@@ -19,7 +19,8 @@ from dask_tiled.tile_loop import run_jobs, run_jobs_on_array
 
 Key = tuple[Any, ...]
 
-_layers: WeakValueDictionary[str, TileLayer] = WeakValueDictionary()
+_layers: WeakValueDictionary[int, TileLayer] = WeakValueDictionary()
+"""All layers there are, by their ids: several may have the same name, and come and go."""
 
 
 class Pixels(NamedTuple):
@@ -76,10 +77,11 @@ class TileLayer(Layer):
         self.job = job
         self.kept = kept
         self.new_axes = new_axes
-        _layers[name] = self
+        _layers[id(self)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TileLayer, (self.name, self.pixels, self.job, self.kept, self.new_axes)
+        values = self.name, self.pixels, self.job, self.kept, self.new_axes
+        return TileLayer, values, {"annotations": self.annotations}
 
     def is_materialized(self) -> bool:
         """Tell that tasks are made when they are asked for."""
@@ -91,8 +93,8 @@ class TileLayer(Layer):
 
     @cached_property
     def has_legacy_tasks(self) -> bool:
-        """Tell that all tasks are of dask's present kind."""
-        return False
+        """Ask for all keys of a graph when it is culled: dask lists them for legacy tasks alone."""
+        return True
 
     @cached_property
     def _alone(self) -> dict[Key, GraphNode]:
@@ -111,21 +113,26 @@ class TileLayer(Layer):
     def cull(  # type: ignore[override]
         self, keys: set[Key], all_hlg_keys: Sequence[Key]
     ) -> tuple[Layer, dict[Key, set[Key]]]:
-        """Make the tasks for some results, in the company of all other keys of the graph."""
-        tasks = self._tasks(map(self._block, keys), all_hlg_keys)
-        return MaterializedLayer(tasks), {
+        """Make the tasks for some results, in the company of all other keys of the graph.
+
+        ``keys`` holds those of other layers, too.
+        """
+        own = [key for key in keys if isinstance(key, tuple) and key[0] == self.name]
+        tasks = self._tasks(map(self._block, own), all_hlg_keys) if own else {}
+        return MaterializedLayer(tasks, annotations=self.annotations), {
             key: set(task.dependencies) for key, task in tasks.items()
         }
 
     def _tasks(self, blocks: Any, all_keys: Any) -> dict[Key, GraphNode]:
         layers = self._company(all_keys)
+        names = [layer.name for layer in layers]
         shape = self.pixels.tile_shape([layer.job.request for layer in layers])
         gone = tuple(axis for axis in range(len(self.pixels.numblocks)) if axis not in self.kept)
         # Data of their own, which a cluster sends to each worker once.
         source = DataNode(f"source-{self.pixels.name}", self.pixels.source)
         jobs = [DataNode(f"job-{layer.name}", layer.job) for layer in layers]
         tasks: dict[Any, GraphNode] = {node.key: node for node in (source, *jobs)}
-        shared = f"tiles-{tokenize(*(layer.name for layer in layers))}"
+        shared = f"tiles-{tokenize(*names)}"
         for block in blocks:
             pixels, key, wanted = (self.pixels.name, *block), (shared, *block), self._key(block)
             values = [TaskRef(source.key), block, self.pixels.nav_ndim, shape]
@@ -138,17 +145,19 @@ class TileLayer(Layer):
                 tasks[wanted] = Task(wanted, run_one, run, gone, *values, *references)
                 continue
             tasks[key] = Task(key, run, *values, List(*references))
-            number = layers.index(self)
+            number = names.index(self.name)
             tasks[wanted] = Task(wanted, result_of, TaskRef(key), number, gone)
         return tasks
 
     def _company(self, all_keys: Any) -> list[TileLayer]:
         """Find the layers that work on the same chunks, this one among them, in a fixed order."""
-        others = tuple(_layers.values())
+        others = [layer() for layer in _layers.valuerefs()]  # other threads may add some
         here = {
             layer.name: layer
             for layer in others
-            if layer.pixels.name == self.pixels.name and layer.first in all_keys
+            if layer is not None
+            and layer.pixels.name == self.pixels.name
+            and layer.first in all_keys
         }
         here[self.name] = self
         return [here[name] for name in sorted(here)]

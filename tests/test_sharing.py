@@ -1,0 +1,534 @@
+"""Results that are computed together: every chunk is read once, by one task, on every scheduler."""
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.base import tokenize
+from dask.graph_manipulation import bind, wait_on
+from distributed import Client, LocalCluster
+
+import dask_tiled
+from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+from dask_tiled.backends import BACKENDS, Mapped
+from dask_tiled.testing import counting_frames, write_mib, write_raw
+
+NAV, SIG = (6, 5), (16, 64)
+CHUNKS = (2, 5, 16, 64)
+N_CHUNKS = 3
+
+
+class Loads(list):
+    """Makes backends, and keeps the read ranges of every window that they give."""
+
+    def __call__(self):
+        backend = Mapped()
+        windows, around = backend.windows, backend.around
+
+        def counted(ranges, limit=None):
+            for window in windows(ranges, limit):
+                self.append(window[0])
+                yield window
+
+        def counted_view(ranges):
+            self.append(ranges)
+            return around(ranges)
+
+        backend.windows, backend.around = counted, counted_view
+        return backend
+
+    @property
+    def nbytes(self):
+        return sum(ranges.nbytes for ranges in self)
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    backend = Loads()
+    monkeypatch.setitem(BACKENDS, "counting", backend)
+    return backend
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """Write a scan: its path, and its pixels."""
+    frames = counting_frames(NAV + SIG, "u2", bits=12)
+    return write_mib(tmp_path_factory.mktemp("scan") / "scan.mib", frames, kind="R64"), frames
+
+
+@pytest.fixture
+def counted(scan, loads):  # noqa: ARG001 - what it is opened with
+    return dask_tiled.open_dataset(scan[0], chunks=CHUNKS, io="counting")
+
+
+def opened(scan):
+    return dask_tiled.open_dataset(scan[0], chunks=CHUNKS)
+
+
+def total(tile, _info):
+    return tile.sum(axis=(1, 2), dtype="u8")
+
+
+def doubled(tile, _info):
+    return tile * 2
+
+
+def count(state, tile, _info):
+    state += np.bincount(tile.ravel() % 8, minlength=8)
+
+
+def add(state, other):
+    return state + other
+
+
+MASKS = np.arange(3 * 16 * 64).reshape(3, 16, 64) % 5
+
+
+def results(arr):
+    """Give one of every kind of result."""
+    return {
+        "sum": arr.sum(axis=(-2, -1)),
+        "mean": arr.mean(axis=(0, 1)),
+        "max": arr.max(),
+        "std": arr.std(axis=(0, 1)),
+        "tile-shaped": map_tiles(doubled, arr),
+        "reduced": map_tiles(total, arr, tiling=TilingRequest("frame", depth=2)),
+        "histogram": reduce_tiles(arr, init=np.zeros(8, "i8"), step=count, combine=add),
+        "masks": tiles.apply_masks(arr, MASKS),
+        "centre": tiles.center_of_mass(arr),
+    }
+
+
+def expected_results(frames):
+    y, x = np.indices(frames.shape[-2:])
+    mass = frames.sum(axis=(-2, -1))
+    moments = [(frames * c).sum(axis=(-2, -1)) / mass for c in (y, x)]
+    return {
+        "sum": mass,
+        "mean": frames.mean(axis=(0, 1)),
+        "max": frames.max(),
+        "std": frames.std(axis=(0, 1)),
+        "tile-shaped": frames * 2,
+        "reduced": mass,
+        "histogram": np.bincount(frames.ravel() % 8, minlength=8),
+        "masks": np.einsum("abyx,myx->abm", frames, MASKS),
+        "centre": np.stack(moments, axis=-1),
+    }
+
+
+def check(found, frames):
+    expected = expected_results(frames)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_every_chunk_is_read_once(scan, counted, loads):
+    for name, result in results(counted).items():
+        del loads[:]
+        result.compute()
+        assert loads.nbytes == scan[1].nbytes, name
+    del loads[:]
+    (found,) = dask.compute(results(counted))
+    assert loads.nbytes == scan[1].nbytes
+    check(found, scan[1])
+
+
+def test_the_array_itself_is_read_once(scan, counted, loads):
+    arr, found = dask.compute(counted, results(counted))
+    assert loads.nbytes == scan[1].nbytes
+    np.testing.assert_array_equal(arr, scan[1])
+    check(found, scan[1])
+
+
+def tasks_of(*collections):
+    """Count the tasks on each chunk that dask would run for collections computed together."""
+    ran = []
+
+    def schedule(graph, keys, **_options):
+        graph = graph.__dask_graph__() if hasattr(graph, "__dask_graph__") else dict(graph)
+        ran.extend(graph)
+        return dask.get(graph, keys)
+
+    dask.compute(*collections, scheduler=schedule)
+    return ran
+
+
+def blocks_of(keys, prefix):
+    return sorted(key[1:] for key in keys if isinstance(key, tuple) and key[0].startswith(prefix))
+
+
+def test_one_task_runs_over_each_chunk(counted):
+    everything = [(k, 0, 0, 0) for k in range(N_CHUNKS)]
+    frame_sums = counted.sum(axis=(-2, -1))
+    alone = tasks_of(frame_sums)
+    assert blocks_of(alone, frame_sums.name) == [(k, 0) for k in range(N_CHUNKS)]
+    assert blocks_of(alone, "tiles-") == []  # done where its result is made
+    keys = tasks_of(frame_sums, *results(counted).values())
+    assert blocks_of(keys, "tiles-") == everything
+    assert len({key[0] for key in keys if key[0].startswith("tiles-")}) == 1
+    assert not [key for key in keys if key[0] == counted.name]
+
+
+def test_the_same_result_twice_is_one(counted, loads):
+    first, second = (map_tiles(total, counted) for _ in range(2))
+    assert first.name == second.name
+    a, b = dask.compute(first, second)
+    np.testing.assert_array_equal(a, b)
+    assert loads.nbytes == counted.nbytes
+    assert counted.sum((2, 3)).name == counted.sum(axis=(-1, -2)).name
+    assert counted.sum((0, 1)).name != counted.sum((2, 3)).name
+
+
+def test_jobs_on_several_arrays_do_not_meet(scan, counted, loads):
+    frames = scan[1]
+    parts = [counted, counted[1:4], counted[..., ::2], counted.with_chunks(((6,), (5,), (16,), (64,)))]
+    found = dask.compute([[part.sum(axis=(-2, -1)), part.max()] for part in parts])[0]
+    for index, (sums, greatest) in zip([np.s_[:], np.s_[1:4], np.s_[..., ::2], np.s_[:]], found):
+        np.testing.assert_array_equal(sums, frames[index].sum(axis=(-2, -1)))
+        assert greatest == frames[index].max()
+    # Every second pixel: each unit of 12-bit words holds four of them, and is read whole.
+    assert loads.nbytes == frames.nbytes * 3 + frames[1:4].nbytes
+
+
+def test_one_chunk_of_a_result_reads_its_chunk_alone(counted, loads):
+    some = counted.sum(axis=(-2, -1)).blocks[1]
+    other = map_tiles(total, counted)
+    some.compute()
+    assert loads.nbytes == counted.blocks[1].nbytes
+    del loads[:]
+    dask.compute(some, other[2:4], counted.max(axis=(2, 3))[3])
+    assert loads.nbytes == counted.blocks[1].nbytes
+    del loads[:]
+    dask.compute(some, other.blocks[2])
+    assert loads.nbytes <= 2 * counted.blocks[1].nbytes
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda r: da.stack([r["sum"], r["reduced"]]),
+        lambda r: r["masks"].sum(axis=-1) + r["sum"] - r["reduced"],
+        lambda r: da.concatenate([r["centre"], r["masks"]], axis=-1).T,
+        lambda r: dask.delayed(np.stack)([r["sum"], r["reduced"]]),
+        lambda r: (r["sum"] / r["max"]).rechunk((6, 5)),
+    ],
+    ids=["stack", "arithmetic", "concatenate", "delayed", "rechunk"],
+)
+def test_what_is_made_of_results_reads_once(scan, counted, loads, derive):
+    found = derive(results(counted)).compute()
+    plain = {name: da.asarray(value) for name, value in expected_results(scan[1]).items()}
+    np.testing.assert_allclose(found, derive(plain).compute(), rtol=1e-5)
+    assert loads.nbytes == counted.nbytes
+
+
+def test_persist(scan, counted, loads):
+    kept = dask.persist(*results(counted).values())
+    assert loads.nbytes == counted.nbytes
+    check(dict(zip(results(counted), dask.compute(*kept), strict=True)), scan[1])
+    assert loads.nbytes == counted.nbytes
+
+
+def test_results_of_persisted_arrays(scan, counted, loads):
+    kept = counted.persist()
+    del loads[:]
+    np.testing.assert_array_equal(kept.sum(axis=(2, 3)).compute(), scan[1].sum(axis=(2, 3)))
+    np.testing.assert_array_equal(map_tiles(doubled, kept).compute(), scan[1] * 2)
+    assert not loads
+
+
+@pytest.mark.parametrize(
+    "options", [{"optimize_graph": False}, {"optimize_graph": True}], ids=["plain", "optimized"]
+)
+@pytest.mark.parametrize("fuse", [False, None, True])
+def test_settings_of_dask(scan, options, fuse):
+    arr = opened(scan)
+    with dask.config.set({"optimization.fuse.active": fuse}):
+        whole, found = dask.compute(arr, results(arr), **options)
+    np.testing.assert_array_equal(whole, scan[1])
+    check(found, scan[1])
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_schedulers(scan, scheduler):
+    arr = opened(scan)
+    whole, found = dask.compute(arr, results(arr), scheduler=scheduler, num_workers=2)
+    np.testing.assert_array_equal(whole, scan[1])
+    check(found, scan[1])
+
+
+def test_optimized_collections(scan):
+    arr = opened(scan)
+    (found,) = dask.compute(dask.optimize(results(arr))[0])
+    check(found, scan[1])
+    again = dask.optimize(*dask.optimize(*results(arr).values()))
+    check(dict(zip(results(arr), dask.compute(*again), strict=True)), scan[1])
+
+
+def test_order_of_results(scan):
+    before = da.zeros(3, chunks=1)
+    for name, result in results(opened(scan)).items():
+        expected = expected_results(scan[1])[name]
+        np.testing.assert_allclose(bind(result, before).compute(), expected, rtol=1e-5)
+        np.testing.assert_allclose(wait_on(result).compute(), expected, rtol=1e-5)
+
+
+def test_annotations_stay(scan):
+    with dask.annotate(priority=7):
+        found = opened(scan).sum(axis=(-2, -1))
+    name = found.name
+    for arr in (found, pickle.loads(pickle.dumps(found))):
+        graph = arr.dask.cull(arr.__dask_keys__())
+        notes = [layer.annotations for key, layer in graph.layers.items() if key.startswith(name)]
+        assert notes == [{"priority": 7}]
+
+
+# Copies, and things that go away
+
+
+def test_pickled_results(scan, counted, loads):
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        del loads[:]
+        copies = pickle.loads(dumps(results(counted)))
+        check(dask.compute(copies)[0], scan[1])
+        assert loads.nbytes == counted.nbytes
+        one_by_one = {k: pickle.loads(dumps(v)) for k, v in results(counted).items()}
+        check(dask.compute(one_by_one)[0], scan[1])
+        assert loads.nbytes == 2 * counted.nbytes
+
+
+def test_copies_that_go_away_leave_the_rest(counted, loads):
+    first, second = counted.sum(axis=(-2, -1)), counted.max(axis=(-2, -1))
+    copies = pickle.loads(pickle.dumps([first, second]))
+    del copies
+    gc.collect()
+    dask.compute(first, second)
+    assert loads.nbytes == counted.nbytes
+
+
+def test_results_that_are_gone_are_not_computed(counted, loads):
+    kept = counted.sum(axis=(-2, -1))
+    calls = []
+
+    def seen(tile, _info):
+        calls.append(tile.shape)
+        return tile
+
+    gone = map_tiles(seen, counted, dtype="u2", sig_shape=SIG)
+    there = map_tiles(seen, counted, dtype="u2", sig_shape=SIG, tiling=TilingRequest("chunk"))
+    del gone
+    gc.collect()
+    kept.compute()
+    assert not calls  # neither what is gone nor what is there but was not asked for
+    assert loads.nbytes == counted.nbytes
+    there.compute()
+    assert calls
+
+
+def test_graphs_outlive_their_collections(scan, counted, loads):
+    keys = {name: result.__dask_keys__() for name, result in results(counted).items()}
+    graphs = [result.dask for result in results(counted).values()]
+    gc.collect()
+    merged = dask.highlevelgraph.HighLevelGraph.merge(*graphs)
+    del graphs
+    gc.collect()
+    optimized = da.optimize(merged, list(dask.core.flatten(list(keys.values()))))
+    sums = dask.get(optimized, keys["sum"])
+    found = np.concatenate([block for row in sums for block in row], axis=0)
+    np.testing.assert_array_equal(found, scan[1].sum(axis=(-2, -1)))
+    assert loads.nbytes >= counted.nbytes
+
+
+def test_jobs_are_made_while_others_are_computed(scan):
+    arr = opened(scan)
+    expected = scan[1].sum(axis=(-2, -1))
+    stop = threading.Event()
+    failures = []
+
+    def make():
+        while not stop.is_set():
+            made = [map_tiles(total, arr[k % 3 :], dtype="u8", sig_shape=()) for k in range(20)]
+            del made
+
+    def compute():
+        try:
+            for _ in range(20):
+                found, _ = dask.compute(arr.sum(axis=(-2, -1)), arr.max(), scheduler="sync")
+                np.testing.assert_array_equal(found, expected)
+        except Exception as error:  # noqa: BLE001 - told by the test's own thread
+            failures.append(error)
+
+    maker, worker = threading.Thread(target=make), threading.Thread(target=compute)
+    maker.start()
+    worker.start()
+    worker.join()
+    stop.set()
+    maker.join()
+    assert not failures
+
+
+# Other processes
+
+ELSEWHERE = """
+import pickle, sys
+import dask, numpy as np
+with open(sys.argv[1], "rb") as file:
+    lazy = pickle.load(file)
+found = dask.compute(*lazy, scheduler="sync")
+np.savez(sys.argv[2], *found)
+"""
+
+
+def test_computing_in_another_process(scan, tmp_path):
+    arr = opened(scan)
+    lazy = [arr.sum(axis=(-2, -1)), arr.std(), tiles.center_of_mass(arr), arr]
+    with (tmp_path / "lazy").open("wb") as file:
+        pickle.dump(lazy, file)
+    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "lazy"), str(tmp_path / "found.npz")]
+    subprocess.run(command, check=True)
+    here = dask.compute(*lazy)
+    with np.load(tmp_path / "found.npz") as found:
+        for name, value in zip(found.files, here, strict=True):
+            np.testing.assert_array_equal(found[name], value)
+
+
+NAMES = """
+import sys
+import numpy as np
+from dask.base import tokenize
+import dask_tiled
+from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+arr = dask_tiled.open_dataset(sys.argv[1], chunks=(2, 5, 16, 64))
+for x in (arr, arr[1:, ::2]):
+    for lazy in (
+        x.sum(axis=(2, 3)), x.sum(axis=(0, 1)), x.mean(), x.var(ddof=1), x.std(keepdims=True),
+        map_tiles(np.add, x, dtype="u2", sig_shape=(16, 64)),
+        map_tiles(np.add, x, dtype="u2", sig_shape=(16, 64), tiling=TilingRequest("chunk")),
+        reduce_tiles(x, init=np.zeros(3), step=np.add, combine=np.add),
+        tiles.apply_masks(x, np.ones((2, 16, 64))), tiles.center_of_mass(x),
+    ):
+        print(lazy.name, tokenize(lazy))
+"""
+
+
+def test_names_are_the_same_in_every_process(scan):
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", NAMES, str(scan[0])],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    (output,) = outputs
+    lines = output.splitlines()
+    assert len(set(lines)) == len(lines) == 20
+    arr = opened(scan)
+    lazy = arr.sum(axis=(2, 3))
+    assert lines[0].split() == [lazy.name, tokenize(lazy)]
+
+
+def test_names_tell_jobs_apart(scan):
+    arr = opened(scan)
+    masks = [np.ones((1, *SIG)), np.ones((1, *SIG), "f4"), 2 * np.ones((1, *SIG))]
+    zero, one = np.zeros(8, "i8"), np.ones(8, "i8")
+    lazy = [
+        *(tiles.apply_masks(arr, mask) for mask in masks),
+        *(reduce_tiles(arr, init=init, step=count, combine=add) for init in (zero, one)),
+        reduce_tiles(arr, init=zero, step=count, combine=np.maximum),
+        map_tiles(total, arr),
+        map_tiles(total, arr, dtype="f8"),
+        map_tiles(doubled, arr),
+        map_tiles(doubled, arr, tiling=TilingRequest("frame")),
+        map_tiles(doubled, arr, tiling=TilingRequest("frame", depth=1)),
+        map_tiles(lambda tile, _: tile + 1, arr),
+        map_tiles(lambda tile, _: tile + 2, arr),
+        *(map_tiles(lambda tile, _, k=k: tile + k, arr) for k in range(2)),
+        *(getattr(arr, name)(axis=(2, 3)) for name in ("sum", "min", "max", "any", "all", "var")),
+        arr.std(axis=(2, 3)),
+        arr.var(axis=(2, 3), ddof=1),
+    ]
+    assert len({result.name for result in lazy}) == len(lazy)
+
+
+def test_a_cluster(scan):
+    arr = opened(scan)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
+    with (
+        LocalCluster(dashboard_address=None, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (future,) = client.compute([{**results(arr), "array": arr}])
+        found = future.result()
+        np.testing.assert_array_equal(found.pop("array"), scan[1])
+        check(found, scan[1])
+        futures = client.compute([arr.sum(axis=(2, 3)), arr.max(axis=(2, 3)), arr.std()])
+        sums, greatest, spread = client.gather(futures)
+        np.testing.assert_array_equal(sums, scan[1].sum(axis=(2, 3)))
+        np.testing.assert_array_equal(greatest, scan[1].max(axis=(2, 3)))
+        assert spread == pytest.approx(scan[1].std())
+        kept = client.persist(arr.sum(axis=(2, 3)))
+        assert client.compute(kept.sum()).result() == scan[1].sum()
+    # Copies came and went with the cluster: what stayed here still finds its company.
+    first, second = dask.compute(arr.sum(axis=(2, 3)), arr.max(axis=(2, 3)))
+    np.testing.assert_array_equal(first, sums)
+    np.testing.assert_array_equal(second, greatest)
+
+
+# dask's array expressions
+
+EXPRESSIONS = """
+import sys
+import dask
+dask.config.set({"array.query-planning": True, "scheduler": "synchronous"})
+import dask.array as da
+import numpy as np
+import dask_tiled
+from dask_tiled import map_tiles, reduce_tiles, tiles
+frames = np.fromfile(sys.argv[1], "u1").reshape(7, 5, 4, 6)
+arr = dask_tiled.open_dataset(
+    sys.argv[1], "raw", dtype="u1", nav_shape=(7, 5), sig_shape=(4, 6), chunks=(3, 2, 4, 6)
+)
+np.testing.assert_array_equal(arr.sum(axis=(2, 3)).compute(), frames.sum(axis=(2, 3)))
+np.testing.assert_allclose(arr.mean(axis=(0, 1)).compute(), frames.mean(axis=(0, 1)))
+def double(tile, info):
+    return tile * 2
+def total(tile, info):
+    return tile.sum(axis=(1, 2))
+def step(state, tile, info):
+    return state + tile.sum()
+def add(state, other):
+    return state + other
+np.testing.assert_array_equal(map_tiles(double, arr).compute(), frames * 2)
+np.testing.assert_array_equal(map_tiles(total, arr).compute(), frames.sum(axis=(2, 3)))
+assert reduce_tiles(arr, init=0, step=step, combine=add).compute() == frames.sum()
+found = tiles.apply_masks(arr, np.ones((2, 4, 6)))
+np.testing.assert_allclose(found[..., 1].compute(), frames.sum(axis=(2, 3)))
+centre = tiles.center_of_mass(arr).compute()
+y = (frames * np.arange(4)[:, None]).sum(axis=(2, 3)) / frames.sum(axis=(2, 3))
+np.testing.assert_allclose(centre[..., 0], y, rtol=1e-6)
+"""
+
+
+def test_array_expressions(tmp_path):
+    path = write_raw(tmp_path / "scan.raw", counting_frames((7, 5, 4, 6), "u1"))
+    done = subprocess.run(
+        [sys.executable, "-c", EXPRESSIONS, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
