@@ -304,8 +304,16 @@ def test_frames_that_fill_the_buffer_of_conversions(tmp_path, size, convert):
 
 @pytest.mark.parametrize(
     ("native", "dtype"),
-    [("?", "f4"), ("u1", "f4"), (">i2", "f4"), ("f2", "f4"), ("<u4", "f8"), (">i8", "f8")]
-    + [("f4", "f4"), (">f8", "f8")],
+    [
+        ("?", "f4"),
+        ("u1", "f4"),
+        (">i2", "f4"),
+        ("f2", "f4"),
+        ("<u4", "f8"),
+        (">i8", "f8"),
+        ("f4", "f4"),
+        (">f8", "f8"),
+    ],
 )
 def test_type_of_corrected_pixels(tmp_path, native, dtype):
     frames = counting_frames((2, 4, 5), native)

@@ -196,7 +196,12 @@ def test_the_same_result_twice_is_one(counted, loads):
 
 def test_jobs_on_several_arrays_do_not_meet(scan, counted, loads):
     frames = scan[1]
-    parts = [counted, counted[1:4], counted[..., ::2], counted.with_chunks(((6,), (5,), (16,), (64,)))]
+    parts = [
+        counted,
+        counted[1:4],
+        counted[..., ::2],
+        counted.with_chunks(((6,), (5,), (16,), (64,))),
+    ]
     found = dask.compute([[part.sum(axis=(-2, -1)), part.max()] for part in parts])[0]
     for index, (sums, greatest) in zip([np.s_[:], np.s_[1:4], np.s_[..., ::2], np.s_[:]], found):
         np.testing.assert_array_equal(sums, frames[index].sum(axis=(-2, -1)))
