@@ -112,7 +112,7 @@ class TiledArray(da.Array):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let numpy's reductions of this array be its methods."""
         name = func.__name__
-        if name in REDUCTIONS and func is getattr(np, name, None) and args[:1] == (self,):
+        if name in REDUCTIONS and func is getattr(np, name, None) and args and args[0] is self:
             return getattr(self, name)(*args[1:], **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 

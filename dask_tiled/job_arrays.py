@@ -12,7 +12,6 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled import machine
 from dask_tiled.description import Description
-from dask_tiled.errors import TilingError
 from dask_tiled.jobs import Array, Job
 from dask_tiled.loader import Edges, Source
 from dask_tiled.tile_layer import Pixels, TileLayer
@@ -56,10 +55,6 @@ def job_array(
         With the axes of the array and the new ones. The axes that are gone are left out where each
         of them is one chunk.
     """
-    if any(np.isnan(n) for axis in arr.chunks for n in axis):
-        raise TilingError(
-            "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
-        )
     whole = all(len(arr.chunks[axis]) == 1 for axis in gone)
     kept = tuple(axis for axis in range(arr.ndim) if not (whole and axis in gone))
     chunks = tuple(

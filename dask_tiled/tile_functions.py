@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import tokenize
 
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.graph import TiledArray
 from dask_tiled.job_arrays import job_array
-from dask_tiled.jobs import Chunk, TileInfo
+from dask_tiled.jobs import TileInfo
 from dask_tiled.reductions import Reducible
-from dask_tiled.requests import TilingRequest
+from dask_tiled.requests import TilingRequest, as_requests
+from dask_tiled.tile_jobs import MapTiles, ReduceTiles, checked
 
 Array = npt.NDArray[Any]
 
@@ -70,17 +69,20 @@ def map_tiles(
     """
     x = reducible(arr, sig_ndim)
     frame = arr.shape[x.nav_ndim :]
+    if sig_shape is not None:
+        sizes = sig_shape if isinstance(sig_shape, Sequence) else (sig_shape,)
+        sig_shape = tuple(check_whole("every size in sig_shape", n, least=0) for n in sizes)
     if dtype is None or sig_shape is None:
         found = _try(func, arr.dtype, frame)
         dtype = found.dtype if dtype is None else dtype
         sig_shape = found.shape[1:] if sig_shape is None else sig_shape
-    request = tiling or TilingRequest()
-    reduced = tuple(sig_shape) != frame
+    request = _request(tiling)
+    reduced = sig_shape != frame
     if reduced and request.by not in {"frame", "chunk"}:
         request = replace(request, by="frame")
     if request.by in {"frame", "chunk"}:
         x = _whole_frames(x)
-    job = MapTiles(func, np.dtype(dtype), tuple(sig_shape) if reduced else None, request)
+    job = MapTiles(func, np.dtype(dtype), sig_shape if reduced else None, request)
     sig = tuple(range(x.nav_ndim, arr.ndim))
     return job_array(
         x.arr,
@@ -88,7 +90,7 @@ def map_tiles(
         job,
         job.dtype,
         gone=sig if reduced else (),
-        tail=tuple(sig_shape) if reduced else (),
+        tail=sig_shape if reduced else (),
         source=x.source,
     )
 
@@ -125,9 +127,15 @@ def reduce_tiles(
     -------
     dask.array.Array
         The state for all tiles, in one chunk of the shape and type of ``init``.
+
+    Raises
+    ------
+    TilingError
+        The number of signal axes or the request makes no sense, or ``step`` or ``combine`` returns
+        another shape than that of ``init``.
     """
     x = reducible(arr, sig_ndim)
-    request = tiling or TilingRequest()
+    request = _request(tiling)
     if request.by in {"frame", "chunk"}:
         x = _whole_frames(x)
     state = np.array(init() if callable(init) else init)
@@ -143,101 +151,27 @@ def reduce_tiles(
     return da.reduction(found, merge, merge, axis=axes, dtype=state.dtype, meta=meta)
 
 
-@dataclass(frozen=True, eq=False)
-class MapTiles:
-    """The job of :func:`map_tiles`."""
-
-    func: Callable[[Array, TileInfo], Any]
-    dtype: np.dtype
-    sig_shape: tuple[int, ...] | None
-    request: TilingRequest
-
-    def begin(self, chunk: Chunk) -> MapRun:
-        """Begin to work on a chunk."""
-        return MapRun(self, chunk)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        values = str(self.dtype), self.sig_shape, tokenize(self.request)
-        return "dask_tiled.MapTiles", tokenize(self.func), *values
-
-
-class MapRun:
-    """The results of the tiles of one chunk."""
-
-    def __init__(self, job: MapTiles, chunk: Chunk) -> None:
-        self._job = job
-        self._chunk = chunk
-        sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
-        self._results = np.empty((math.prod(chunk.nav_shape), *sig_shape), job.dtype)
-
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Put what the function makes of a tile into its place."""
-        found = np.asarray(self._job.func(tile, info))
-        sig_shape = self._job.sig_shape
-        expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
-        if found.shape != expected:
-            raise TilingError(
-                "the function returned another shape", expected=expected, found=found.shape
-            )
-        place: list[slice] = [slice(first, first + len(tile))]
-        if sig_shape is None:
-            starts = [start for start, _ in self._chunk.box[self._chunk.nav_ndim :]]
-            for at, start, size in zip(info.origin[1:], starts, tile.shape[1:], strict=True):
-                place.append(slice(at - start, at - start + size))
-        self._results[tuple(place)] = found
-
-    def result(self) -> Array:
-        """Give the results, in the navigation shape of the chunk."""
-        chunk, job = self._chunk, self._job
-        ones = () if job.sig_shape is None else (1,) * len(chunk.sig_shape)
-        return self._results.reshape(chunk.nav_shape + ones + self._results.shape[1:])
-
-
-@dataclass(frozen=True, eq=False)
-class ReduceTiles:
-    """The job of :func:`reduce_tiles`."""
-
-    init: Array
-    func: Callable[[Array, Array, TileInfo], Any]
-    request: TilingRequest
-
-    def begin(self, chunk: Chunk) -> ReduceRun:
-        """Begin to work on a chunk."""
-        return ReduceRun(self, chunk)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "dask_tiled.ReduceTiles", *map(tokenize, (self.init, self.func, self.request))
-
-
-class ReduceRun:
-    """The state of a reduction in one chunk."""
-
-    def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
-        self._step = job.func
-        self._state = job.init.copy()
-        self._ones = (1,) * len(chunk.box)
-
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
-        """Take one more tile."""
-        state = self._step(self._state, tile, info)
-        if state is not None:
-            self._state = np.asarray(state, self._state.dtype).reshape(self._state.shape)
-
-    def result(self) -> Array:
-        """Give the state."""
-        return self._state.reshape(self._ones + self._state.shape)
-
-
 def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
     """Find out which axes of an array are signal axes, and where it is read from."""
     if not isinstance(arr, da.Array):
         raise TilingError("not a dask array", found=type(arr).__name__)
     if sig_ndim is None and isinstance(arr, TiledArray) and arr.description is not None:
         return arr.reducible()
+    if any(np.isnan(n) for axis in arr.chunks for n in axis):
+        raise TilingError(
+            "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
+        )
     ndim = min(2, arr.ndim) if sig_ndim is None else sig_ndim
-    if not isinstance(ndim, int) or not 0 <= ndim <= arr.ndim:
+    whole = isinstance(ndim, (int, np.integer)) and not isinstance(ndim, bool)
+    if not whole or not 0 <= ndim <= arr.ndim:
         raise TilingError("no such number of signal axes", expected=f"0 to {arr.ndim}", found=ndim)
     return Reducible(arr, arr.ndim - ndim, None)
+
+
+def _request(tiling: Any) -> TilingRequest:
+    """Check what a user wishes; nothing stands for the usual tiles."""
+    (request,) = as_requests(() if tiling is None else [tiling])
+    return request
 
 
 def _whole_frames(x: Reducible) -> Reducible:
@@ -281,5 +215,6 @@ def _merge(
 ) -> Array:
     """Combine states along the first ``ndim`` axes."""
     shape = states.shape[ndim:]
-    merged = np.asarray(reduce(combine, states.reshape(-1, *shape)), states.dtype)
+    first, *others = states.reshape(-1, *shape)
+    merged = reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first)
     return merged.reshape((1,) * ndim + shape if keepdims else shape)

@@ -43,7 +43,7 @@ def run_jobs(
     runs = [job.begin(chunk) for job in jobs]
     with raw.backend() as backend:
         if not stream(raw, runs, backend):
-            _loop(raw, nav_ndim, tile_shape, runs, backend)
+            _loop(raw, nav_ndim, tile_shape, list(zip(runs, _depths(jobs), strict=True)), backend)
     return [run.result() for run in runs]
 
 
@@ -57,15 +57,16 @@ def run_jobs_on_array(
     """Do jobs on the pixels of a chunk, which are there already."""
     chunk = Chunk(box, len(nav_shape), pixels.dtype)
     runs = [job.begin(chunk) for job in jobs]
-    frames = np.ascontiguousarray(pixels).reshape(-1, *chunk.sig_shape)
+    some_runs = list(zip(runs, _depths(jobs), strict=True))
     places = c_order([np.arange(*bounds) for bounds in box[: len(nav_shape)]], nav_shape)
+    frames = np.ascontiguousarray(pixels).reshape(len(places), *chunk.sig_shape)
     origin = [start for start, _ in box[len(nav_shape) :]]
     for first in range(0, len(frames), tile_shape[0]):
         some = slice(first, min(first + tile_shape[0], len(frames)))
         for part in _parts(chunk.sig_shape, tile_shape[1:]):
             tile = np.ascontiguousarray(frames[(some, *(slice(a, b) for a, b in part))])
             _step(
-                runs,
+                some_runs,
                 tile,
                 first,
                 places[some],
@@ -75,7 +76,11 @@ def run_jobs_on_array(
 
 
 def _loop(
-    raw: RawChunk, nav_ndim: int, tile_shape: tuple[int, ...], runs: Sequence[Run], backend: Backend
+    raw: RawChunk,
+    nav_ndim: int,
+    tile_shape: tuple[int, ...],
+    runs: Sequence[tuple[Run, int | None]],
+    backend: Backend,
 ) -> None:
     """Decode tiles into one buffer, unless they can be looked at where they are."""
     region = raw.region()
@@ -99,21 +104,32 @@ def _loop(
             _step(runs, tile.reshape(shape), first, region.places[first:stop], at)
 
 
+def _depths(jobs: Sequence[Job]) -> list[int | None]:
+    """List the largest numbers of frames that jobs take at once."""
+    return [job.request.depth for job in jobs]
+
+
 def _step(
-    runs: Sequence[Run], tile: Array, first: int, places: Index, origin: Sequence[int]
+    runs: Sequence[tuple[Run, int | None]],
+    tile: Array,
+    first: int,
+    places: Index,
+    origin: Sequence[int],
 ) -> None:
-    """Show a tile to all jobs."""
+    """Show a tile to all jobs: in parts to those that want no more frames at once."""
     tile = tile.view()
     tile.flags.writeable = False
-    info = TileInfo((int(places[0]), *origin), tile.shape, places)
-    for run in runs:
-        run.step(tile, first, info)
+    for run, depth in runs:
+        for start in range(0, len(tile), depth or len(tile)):
+            part = tile[start : start + (depth or len(tile))]
+            some = places[start : start + len(part)]
+            run.step(part, first + start, TileInfo((int(some[0]), *origin), part.shape, some))
 
 
 def _parts(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
     """Cut signal axes into those of the tiles."""
     axes = (
-        [(start, min(start + size, length)) for start in range(0, length, size)]
+        [(start, min(start + size, length)) for start in range(0, length, size or 1)] or [(0, 0)]
         for length, size in zip(shape, tile, strict=True)
     )
     return product(*axes)

@@ -36,18 +36,18 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     Raises
     ------
     TilingError
-        The masks do not have the shape of a frame.
+        The masks are no numbers, or do not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
     frame = arr.shape[x.nav_ndim :]
-    weights = np.asarray(masks)
+    weights = _numbers(masks, "biufc")
     if weights.shape == frame:
         weights = weights[None]
-    if weights.shape[1:] != frame or not len(weights) or weights.dtype.kind not in "biufc":
+    if weights.shape[1:] != frame or not len(weights):
         raise TilingError(
             "masks do not have the shape of a frame",
-            expected=f"numbers of shape (n, *{frame})",
-            found=f"{weights.dtype} of shape {weights.shape}",
+            expected=f"shape (n, {', '.join(map(str, frame))})",
+            found=f"shape {weights.shape}",
         )
     dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
     if not can_fold(arr.dtype) or not arr.size:
@@ -84,16 +84,35 @@ def center_of_mass(
     dask.array.Array
         nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis. It is NaN
         where the pixels add up to 0.
+
+    Raises
+    ------
+    TilingError
+        The mask holds no real numbers, or does not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
     frame = arr.shape[x.nav_ndim :]
-    weights = np.ones(frame) if mask is None else np.asarray(mask, dtype=np.float64)
+    weights = np.ones(frame) if mask is None else _numbers(mask, "biuf").astype(np.float64)
     if weights.shape != frame:
         raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
     planes = np.stack([weights, *(weights * c for c in np.indices(frame, sparse=True))])
     single = np.result_type(arr.dtype, np.float32) == np.float32
     sums = apply_masks(arr, planes.astype(np.float32 if single else np.float64), sig_ndim=sig_ndim)
     return da.map_blocks(_centre, sums, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
+
+
+def _numbers(masks: npt.ArrayLike, kinds: str) -> Array:
+    try:
+        weights = np.asarray(masks)
+    except ValueError as error:
+        raise TilingError("masks are no array", found=repr(error)) from error
+    if weights.dtype.kind not in kinds:
+        raise TilingError(
+            "masks are no such numbers",
+            expected="real or complex numbers" if "c" in kinds else "real numbers",
+            found=weights.dtype,
+        )
+    return weights
 
 
 def _centre(sums: Array) -> Array:

@@ -32,6 +32,7 @@ ORDER = [
     {"job_arrays"},
     {"reductions"},
     {"graph"},
+    {"tile_jobs"},
     {"tile_functions"},
     {"tiles"},
     {"formats"},

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import cloudpickle
 import dask
@@ -203,7 +204,8 @@ def test_jobs_on_several_arrays_do_not_meet(scan, counted, loads):
         counted.with_chunks(((6,), (5,), (16,), (64,))),
     ]
     found = dask.compute([[part.sum(axis=(-2, -1)), part.max()] for part in parts])[0]
-    for index, (sums, greatest) in zip([np.s_[:], np.s_[1:4], np.s_[..., ::2], np.s_[:]], found):
+    indices = [np.s_[:], np.s_[1:4], np.s_[..., ::2], np.s_[:]]
+    for index, (sums, greatest) in zip(indices, found, strict=True):
         np.testing.assert_array_equal(sums, frames[index].sum(axis=(-2, -1)))
         assert greatest == frames[index].max()
     # Every second pixel: each unit of 12-bit words holds four of them, and is read whole.
@@ -300,6 +302,34 @@ def test_annotations_stay(scan):
         graph = arr.dask.cull(arr.__dask_keys__())
         notes = [layer.annotations for key, layer in graph.layers.items() if key.startswith(name)]
         assert notes == [{"priority": 7}]
+
+
+def test_company_does_not_change_tiles(counted, loads):
+    """Whole chunks stay whole, and nobody gets more frames at once than it asked for."""
+    shapes = {"chunk": [], "two": [], "any": []}
+
+    def look(tile, _info, name):
+        shapes[name].append(tile.shape)
+        return tile.max(axis=0, keepdims=True) + tile
+
+    lazy = {
+        name: map_tiles(partial(look, name=name), counted, dtype="u2", sig_shape=SIG, tiling=wish)
+        for name, wish in [
+            ("chunk", TilingRequest("chunk")),
+            ("two", TilingRequest("frame", depth=2)),
+            ("any", TilingRequest("frame")),
+        ]
+    }
+    alone = {name: result.compute() for name, result in lazy.items()}
+    for seen in shapes.values():
+        del seen[:]
+    del loads[:]
+    (found,) = dask.compute(lazy)
+    assert loads.nbytes == counted.nbytes
+    assert shapes["chunk"] == [(10, *SIG)] * 3
+    assert {shape[0] for shape in shapes["two"]} <= {1, 2}
+    for name in ("chunk", "two"):
+        np.testing.assert_array_equal(found[name], alone[name])
 
 
 # Copies, and things that go away

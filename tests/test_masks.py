@@ -1,0 +1,317 @@
+"""Virtual detectors and centres of mass."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import TilingError, tiles
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+NAV, SIG = (4, 5), (12, 16)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return counting_frames(NAV + SIG, "u2", bits=12)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, frames):
+    return write_raw(tmp_path_factory.mktemp("masks") / "scan.raw", frames, frame_header=6)
+
+
+def opened(path, **options):
+    options = {"dtype": "u2", "nav_shape": NAV, "sig_shape": SIG, "frame_header": 6, **options}
+    return dask_tiled.open_dataset(path, "raw", **options)
+
+
+def under(frames, masks):
+    """Add up pixels under masks, in as many digits as there are."""
+    pixels = frames.reshape(-1, masks[0].size).astype("f8")
+    return (pixels @ masks.reshape(len(masks), -1).T).reshape(*frames.shape[:-2], len(masks))
+
+
+def disk(radius, dtype=bool):
+    y, x = np.indices(SIG)
+    return (((y - 6) ** 2 + (x - 8) ** 2) <= radius**2).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (bool, "f4"),
+        ("i1", "f4"),
+        ("u2", "f4"),
+        ("i4", "f8"),
+        ("i8", "f8"),
+        ("f2", "f4"),
+        ("f4", "f4"),
+        ("f8", "f8"),
+        ("c8", "c8"),
+        ("c16", "c16"),
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3, 9])
+def test_masks_of_all_types(path, frames, dtype, expected, n):
+    rng = np.random.default_rng(n)
+    masks = rng.integers(0, 2 if dtype is bool else 9, (n, *SIG)).astype(dtype)
+    if np.iscomplexobj(masks):
+        masks = masks * (1 - 2j) + 1j
+        masks = masks.astype(dtype)
+    found = tiles.apply_masks(opened(path), masks)
+    assert (found.shape, found.dtype) == ((*NAV, n), expected)
+    computed = found.compute()
+    assert computed.dtype == expected
+    np.testing.assert_allclose(computed, under(frames, masks), rtol=2e-6)
+
+
+def test_one_mask_counts_as_one(path, frames):
+    found = tiles.apply_masks(opened(path), disk(4))
+    assert found.shape == (*NAV, 1)
+    np.testing.assert_array_equal(found[..., 0].compute(), (frames * disk(4)).sum(axis=(2, 3)))
+    listed = tiles.apply_masks(opened(path), disk(4).tolist())
+    np.testing.assert_array_equal(listed.compute(), found.compute())
+
+
+@pytest.mark.parametrize(
+    "chunks", [(4, 5, 12, 16), (1, 2, 5, 16), (3, 5, 12, 7), (2, 2, 1, 1), (4, 5, 12, (1, 14, 1))]
+)
+def test_frames_in_several_chunks(path, frames, chunks):
+    masks = np.arange(5 * 12 * 16).reshape(5, 12, 16) % 7 - 3
+    found = tiles.apply_masks(opened(path, chunks=chunks), masks)
+    assert found.chunks[:2] == opened(path, chunks=chunks).chunks[:2]
+    np.testing.assert_allclose(found.compute(), under(frames, masks), rtol=1e-6, atol=0.05)
+
+
+INDICES = [
+    np.s_[1:3, ::2],
+    np.s_[2],
+    np.s_[2, 3],
+    np.s_[:, :, 2:9, 3:],
+    np.s_[..., ::3, 1::4],
+    np.s_[1:, 0, 5:6],
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_slices(path, frames, index):
+    cut = frames[index]
+    masks = np.arange(2 * cut[..., :, :].shape[-2] * cut.shape[-1]).reshape(2, *cut.shape[-2:])
+    for options in ({}, {"chunks": (2, 3, 5, 9)}):
+        arr = opened(path, **options)[index]
+        np.testing.assert_allclose(
+            tiles.apply_masks(arr, masks).compute(), under(cut, masks), rtol=1e-6
+        )
+
+
+def test_single_rows_of_the_detector(path, frames):
+    """What is left of a frame may have one axis, or none."""
+    arr = opened(path)
+    weights = np.arange(16)
+    np.testing.assert_allclose(
+        tiles.apply_masks(arr[:, :, 3], weights)[..., 0].compute(), frames[:, :, 3] @ weights
+    )
+    np.testing.assert_allclose(
+        tiles.apply_masks(arr[:, :, 3, 4], [2.0])[..., 0].compute(), 2 * frames[:, :, 3, 4]
+    )
+
+
+def test_missing_frames_and_selections(path, frames):
+    masks = np.stack([np.ones(SIG), disk(3)])
+    flat = frames.reshape(-1, *SIG)
+    late = np.concatenate([np.full((3, *SIG), 5, "u2"), flat[:-3]]).reshape(frames.shape)
+    arr = opened(path, sync_offset=-3, fill_value=5)
+    np.testing.assert_allclose(tiles.apply_masks(arr, masks).compute(), under(late, masks))
+    order = [19, 3, 3, 0, 7]
+    arr = opened(path, roi=order)
+    np.testing.assert_allclose(tiles.apply_masks(arr, masks).compute(), under(flat[order], masks))
+
+
+def test_many_digits(tmp_path):
+    """Pixels of 4 bytes and float64 are added up in float64, and small ones beside large count."""
+    rng = np.random.default_rng(0)
+    masks = rng.random((2, 64, 64))
+    for dtype in ("u4", "i4", "f8"):
+        frames = rng.integers(2**31 - 1000, 2**31 - 1, (3, 64, 64)).astype(dtype)
+        arr = dask_tiled.open_dataset(write_npy(tmp_path / f"{dtype}.npy", frames))
+        for weights in (masks, masks > 0.5, masks.astype("f4")):
+            found = tiles.apply_masks(arr, weights)
+            assert found.dtype == "f8"
+            np.testing.assert_allclose(found.compute(), under(frames, weights), rtol=1e-13)
+
+
+def test_sums_of_large_frames(tmp_path):
+    frames = np.full((2, 600, 700), 65535, "u2")
+    frames[1, 0, 0] = 65534
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
+    found = tiles.apply_masks(arr, np.ones((600, 700))).compute()[:, 0]
+    np.testing.assert_array_equal(found, frames.sum(axis=(1, 2), dtype="f8"))
+    single = tiles.apply_masks(arr, np.ones((600, 700), bool)).compute()[:, 0]
+    np.testing.assert_allclose(single, found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [bool, "i1", "f2", "f4", "i8", "c8"])
+@pytest.mark.parametrize("opened_from_a_file", [False, True], ids=["dask", "file"])
+def test_pixels_of_all_types(tmp_path, dtype, opened_from_a_file):
+    frames = (np.arange(3 * 6 * 8).reshape(3, 6, 8) % 5 - 2).astype(dtype)
+    masks = np.arange(2 * 6 * 8).reshape(2, 6, 8) % 3
+    arr = da.from_array(frames, chunks=(2, 4, 8))
+    if opened_from_a_file:
+        path = write_npy(tmp_path / "scan.npy", frames)
+        arr = dask_tiled.open_dataset(path, nav_shape=(3,), chunks=(2, 4, 8))
+    found = tiles.apply_masks(arr, masks).compute()
+    expected = np.einsum("nyx,myx->nm", frames.astype("c16"), masks)
+    np.testing.assert_allclose(found, expected if dtype == "c8" else expected.real, rtol=1e-6)
+
+
+def test_what_is_no_number_stays_so(tmp_path):
+    frames = np.ones((4, 8, 8), "f4")
+    frames[1, 2, 3], frames[2, 0, 0] = np.nan, np.inf
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
+    found = tiles.apply_masks(arr, np.ones((8, 8))).compute()[:, 0]
+    np.testing.assert_array_equal(found, [64, np.nan, np.inf, 64])
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_masks_are_einsum(path, frames, data):
+    starts = [data.draw(st.integers(0, n - 1)) for n in frames.shape]
+    index = tuple(
+        slice(a, data.draw(st.integers(a + 1, n)))
+        for a, n in zip(starts, frames.shape, strict=True)
+    )
+    cut = frames[index]
+    chunks = tuple(data.draw(st.integers(1, n)) for n in frames.shape)
+    n = data.draw(st.integers(1, 6))
+    masks = np.random.default_rng(0).integers(-3, 4, (n, *cut.shape[2:]))
+    arr = opened(path, chunks=chunks, io=data.draw(st.sampled_from(["mmap", "buffered"])))
+    found = tiles.apply_masks(arr[index], masks.astype("f4")).compute()
+    np.testing.assert_allclose(found, under(cut, masks), atol=1)
+    sums = tiles.apply_masks(da.from_array(frames, chunks=chunks)[index], masks).compute()
+    np.testing.assert_allclose(sums, under(cut, masks), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        np.ones((16, 12)),
+        np.ones((2, 16, 12)),
+        np.ones((0, 12, 16)),
+        np.ones((1, 2, 12, 16)),
+        np.ones(12 * 16),
+        3.0,
+        [],
+        [[1], [2, 3]],
+        None,
+        "mask",
+        np.full(SIG, "1"),
+        np.full(SIG, None),
+        np.full(SIG, np.datetime64("2020-01-01")),
+    ],
+)
+def test_wrong_masks(path, masks):
+    arr = opened(path)
+    for pixels in (arr, da.from_array(np.ones(NAV + SIG, "u2"), chunks=(2, 2, 6, 16))):
+        with pytest.raises(TilingError):
+            tiles.apply_masks(pixels, masks)
+    if masks is not None and np.shape(np.asarray(masks, dtype=object)) != (1, *SIG):
+        with pytest.raises(TilingError):
+            tiles.center_of_mass(arr, masks)
+
+
+def test_wrong_arrays(path, frames):
+    with pytest.raises(TilingError, match="not a dask array"):
+        tiles.apply_masks(frames, np.ones(SIG))
+    with pytest.raises(TilingError, match="signal axes"):
+        tiles.center_of_mass(opened(path), sig_ndim=5)
+    with pytest.raises(TilingError, match="real"):
+        tiles.center_of_mass(opened(path), np.ones(SIG) * 1j)
+    with pytest.raises(TilingError, match="12, 16"):
+        tiles.apply_masks(opened(path), np.ones((3, 12, 15)))
+    some = da.from_array(frames, chunks=(2, 2, 6, 16)).reshape(20, 12, 16)
+    with pytest.raises(TilingError, match="compute_chunk_sizes"):
+        tiles.center_of_mass(some[some.max(axis=(1, 2)) > 0])
+
+
+# Centres of mass
+
+
+def centre(frames, mask=1):
+    y, x = np.indices(frames.shape[-2:])
+    weighted = frames * np.asarray(mask, "f8")
+    mass = weighted.sum(axis=(-2, -1))
+    with np.errstate(all="ignore"):
+        return np.stack([(weighted * c).sum(axis=(-2, -1)) / mass for c in (y, x)], axis=-1)
+
+
+@pytest.mark.parametrize("mask", [None, disk(4), disk(4, "f4") * 0.5, -disk(5, "i4")])
+@pytest.mark.parametrize("chunks", [(4, 5, 12, 16), (2, 2, 5, 7)])
+def test_centres_of_mass(path, frames, mask, chunks):
+    found = tiles.center_of_mass(opened(path, chunks=chunks), mask)
+    assert (found.shape, found.dtype) == ((*NAV, 2), "f8")
+    expected = centre(frames, 1 if mask is None else mask)
+    np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
+
+
+def test_a_pixel_is_its_own_centre(tmp_path):
+    frames = np.zeros((12, 16, 12, 16), "u2")
+    y, x = np.indices(SIG)
+    frames[y, x, y, x] = 65535
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
+    np.testing.assert_array_equal(tiles.center_of_mass(arr).compute(), np.stack([y, x], axis=-1))
+    plain = da.from_array(frames, chunks=(5, 16, 7, 9))
+    np.testing.assert_array_equal(tiles.center_of_mass(plain).compute(), np.stack([y, x], axis=-1))
+
+
+def test_centres_are_told_in_pixels_of_the_crop(path, frames):
+    arr = opened(path)
+    for index in INDICES:
+        found = tiles.center_of_mass(arr[index]).compute()
+        np.testing.assert_allclose(found, centre(frames[index]), rtol=1e-6)
+    part = arr[:, :, 4:9, 7:12]
+    found = tiles.center_of_mass(part).compute()
+    assert (found >= 0).all()
+    assert (found <= 4).all()
+
+
+def test_empty_frames_have_no_centre(tmp_path):
+    frames = counting_frames(NAV + SIG, "u2", bits=12)
+    frames[1, 2] = 0
+    arr = dask_tiled.open_dataset(
+        write_mib(tmp_path / "scan.mib", frames), sync_offset=-2, chunks=(2, 5, 12, 16)
+    )
+    found = tiles.center_of_mass(arr).compute()
+    late = np.concatenate([np.zeros((2, *SIG)), frames.reshape(-1, *SIG)[:-2]])
+    np.testing.assert_allclose(found, centre(late.reshape(frames.shape)), rtol=1e-6)
+    np.testing.assert_array_equal(np.argwhere(np.isnan(found[..., 0])), [[0, 0], [0, 1], [1, 4]])
+    nothing = tiles.center_of_mass(arr, np.zeros(SIG)).compute()
+    assert np.isnan(nothing).all()
+
+
+def test_other_numbers_of_signal_axes():
+    frames = np.random.default_rng(0).random((3, 4, 5, 6))
+    arr = da.from_array(frames, chunks=(2, 4, 3, 6))
+    found = tiles.center_of_mass(arr, sig_ndim=3).compute()
+    axes = np.indices((4, 5, 6))
+    expected = [(frames * c).sum(axis=(1, 2, 3)) / frames.sum(axis=(1, 2, 3)) for c in axes]
+    np.testing.assert_allclose(found, np.stack(expected, axis=-1))
+    line = tiles.center_of_mass(arr, sig_ndim=1).compute()
+    np.testing.assert_allclose(line[..., 0], frames @ np.arange(6) / frames.sum(axis=-1))
+
+
+def test_centres_of_results_that_are_computed_together(path, frames):
+    arr = opened(path, chunks=(2, 5, 12, 16))
+    found = dask.compute(
+        tiles.center_of_mass(arr),
+        tiles.center_of_mass(arr, disk(4)),
+        tiles.apply_masks(arr, disk(4)),
+    )
+    np.testing.assert_allclose(found[0], centre(frames), rtol=1e-6)
+    np.testing.assert_allclose(found[1], centre(frames, disk(4)), rtol=1e-6)
+    np.testing.assert_array_equal(found[2][..., 0], (frames * disk(4)).sum(axis=(2, 3)))
