@@ -524,7 +524,7 @@ def test_what_is_large_is_no_part_of_every_task(scans):
     (optimized,) = dask.optimize(arr + 1)
     sizes = sorted(len(cloudpickle.dumps(task)) for task in dict(optimized.dask).values())
     assert len(sizes) == arr.npartitions + 1
-    assert sizes[-2] < 4000 < dark.nbytes < sizes[-1]
+    assert sizes[-2] < 4000 < 4 * dark.size < sizes[-1]
     np.testing.assert_array_equal(arr.compute(), frames - dark.astype("f4"))
 
 
