@@ -429,7 +429,7 @@ def test_corrections_that_do_not_suit(small, corrections):
 def test_pixels_that_cannot_be_corrected(tmp_path, native, dtype):
     """Nor later, when they are another type."""
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), native))
-    with pytest.raises(DatasetError, match="corrected|converted") as caught:
+    with pytest.raises(DatasetError, match=r"corrected|converted") as caught:
         open_dataset(path, corrections=Corrections(excluded_pixels=[(1, 1)]), dtype=dtype)
     assert caught.value.path == str(path)
 
