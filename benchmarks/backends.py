@@ -29,13 +29,14 @@ import dask_tiled
 from comparison.facts import facts as facts_of
 from comparison.facts import sentence
 from comparison.scans import Scan, expectations, prepare
-from dask_tiled.backends import BACKENDS, backend_for
+from dask_tiled.backends import BACKENDS
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),
     "zero-copy": ("raw-u16", "frames"),
     "sparse": ("raw-u16", "pixel"),
 }
+CHOICES = (*BACKENDS, "auto")
 PROBES = 64
 """So many pages of a file are asked for to learn whether it is in the page cache."""
 
@@ -72,7 +73,7 @@ def runs_of(scan: Scan, job: str) -> dict[str, Callable[[], Any]]:
     expected = expectations(scan)[job]()
     y, x = scan.pixel(0)
     runs: dict[str, Callable[[], Any]] = {}
-    for io in BACKENDS:
+    for io in CHOICES:
         try:
             arr = dask_tiled.open_dataset(
                 scan.path, nav_shape=scan.nav, io=io, **scan.format.options
@@ -108,7 +109,7 @@ def measure(folder: Path, mib: float, repeats: int) -> Times:
     return times
 
 
-def print_table(times: Times, facts: dict[str, str], auto: str) -> None:
+def print_table(times: Times, facts: dict[str, str]) -> None:
     """Print medians divided by the smallest of their row."""
     from rich.console import Console
     from rich.table import Table
@@ -117,14 +118,13 @@ def print_table(times: Times, facts: dict[str, str], auto: str) -> None:
     if not console.is_terminal:
         console.width = 100
     console.print(sentence(facts), highlight=False)
-    title = f'Times divided by the fastest; "auto" is {auto} here'
-    table = Table("job", "pages", title=title, title_justify="left")
-    for io in (*BACKENDS, "fastest, ms"):
+    table = Table("job", "pages", title="Times divided by the fastest", title_justify="left")
+    for io in (*CHOICES, "fastest, ms"):
         table.add_column(io, justify="right")
     for (name, state), seconds in times.items():
         medians = {io: statistics.median(values) for io, values in seconds.items()}
         best = min(medians.values())
-        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in BACKENDS]
+        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in CHOICES]
         table.add_row(name, state, *cells, f"{1e3 * best:.3g}")
     console.print(table)
 
@@ -142,9 +142,7 @@ def main() -> None:
         folder = args.dir or Path(scratch)
         with dask.config.set(scheduler="threads"):
             times = measure(folder, args.mib, args.repeats)
-        auto = type(backend_for("auto", str(folder)))
-    names = {backend: io for io, backend in BACKENDS.items()}
-    print_table(times, facts_of(args.mib, args.repeats), names[auto])
+    print_table(times, facts_of(args.mib, args.repeats))
 
 
 if __name__ == "__main__":
