@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol, Self
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +28,16 @@ MAPPED_BYTES = 16 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
+LIVING_MAPS = 32
+"""So many maps, and no more, live on in results: each holds a descriptor."""
 OPEN_FILES = 8
 """So many files are mapped at once for one chunk."""
 SPARSE = 16
 """Frames that lie as many times farther apart than what is wanted of them are read one by one."""
 ALIGNMENT = 4096
 """Direct reads begin and end at multiples of this, in the file and in memory."""
+
+_living: WeakSet[mmap.mmap] = WeakSet()
 
 
 class Backend(Protocol):
@@ -78,8 +84,10 @@ class Mapped:
         for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
             yield (part, *self._around(part.file, *part.span, sparse=sparse))
 
-    def around(self, ranges: ReadRanges) -> tuple[Bytes, int]:
-        """Map all of the span of read ranges at once."""
+    def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
+        """Map all of the span of read ranges at once, unless there are many maps already."""
+        if len(_living) >= LIVING_MAPS:
+            return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
@@ -90,6 +98,7 @@ class Mapped:
             view = mmap.mmap(self._fd(file), stop - base, access=mmap.ACCESS_READ, offset=base)
             if sparse:
                 view.madvise(mmap.MADV_RANDOM)
+            _living.add(view)
             # Not closed by hand: it goes with the last array on it, and cannot go before.
             data = np.frombuffer(view, dtype=np.uint8)
             self._maps[file] = data, base
@@ -140,9 +149,10 @@ class Buffered:
             frames = ranges.frames[first : first + step]
             self._reserve(len(offsets) * width)
             done = gather(fd, offsets, width, self._buffer)
-            if done < len(offsets):  # once more, to learn why
+            if done < len(offsets):
                 start = int(offsets[done])
-                self._read(fd, ranges.file, start, start + width)
+                self._read(fd, ranges.file, start, start + width)  # once more, to learn why
+                raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
             places = np.arange(len(offsets)) * width - low
             part = ranges._replace(offsets=places, frames=frames, ascending=True)
             yield part, self._buffer[: len(offsets) * width], 0

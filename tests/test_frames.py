@@ -412,7 +412,7 @@ def test_missing_frames_on_every_scheduler(path):
     arr = opened(path, nav_shape=(5, 4), sync_offset=-2, roi=[19, 2, 0, 13], fill_value=65535)
     expected, missing = shown(FRAMES, (5, 4), -2, [19, 2, 0, 13], 65535)
     assert missing == [0, 2]
-    for scheduler in ("synchronous", "threads", "processes"):
+    for scheduler in ("threads", "processes"):
         with dask.config.set(scheduler=scheduler, num_workers=1):
             np.testing.assert_array_equal(arr.compute(), expected)
 
