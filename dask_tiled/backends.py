@@ -32,8 +32,10 @@ LIVING_MAPS = 32
 """So many maps, and no more, live on in results: each holds a descriptor."""
 OPEN_FILES = 8
 """So many files are mapped at once for one chunk."""
+GAPS = 1.25
+"""Frames that lie so many times farther apart than what is read of them are read one by one."""
 SPARSE = 16
-"""Frames that lie as many times farther apart than what is wanted of them are read one by one."""
+"""Frames that lie so many times farther apart are not mapped where the choice is free."""
 ALIGNMENT = 4096
 """Direct reads begin and end at multiples of this, in the file and in memory."""
 
@@ -80,7 +82,7 @@ class Mapped:
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done for the one before."""
-        sparse = _is_sparse(ranges)
+        sparse = _spread(ranges) > SPARSE
         for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
             yield (part, *self._around(part.file, *part.span, sparse=sparse))
 
@@ -131,7 +133,7 @@ class Buffered:
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Read the span of each window, or of each frame where frames lie far apart."""
         with descriptor(ranges.file, direct=self.direct) as fd:
-            if not self.direct and _is_sparse(ranges):
+            if not self.direct and _spread(ranges) > GAPS:
                 yield from self._gather(fd, ranges)
                 return
             for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
@@ -204,16 +206,16 @@ class Auto(Mapped):
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Choose for each piece."""
-        if _is_sparse(ranges):
+        if _spread(ranges) > SPARSE:
             return Buffered().windows(ranges, limit)
         return super().windows(ranges, limit)
 
 
-def _is_sparse(ranges: ReadRanges) -> bool:
-    """Tell whether frames lie much farther apart than what is read of each."""
+def _spread(ranges: ReadRanges) -> float:
+    """Tell how many times farther apart frames lie than what is read of each."""
     start, stop = ranges.span
     low, high = ranges.units.reach
-    return (high - low) * len(ranges.offsets) * SPARSE < stop - start
+    return (stop - start) / ((high - low) * len(ranges.offsets))
 
 
 def _aligned(size: int) -> Bytes:
