@@ -22,7 +22,7 @@ from pathlib import Path
 SIG = (256, 256)
 MIB = 1 << 20
 INTERVAL = 0.002  # seconds between samples
-JOBS = {"frame sums": (-2, -1), "sum over the scan": (0,)}
+JOBS = ("frame sums", "sum over the scan", "reduce_tiles")
 
 
 def child(path: str, job: str, chunk_mib: int, io: str) -> None:
@@ -32,6 +32,7 @@ def child(path: str, job: str, chunk_mib: int, io: str) -> None:
     import time
 
     import dask
+    import numpy as np
     import psutil
 
     import dask_tiled.kernels
@@ -54,7 +55,13 @@ def child(path: str, job: str, chunk_mib: int, io: str) -> None:
     start = time.perf_counter()
     with dask.config.set({"array.chunk-size": f"{chunk_mib}MiB"}):
         arr = dask_tiled.open_dataset(path, "raw", dtype="uint16", sig_shape=SIG, io=io)
-    arr.sum(axis=JOBS[job]).compute()
+    if job == "reduce_tiles":
+        found = dask_tiled.reduce_tiles(
+            arr, init=np.zeros(SIG), step=lambda state, tile, _: state + tile.sum(0), combine=np.add
+        )
+    else:
+        found = arr.sum(axis=(-2, -1) if job == "frame sums" else 0)
+    found.compute()
     seconds = time.perf_counter() - start
     done.set()
     watcher.join()
@@ -68,8 +75,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gib", type=float, default=4, help="size of the file")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[16, 64, 256], help="in MiB")
-    parser.add_argument("--io", nargs="+", default=["mmap"], help="backends")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[4, 64, 1024], help="in MiB")
+    parser.add_argument("--io", nargs="+", default=["auto", "buffered"], help="backends")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

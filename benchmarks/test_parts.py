@@ -17,6 +17,7 @@ import pytest
 import dask_tiled
 import decoders
 from dask_tiled.boxes import region_of
+from dask_tiled.fold_functions import fold
 from dask_tiled.ranges import frame_ranges
 from dask_tiled.testing import write_mib_series
 
@@ -57,6 +58,30 @@ def test_decoder(benchmark: Benchmark, name: str) -> None:
     job = decoders.copy() if name == "numpy copy" else decoders.decoder(name)
     job()
     benchmark(job)
+
+
+FOLDS = {
+    "sum_frames": ("u8", 0),
+    "sum_pixels": ("u8", 0),
+    "max_frames": ("u2", 0),
+    "max_pixels": ("u2", 0),
+    "moments_frames": ("f8", 0),
+    "moments_pixels": ("f8", 0),
+    "dot_frames": ("f8", 1),
+    "dot_frames, 16 masks": ("f8", 16),
+}
+
+
+@pytest.mark.benchmark(group="folds of 1 MiB of pixels in the cache")
+@pytest.mark.parametrize("name", FOLDS)
+def test_fold(benchmark: Benchmark, name: str) -> None:
+    dtype, masks = FOLDS[name]
+    tile = np.random.default_rng(0).integers(0, 999, (8, 1 << 16)).astype("u2")
+    weights = np.ones((masks, 1 << 16), "f4")
+    function = fold(name.split(",", maxsplit=1)[0], tile.dtype, np.dtype(dtype), weights.dtype)
+    results = np.zeros((8, 16) if "frames" in name else (3, 1 << 16), dtype)
+    benchmark(function, tile, np.arange(8), 0, results, weights)
+    assert results.any()
 
 
 @pytest.mark.benchmark(group="headers")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol, Self
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +28,16 @@ MAPPED_BYTES = 16 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
+LIVING_MAPS = 32
+"""So many maps, and no more, live on in results: each holds a descriptor."""
 OPEN_FILES = 8
 """So many files are mapped at once for one chunk."""
 SPARSE = 16
-"""Reads that leave out as many times what they touch are better done page by page."""
+"""Frames that lie as many times farther apart than what is wanted of them are read one by one."""
 ALIGNMENT = 4096
 """Direct reads begin and end at multiples of this, in the file and in memory."""
+
+_living: WeakSet[mmap.mmap] = WeakSet()
 
 
 class Backend(Protocol):
@@ -74,13 +80,14 @@ class Mapped:
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done for the one before."""
-        start, stop = ranges.span
-        sparse = ranges.nbytes * SPARSE < stop - start
+        sparse = _is_sparse(ranges)
         for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
             yield (part, *self._around(part.file, *part.span, sparse=sparse))
 
-    def around(self, ranges: ReadRanges) -> tuple[Bytes, int]:
-        """Map all of the span of read ranges at once."""
+    def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
+        """Map all of the span of read ranges at once, unless there are many maps already."""
+        if len(_living) >= LIVING_MAPS:
+            return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
@@ -91,6 +98,7 @@ class Mapped:
             view = mmap.mmap(self._fd(file), stop - base, access=mmap.ACCESS_READ, offset=base)
             if sparse:
                 view.madvise(mmap.MADV_RANDOM)
+            _living.add(view)
             # Not closed by hand: it goes with the last array on it, and cannot go before.
             data = np.frombuffer(view, dtype=np.uint8)
             self._maps[file] = data, base
@@ -121,17 +129,43 @@ class Buffered:
         self._buffer = np.empty(0, np.uint8)
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Read the span of each window."""
+        """Read the span of each window, or of each frame where frames lie far apart."""
         with descriptor(ranges.file, direct=self.direct) as fd:
+            if not self.direct and _is_sparse(ranges):
+                yield from self._gather(fd, ranges)
+                return
             for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
                 yield (part, *self._read(fd, part.file, *part.span))
+
+    def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
+        from dask_tiled import gathering, kernels
+
+        gather = kernels.compiled("dask_tiled.gathering:gather", gathering.SIGNATURE)
+        low, high = ranges.units.reach
+        width = high - low
+        step = max(1, BLOCK_BYTES // width)
+        for first in range(0, len(ranges.offsets), step):
+            offsets = ranges.offsets[first : first + step] + low
+            frames = ranges.frames[first : first + step]
+            self._reserve(len(offsets) * width)
+            done = gather(fd, offsets, width, self._buffer)
+            if done < len(offsets):
+                start = int(offsets[done])
+                self._read(fd, ranges.file, start, start + width)  # once more, to learn why
+                raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
+            places = np.arange(len(offsets)) * width - low
+            part = ranges._replace(offsets=places, frames=frames, ascending=True)
+            yield part, self._buffer[: len(offsets) * width], 0
+
+    def _reserve(self, size: int) -> None:
+        if len(self._buffer) < size:
+            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
 
     def _read(self, fd: int, file: File, start: int, stop: int) -> tuple[Bytes, int]:
         start -= start % ALIGNMENT
         wanted = stop - start
         size = wanted + -wanted % ALIGNMENT if self.direct else wanted
-        if len(self._buffer) < size:
-            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
+        self._reserve(size)
         view = self._buffer[:size].data
         done = 0
         while done < wanted:
@@ -165,6 +199,23 @@ class Direct(Buffered):
     direct = True
 
 
+class Auto(Mapped):
+    """Maps what is dense, and reads what is sparse frame by frame: each as it is fastest."""
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Choose for each piece."""
+        if _is_sparse(ranges):
+            return Buffered().windows(ranges, limit)
+        return super().windows(ranges, limit)
+
+
+def _is_sparse(ranges: ReadRanges) -> bool:
+    """Tell whether frames lie much farther apart than what is read of each."""
+    start, stop = ranges.span
+    low, high = ranges.units.reach
+    return (high - low) * len(ranges.offsets) * SPARSE < stop - start
+
+
 def _aligned(size: int) -> Bytes:
     memory = buffers.empty((size + ALIGNMENT,), np.dtype(np.uint8))
     first = -memory.ctypes.data % ALIGNMENT
@@ -177,10 +228,9 @@ BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "dir
 def backend_for(io: str, path: str) -> Backend:
     """Make the backend of a name; for "auto", the one that suits the place where a file lies.
 
-    Mapping is the fastest wherever pages come from this machine: nothing is copied, and a sparse
-    cut touches its own pages alone. On a network file system a page that cannot be had ends the
-    process, so files there are read instead.
+    On a network file system a page that cannot be had ends a process that has mapped it, so files
+    there are read.
     """
-    if io == "auto":
-        io = "buffered" if is_remote(path) else "mmap"
-    return BACKENDS[io]()
+    if io != "auto":
+        return BACKENDS[io]()
+    return Buffered() if is_remote(path) else Auto()

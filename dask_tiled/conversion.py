@@ -49,12 +49,9 @@ class Conversion:
         DatasetError
             A type or a value cannot be had.
         """
+        wanted = native if corrections is None else corrections.dtype(native, path)
         if dtype is not None:
             wanted = _dtype(dtype, native, path)
-        elif corrections is not None:
-            wanted = corrections.dtype(native)
-        else:
-            wanted = native
         return cls(native, wanted, _fill(fill_value, wanted, path), corrections)
 
     @property
@@ -70,9 +67,11 @@ class Conversion:
 
 def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
     try:
-        wanted = np.dtype(dtype).newbyteorder("=")
+        wanted = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise DatasetError("not a dtype", path=path, found=dtype) from error
+    if wanted != native:  # records and texts may have the byte order of the file
+        wanted = wanted.newbyteorder("=")
     kinds = "biufc"
     if wanted != native and (wanted.kind not in kinds or native.kind not in kinds):
         raise DatasetError(
@@ -89,10 +88,11 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
     if value is None or (type(value) is int and value == 0):
         return np.zeros((), dtype)[()]
     try:
+        given = np.asarray(value)
         with np.errstate(all="ignore"):
-            filled = np.asarray(value).astype(dtype)
+            filled = (given if dtype.kind == "c" else given.real).astype(dtype)
         same = filled.ndim == 0 and np.array_equal(
-            filled, value, equal_nan=filled.dtype.kind in "fc"
+            filled, value, equal_nan=filled.dtype.kind in "fcmM"
         )
     except (TypeError, ValueError, OverflowError):
         same = False

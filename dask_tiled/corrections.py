@@ -123,13 +123,15 @@ class Corrections:
                 found=_first(pixels[lost]),
             )
 
-    def dtype(self, native: np.dtype) -> np.dtype:
+    def dtype(self, native: np.dtype, path: str | None = None) -> np.dtype:
         """Give the type of corrected pixels.
 
         Parameters
         ----------
         native : numpy.dtype
             Type of the raw pixels.
+        path : str, optional
+            What to name in errors.
 
         Raises
         ------
@@ -139,6 +141,7 @@ class Corrections:
         if native.kind not in "biuf" or native.itemsize > 8:
             raise DatasetError(
                 "pixels of this type cannot be corrected",
+                path=path,
                 expected="booleans, integers or floats of up to 8 bytes",
                 found=native,
             )
@@ -163,7 +166,10 @@ class Corrections:
         """
         pixels = self.excluded_pixels
         shape = self.sig_shape if sig_shape is None else sig_shape
-        if pixels is None:
+        dark, gain = self.dark, self.gain
+        if not self.sig_shape:  # a frame without axes is read as one pixel of one axis
+            dark, gain = (None if p is None else p.reshape(1) for p in (dark, gain))
+        if pixels is None or not pixels.size:
             pixels, shape = np.zeros((0, len(sig)), dtype=np.int64), (0,) * len(sig)
         if shape is None:
             raise DatasetError(
@@ -171,7 +177,7 @@ class Corrections:
                 expected="sig_shape",
                 found=None,
             )
-        return Plan(self.dark, self.gain, pixels, sig, shape)
+        return Plan(dark, gain, pixels, sig, shape)
 
     def __repr__(self) -> str:
         parts = [name for name in ("dark", "gain") if getattr(self, name) is not None]

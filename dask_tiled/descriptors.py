@@ -58,7 +58,7 @@ def _take(key: tuple[File, bool]) -> int | None:
         if entry[0] == key:
             try:
                 _idle.remove(entry)
-            except ValueError:  # another thread was quicker
+            except (ValueError, IndexError):  # another thread was quicker, or changed the deque
                 continue
             return entry[1]
     return None

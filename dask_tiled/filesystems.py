@@ -27,7 +27,8 @@ REMOTE = frozenset(
         "wekafs",
     }
 )
-"""Types of network file systems; everything in user space counts as one, too."""
+"""Types of network file systems; everything in user space counts as one, too,
+but for what lies on a block device of this machine."""
 
 
 def is_remote(path: str) -> bool:
@@ -58,4 +59,5 @@ def parse_mount(line: str) -> tuple[tuple[int, int], str]:
     before, _, after = line.partition(" - ")
     major, _, minor = before.split()[2].partition(":")
     kind = after.split()[0]
-    return (int(major), int(minor)), "nfs" if kind.startswith("fuse.") else kind
+    in_user_space = kind == "fuse" or kind.startswith("fuse.")
+    return (int(major), int(minor)), "nfs" if in_user_space else kind

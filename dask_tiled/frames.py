@@ -52,6 +52,8 @@ def select_frames(
         raise DatasetError(
             "no array can be so large", path=path, expected=f"{LARGEST} bytes", found=shape
         )
+    # Beyond these all frames are missing, and frame numbers would no longer be numbers of 8 bytes.
+    first = max(-math.prod(shape), min(first, desc.layout.n_frames))
     if shape != desc.nav_shape or first:
         desc = desc.with_frames(shape, first)
     if roi is not None:
@@ -83,21 +85,23 @@ def _whole_number(value: Any, path: str) -> int:
 
 def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
     """Turn a mask, or indices, into places of the navigation shape."""
-    found = np.asarray(roi)
     count = math.prod(nav_shape)
+    try:
+        found = np.asarray(roi)
+    except ValueError as error:
+        raise DatasetError("roi is no array", path=path, found=str(error)) from error
     if found.dtype == bool and found.shape == nav_shape:
         places = np.flatnonzero(found)
     elif found.dtype.kind in "iu" and found.ndim == 1:
-        places = found.astype(np.int64)
-        wrong = (places < -count) | (places >= count)
+        wrong = (found < -count) | (found >= count)
         if wrong.any():
             raise DatasetError(
                 "roi lies outside of the scan",
                 path=path,
                 expected=f"places below {count}",
-                found=int(places[wrong][0]),
+                found=int(found[wrong][0]),
             )
-        places = places % count
+        places = found.astype(np.int64) % count
     else:
         raise DatasetError(
             "roi is neither a mask of the scan nor a list of places in it",

@@ -11,6 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.description import Description
@@ -186,8 +187,10 @@ def _name(description: Description, source: Source) -> str:
 def _symbolic(source: Source, chunks: Chunks, name: str) -> da.Array:
     """Make the plain dask array: a symbolic load and a symbolic decode, fused when computed."""
     meta = np.empty((0,) * len(chunks), dtype=source.conversion.dtype)
+    # What is large is data of its own, which a cluster sends to each worker once.
+    value = delayed(source, name=f"source-{name}", traverse=False) if source.is_large else source
     raw = da.map_blocks(
-        load, source, chunks=chunks, dtype=meta.dtype, meta=meta, name=f"load-{name}"
+        load, value, chunks=chunks, dtype=meta.dtype, meta=meta, name=f"load-{name}"
     )
     return raw.map_blocks(decode, dtype=meta.dtype, meta=meta, name=name)
 

@@ -15,6 +15,8 @@ from dask_tiled.conversion import Conversion
 from dask_tiled.layout import Layout
 from dask_tiled.reading import TileReader
 
+LARGE_BYTES = 4096
+"""More than this is no part of every task."""
 CONVERTED_BYTES = 1 << 19
 """So much is decoded at a time before it is converted: it stays in the cache."""
 
@@ -61,6 +63,15 @@ class Source:
         self.conversion = conversion
         self.edges = edges
         self.io = io
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too large to be a part of every task."""
+        layout, corrections = self.layout, self.conversion.corrections
+        arrays: list[Any] = [layout.pieces, layout.selection.numbers]
+        if corrections is not None:
+            arrays += [corrections.dark, corrections.gain, corrections.excluded_pixels]
+        return sum(array.nbytes for array in arrays if array is not None) > LARGE_BYTES
 
     def box(self, block_id: tuple[int, ...]) -> Box:
         """Give the box of a chunk."""

@@ -73,7 +73,7 @@ def open_dataset(
         Chunks as dask takes them, instead of negotiated ones.
     io : {"auto", "mmap", "buffered", "direct"}
         How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" maps
-        files, except on network file systems.
+        files, except on network file systems, and where little of many frames is wanted.
     corrections : Corrections, optional
         Dark and gain reference, and pixels that do not work. The array is float32 then, or float64
         where that could not hold the counts.

@@ -14,26 +14,8 @@ import numpy as np
 from dask_tiled.decoders import Decoder
 from dask_tiled.files import File
 from dask_tiled.layout import Cut, Layout
-from dask_tiled.runs import Loop, Runs, make_runs
+from dask_tiled.runs import Loop, Pick, Runs, make_runs
 from dask_tiled.selection import Index
-
-
-class Pick(NamedTuple):
-    """How wanted pixels are taken out of decoded units.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the scratch array that the whole units of a frame are decoded into.
-    pixels : int64 array
-        Positions to take along its last axis.
-    place : tuple of slice
-        Where in a frame of the output they go.
-    """
-
-    shape: tuple[int, ...]
-    pixels: Index
-    place: tuple[slice, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +56,20 @@ class Units:
         """Take some positions along a loop, and tell how far on in the file the first unit is."""
         loop, further, out_further = self.loops[axis].part(first, stop)
         loops = (*self.loops[:axis], loop, *self.loops[axis + 1 :])
-        return replace(self, loops=loops, dest=self.dest + out_further), further
+        if self.pick is None:
+            return replace(self, loops=loops, dest=self.dest + out_further), further
+        pick = self.pick.part(axis, first, loop.length)
+        frame_bytes = self.frame_bytes // self.pick.shape[axis] * loop.length
+        return replace(self, loops=loops, frame_bytes=frame_bytes, pick=pick), further
+
+    def extents(self) -> list[int]:
+        """Give the bytes that each loop spans; 0 where it cannot be cut."""
+        spans = [high - low for low, high in (loop.reach for loop in self.loops)]
+        if self.pick is None:
+            return spans
+        # Whole rows are needed, and a cut of an inner loop would change the steps of outer ones.
+        outer = next((k for k, loop in enumerate(self.loops[:-1]) if loop.length > 1), None)
+        return [span * (k == outer) for k, span in enumerate(spans)]
 
 
 class ReadRanges(NamedTuple):
@@ -148,19 +143,19 @@ class ReadRanges(NamedTuple):
     def split(self, limit: int) -> Iterator[ReadRanges]:
         """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
         low, high = self.span
-        if high - low <= limit:
+        most = limit + self.units.decoder.lag  # what every unit reaches over cannot be cut
+        if high - low <= most:
             yield self
             return
-        loops = self.units.loops if self.units.pick is None else ()
         first, last = self.units.reach
-        extents = [high - low - (last - first), *(b - a for a, b in (o.reach for o in loops))]
+        extents = [high - low - (last - first), *self.units.extents()]
         axis = max(range(len(extents)), key=extents.__getitem__)
         if not extents[axis]:
             yield self
             return
-        length = len(self.offsets) if axis == 0 else loops[axis - 1].length
+        length = len(self.offsets) if axis == 0 else self.units.loops[axis - 1].length
         step = max(1, extents[axis] // (length - 1))
-        room = limit - (high - low - extents[axis])
+        room = most - (high - low - extents[axis])
         count = min(max(1, room // step + 1), -(-length // 2))
         for start in range(0, length, count):
             yield from self._part(axis, start, start + count).split(limit)

@@ -63,7 +63,10 @@ def view_of(
     first = piece.offsets[0]
     if first % dtype.alignment:
         return None
-    data, base = backend.around(piece)
+    mapped = backend.around(piece)
+    if mapped is None:
+        return None
+    data, base = mapped
     start = int(first) - base
     return data[start : start + piece.nbytes].view(dtype).reshape(shape)
 

@@ -66,6 +66,31 @@ class Runs(NamedTuple):
         return self._replace(starts=self.starts + start, dests=self.dests + dest)
 
 
+class Pick(NamedTuple):
+    """How wanted pixels are taken out of decoded units.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the scratch array that the whole units of a frame are decoded into.
+    pixels : int64 array
+        Positions to take along its last axis.
+    place : tuple of slice
+        Where in a frame of the output they go.
+    """
+
+    shape: tuple[int, ...]
+    pixels: Index
+    place: tuple[slice, ...]
+
+    def part(self, axis: int, first: int, length: int) -> Pick:
+        """Take some positions along an axis, but the last."""
+        shape, place = list(self.shape), list(self.place)
+        start = place[axis].start + first
+        shape[axis], place[axis] = length, slice(start, start + length)
+        return Pick(tuple(shape), self.pixels, tuple(place))
+
+
 def make_runs(loops: Sequence[Loop]) -> Runs:
     """Flatten nested loops, the outermost first.
 

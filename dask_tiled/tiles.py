@@ -25,7 +25,7 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     masks : array-like
         Weights, real or complex: n masks, then the signal axes; a mask alone counts as one.
     sig_ndim : int, optional
-        As in :func:`map_tiles`.
+        As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def center_of_mass(
     mask : array-like, optional
         Weights of the pixels, of the shape of a frame.
     sig_ndim : int, optional
-        As in :func:`map_tiles`.
+        As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------

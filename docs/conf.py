@@ -36,6 +36,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 8,  # all of them: their titles are short
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,
     "footer_start": ["copyright"],

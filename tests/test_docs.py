@@ -1,15 +1,19 @@
-"""Every example in the documentation gives what it says."""
+"""Every example in the documentation gives what it says, and the API page names all there is."""
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
 
 import dask_tiled
+import dask_tiled.testing
 
-PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.rst"))
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.rst"))
 MODULES = ["dask_tiled"] + [
     module.name for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled.")
 ]
@@ -26,3 +30,19 @@ def test_examples_of_a_page(page, tmp_path, monkeypatch):
 def test_examples_in_docstrings(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
+
+
+def test_the_api_page_is_complete():
+    named = re.findall(
+        r"^\.\. auto\w+:: (\S+)$", (DOCS / "api.rst").read_text("utf8"), re.MULTILINE
+    )
+    listed = {name.rpartition(".")[2] for name in named}
+    functions = inspect.getmembers(dask_tiled.tiles, inspect.isfunction)
+    of_tiles = {
+        name
+        for name, function in functions
+        if function.__module__ == "dask_tiled.tiles" and not name.startswith("_")
+    }
+    assert {"apply_masks", "center_of_mass"} <= of_tiles
+    public = {*dask_tiled.__all__, *dask_tiled.testing.__all__, *of_tiles} - {"tiles"}
+    assert public - listed == set()

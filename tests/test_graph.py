@@ -515,6 +515,19 @@ def test_a_source_is_small(scans):
         assert len(pickle.dumps(arr._source)) < 2000
 
 
+def test_what_is_large_is_no_part_of_every_task(scans):
+    """References of the size of a frame are sent to a worker once, not with each chunk."""
+    path, frames = scans["12 bit"]
+    dark = np.arange(frames[0, 0].size).reshape(frames.shape[2:])
+    corrections = dask_tiled.Corrections(dark=dark)
+    arr = dask_tiled.open_dataset(path, chunks=(1, 1, 64, 128), corrections=corrections)
+    (optimized,) = dask.optimize(arr + 1)
+    sizes = sorted(len(cloudpickle.dumps(task)) for task in dict(optimized.dask).values())
+    assert len(sizes) == arr.npartitions + 1
+    assert sizes[-2] < 4000 < 4 * dark.size < sizes[-1]
+    np.testing.assert_array_equal(arr.compute(), frames - dark.astype("f4"))
+
+
 def test_threads(scan):
     arr, frames = scan
     seen = set()

@@ -51,8 +51,13 @@ FOR_FORMATS = {
     "description",
 }
 # Modules of numba functions: they know no other module, but may share kernels.compiled.
-KERNELS = {"kernels", "correction_kernels", "folds", "streaming", "fold_functions"}
-KERNELS_FOR = {"kernels": set(), "folds": set(), "fold_functions": {"kernels", "streaming"}}
+KERNELS = {"kernels", "correction_kernels", "folds", "streaming", "fold_functions", "gathering"}
+KERNELS_FOR = {
+    "kernels": set(),
+    "folds": set(),
+    "gathering": set(),
+    "fold_functions": {"kernels", "streaming"},
+}
 # What is imported where it is needed, because it takes long or is optional.
 HEAVY = {
     *(f"dask_tiled.{name}" for name in KERNELS),

@@ -1,0 +1,149 @@
+"""The backends on the same files, jobs and run: how many times the time of the fastest each takes.
+
+Run ``python benchmarks/backends.py``. The jobs:
+
+- decoding: the frame sums of a Merlin file, whose pixels have to be swapped;
+- zero-copy: the frame sums of a raw file, whose pixels lie there as they are wanted;
+- sparse: one pixel of every frame of that file.
+
+"warm" is read from the page cache; "cold" from the disk, where the system drops the pages of a
+file from the cache when it is asked to, which is looked at before each run. Direct reads are always
+cold. The backends take turns, so that slow moments of a busy machine hit all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+
+import dask_tiled
+from comparison.facts import facts as facts_of
+from comparison.facts import sentence
+from comparison.scans import Scan, expectations, prepare
+from dask_tiled.backends import BACKENDS
+
+JOBS = {
+    "decoding": ("merlin-u16", "frames"),
+    "zero-copy": ("raw-u16", "frames"),
+    "sparse": ("raw-u16", "pixel"),
+}
+CHOICES = (*BACKENDS, "auto")
+PROBES = 64
+"""So many pages of a file are asked for to learn whether it is in the page cache."""
+
+Times = dict[tuple[str, str], dict[str, list[float]]]
+
+
+def evict(path: Path) -> bool:
+    """Ask the system to drop a file from the page cache, and tell whether it did."""
+    if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
+        return False
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)  # pages that have yet to be written stay
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        places = np.linspace(0, path.stat().st_size - 1, PROBES).astype(int).tolist()
+        return not any(is_cached(fd, place) for place in places)
+    finally:
+        os.close(fd)
+
+
+def is_cached(fd: int, place: int) -> bool:
+    """Tell whether a byte can be had without waiting; where that is not known, it can."""
+    try:
+        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def runs_of(scan: Scan, job: str) -> dict[str, Callable[[], Any]]:
+    """Open a scan with each backend that can, and compare what it finds with what was written."""
+    expected = expectations(scan)[job]()
+    y, x = scan.pixel(0)
+    runs: dict[str, Callable[[], Any]] = {}
+    for io in CHOICES:
+        try:
+            arr = dask_tiled.open_dataset(
+                scan.path, nav_shape=scan.nav, io=io, **scan.format.options
+            )
+        except dask_tiled.DatasetError as error:
+            print(error)
+            continue
+        result = arr[..., y, x] if job == "pixel" else arr.sum(axis=(-2, -1))
+        assert np.array_equal(result.compute(), expected)
+        runs[io] = result.compute
+    return runs
+
+
+def measure(folder: Path, mib: float, repeats: int) -> Times:
+    """Time every job with every backend, in turns."""
+    times: Times = {}
+    for name, (key, job) in JOBS.items():
+        scan = prepare(key, folder, mib)
+        runs = runs_of(scan, job)
+        for state in ("warm", "cold"):
+            if state == "cold" and not evict(scan.path):
+                print(f"{name}: the system does not drop {scan.path} from the page cache")
+                continue
+            seconds: dict[str, list[float]] = {io: [] for io in runs}
+            for _ in range(repeats):
+                for io, run in runs.items():
+                    if state == "cold":
+                        assert evict(scan.path)
+                    start = time.perf_counter()
+                    run()
+                    seconds[io].append(time.perf_counter() - start)
+            times[name, state] = seconds
+    return times
+
+
+def print_table(times: Times, facts: dict[str, str]) -> None:
+    """Print medians divided by the smallest of their row."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 100
+    console.print(sentence(facts), highlight=False)
+    table = Table("job", "pages", title="Times divided by the fastest", title_justify="left")
+    for io in (*CHOICES, "fastest, ms"):
+        table.add_column(io, justify="right")
+    for (name, state), seconds in times.items():
+        medians = {io: statistics.median(values) for io, values in seconds.items()}
+        best = min(medians.values())
+        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in CHOICES]
+        table.add_row(name, state, *cells, f"{1e3 * best:.3g}")
+    console.print(table)
+
+
+def main() -> None:
+    """Measure, and show."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=float, default=256, help="size of each file")
+    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="backends-") as scratch:
+        folder = args.dir or Path(scratch)
+        with dask.config.set(scheduler="threads"):
+            times = measure(folder, args.mib, args.repeats)
+    print_table(times, facts_of(args.mib, args.repeats))
+
+
+if __name__ == "__main__":
+    main()

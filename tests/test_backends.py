@@ -1,0 +1,644 @@
+"""How bytes are fetched: every backend gives the same, in bounded memory, or says why not."""
+
+import errno
+import mmap
+import os
+import subprocess
+import sys
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import (
+    DatasetError,
+    StaleFileError,
+    backends,
+    descriptors,
+    filesystems,
+    open_dataset,
+)
+from dask_tiled import reading as reading_module
+from dask_tiled.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Buffered, Mapped
+from dask_tiled.boxes import region_of
+from dask_tiled.filesystems import parse_mount
+from dask_tiled.ranges import frame_ranges
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+EVERY_BACKEND = pytest.mark.parametrize("io", BACKENDS)
+READING = pytest.mark.parametrize("io", ["buffered", "direct"])
+FRAMES = counting_frames((9, 16, 16), "u2")
+# Neither in native byte order, which would need no reading, nor aligned to anything.
+RAW = {"format": "raw", "dtype": ">u2", "sig_shape": (16, 16), "frame_header": 3}
+
+
+@pytest.fixture(autouse=True)
+def no_idle_descriptors():
+    """Begin and end without descriptors of other tests."""
+    close_idle()
+    yield
+    close_idle()
+
+
+def close_idle():
+    while descriptors._idle:
+        os.close(descriptors._idle.popleft()[1])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_raw(tmp_path / "scan.raw", FRAMES.astype(">u2"), frame_header=3)
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+# All backends give the same
+
+
+@st.composite
+def cuts(draw, shape):
+    """Draw an index of integers and slices with positive steps that is not empty."""
+    index = []
+    for n in shape:
+        start = draw(st.integers(0, n - 1))
+        cut = st.builds(slice, st.just(start), st.integers(start + 1, n), st.integers(1, 9))
+        index.append(draw(st.just(slice(None)) | cut | st.just(start)))
+    return tuple(index)
+
+
+@given(data=st.data())
+def test_every_layout_through_every_backend(layouts, data):
+    """Whatever is cut, and however little is fetched at a time."""
+    options, frames = layouts[data.draw(st.sampled_from(sorted(layouts)), label="layout")]
+    roi = data.draw(st.none() | st.lists(st.integers(0, 11), min_size=1, max_size=20), label="roi")
+    expected = frames if roi is None else frames[roi]
+    index = data.draw(cuts(expected.shape), label="index")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
+        patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
+        patch.setattr(backends, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
+        for io in ["auto", *BACKENDS]:
+            arr = open_dataset(**options, nav_shape=(12,), roi=roi, io=io)
+            found = arr[index].compute()
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected[index], err_msg=io)
+
+
+@EVERY_BACKEND
+@given(data=st.data())
+def test_windows_hold_the_bytes_that_they_promise(layouts, io, data):
+    """All units once, each in a window that is the content of the file at its place."""
+    options, frames = layouts[data.draw(st.sampled_from(sorted(layouts)), label="layout")]
+    layout = open_dataset(**options, nav_shape=(12,)).description.layout
+    box = []
+    for n in frames.shape:
+        start = data.draw(st.integers(0, n - 1))
+        box.append((start, data.draw(st.integers(start + 1, n))))
+    limit = data.draw(st.sampled_from([None, 1, 64, 4000]), label="limit")
+    region = region_of(layout, tuple(box))
+    with BACKENDS[io]() as backend:
+        for ranges in frame_ranges(layout, region.frames, region.sig):
+            with open(ranges.file.path, "rb") as stream:
+                content = np.frombuffer(stream.read(), np.uint8)
+            parts = []
+            for part, found, base in backend.windows(ranges, limit):
+                first, stop = part.span
+                assert base <= first < stop <= base + len(found)
+                assert found.dtype == np.uint8
+                np.testing.assert_array_equal(
+                    found[first - base : stop - base], content[first:stop]
+                )
+                parts.append(part)
+            assert sum(part.nbytes for part in parts) == ranges.nbytes
+            for name in ("starts", "dests"):
+                units = [np.sort(all_units(p, name)) for p in (*parts, ranges)]
+                if ranges.units.pick is None:
+                    whole = np.sort(np.concatenate(units[:-1]))
+                    np.testing.assert_array_equal(whole, units[-1])
+
+
+def all_units(ranges, name):
+    """List the places of all units, in the file or in the output."""
+    runs = ranges.runs()
+    step = runs.step if name == "starts" else runs.out_step
+    return np.add.outer(getattr(runs, name), np.arange(runs.length) * step).ravel()
+
+
+# Memory
+
+
+def sparse(path, nbytes):
+    """Make a large file that takes no space."""
+    with path.open("wb") as stream:
+        stream.truncate(nbytes)
+    return path
+
+
+def large_files(folder):
+    """Open files of frames that are larger than a block, and cut them in all ways."""
+    size = 1024  # frames of 2 MiB and more
+    raw = {"format": "raw", "sig_shape": (size, size), "nav_shape": (3,)}
+    path = sparse(folder / "scan.raw", 3 * size * size * 2)
+    yield "raw", lambda io: open_dataset(path, dtype=">u2", io=io, chunks=-1, **raw), 2
+    shape = (2, 3, 1000, 700)
+    fortran = folder / "scan.npy"
+    np.lib.format.open_memmap(fortran, "w+", ">u2", shape, fortran_order=True).flush()
+    yield "npy", lambda io: open_dataset(fortran, io=io, chunks=-1), 2
+    frame = np.zeros((1024, 2048), "u2")
+    quad = write_mib(folder / "quad.mib", [frame], kind="R64", depth=12, quad=True, hdr=False)
+    yield "quad", lambda io: open_dataset(quad, io=io, chunks=-1), 8
+    one = write_mib(folder / "one.mib", [frame], kind="R64", depth=24, hdr=False)
+    yield "24 bit", lambda io: open_dataset(one, io=io, chunks=-1), 8 + frame.nbytes
+
+
+@READING
+def test_buffers_are_of_about_a_block(tmp_path, monkeypatch, io):
+    """Whatever is wanted of however large a frame: a block, and what one run of units spans."""
+    sizes = []
+    allocate = backends._aligned
+
+    def spy(size):
+        sizes.append(size)
+        return allocate(size)
+
+    monkeypatch.setattr(backends, "_aligned", spy)
+    for name, opened, unit in large_files(tmp_path):
+        arr = opened(io)
+        for index in (
+            np.s_[...],
+            np.s_[..., 1::2],
+            np.s_[..., 3:-5],
+            np.s_[..., 5],
+            np.s_[..., 5, :],
+        ):
+            sizes.clear()
+            arr[index].compute()
+            assert sizes, name
+            assert max(sizes) <= BLOCK_BYTES + unit + 2 * ALIGNMENT, (name, index)
+            assert len(sizes) == 1, (name, index)
+
+
+def test_maps_are_of_bounded_size(path, monkeypatch):
+    """Touched pages count as memory of the process."""
+    sizes = []
+
+    class Spy(mmap.mmap):
+        def __new__(cls, fileno, length, **options):
+            sizes.append(length)
+            return super().__new__(cls, fileno, length, **options)
+
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 1500)
+    monkeypatch.setattr(backends.mmap, "mmap", Spy)
+    arr = open_dataset(path, io="mmap", chunks=-1, **RAW)
+    assert arr.npartitions == 1
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert len(sizes) > 1
+    assert max(sizes) <= 1500 + mmap.ALLOCATIONGRANULARITY
+
+
+@READING
+def test_reads_that_are_cut_short_go_on(path, monkeypatch, io):
+    """The system may give less than what was asked for."""
+    read = os.preadv
+    least = 1 if io == "buffered" else ALIGNMENT  # direct reads stay aligned
+
+    def little(fd, views, offset):
+        return read(fd, [view[: max(least, 7)] for view in views], offset)
+
+    monkeypatch.setattr(os, "preadv", little)
+    np.testing.assert_array_equal(open_dataset(path, io=io, **RAW).compute(), FRAMES)
+
+
+# What cannot be read
+
+
+@READING
+def test_an_error_of_a_read_names_the_file(path, monkeypatch, io):
+    arr = open_dataset(path, io=io, **RAW)
+
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = open_descriptors()
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(OSError, match=r"scan\.raw") as caught:
+        arr.compute()
+    assert caught.value.errno == errno.EIO
+    assert caught.value.filename == str(path)
+    monkeypatch.undo()
+    assert open_descriptors() <= before  # it is not used again
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def refuse_direct(monkeypatch, folder=""):
+    """Let the file system of a folder know no direct reads."""
+    real = os.open
+
+    def open_file(path, flags, *args, **options):
+        if flags & os.O_DIRECT and str(path).startswith(str(folder)):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return real(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_file)
+
+
+def test_direct_reads_are_refused_clearly(path, monkeypatch):
+    """When the file is opened, with what to do instead."""
+    refuse_direct(monkeypatch)
+    with pytest.raises(DatasetError, match="direct reads") as caught:
+        open_dataset(path, io="direct", **RAW)
+    assert caught.value.path == str(path)
+    assert "O_DIRECT" in caught.value.expected
+    assert "Invalid argument" in caught.value.found
+    assert "io='buffered'" in caught.value.hint
+    for io in ("auto", "mmap", "buffered"):
+        np.testing.assert_array_equal(open_dataset(path, io=io, **RAW).compute(), FRAMES)
+
+
+def test_direct_reads_of_a_series_on_two_file_systems(tmp_path, monkeypatch):
+    """The member that does not do them is named."""
+    paths = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        frames = FRAMES.astype(">u2")
+        paths.append(write_raw(tmp_path / name / "scan.raw", frames, frame_header=3))
+    refuse_direct(monkeypatch, tmp_path / "b")
+    with pytest.raises(DatasetError, match="direct reads") as caught:
+        open_dataset(paths, io="direct", **RAW).compute()
+    assert caught.value.path == str(paths[1])
+
+
+def test_a_system_without_direct_reads(path, monkeypatch):
+    monkeypatch.delattr(os, "O_DIRECT")
+    with pytest.raises(DatasetError, match="direct reads"):
+        open_dataset(path, io="direct", **RAW)
+
+
+def test_direct_reads_in_memory(path):
+    """A tmpfs may take them or not, as the kernel has it."""
+    if not os.access("/dev/shm", os.W_OK):  # noqa: S108 - no file of a known name is made there
+        pytest.skip("there is no /dev/shm")
+    copy = f"/dev/shm/dask-tiled-{os.getpid()}.raw"  # noqa: S108 - of this process alone
+    try:
+        with open(copy, "wb") as stream:
+            stream.write(path.read_bytes())
+        try:
+            arr = open_dataset(copy, io="direct", **RAW)
+        except DatasetError as error:
+            assert error.path == copy  # noqa: PT017 - an error is one of two right outcomes
+        else:
+            np.testing.assert_array_equal(arr.compute(), FRAMES)
+    finally:
+        os.unlink(copy)
+
+
+# Files that change
+
+
+def touch(path):
+    os.utime(path, ns=(0, 10**18))
+
+
+def rewrite(path):
+    with open(path, "r+b") as stream:
+        stream.write(b"\xff" * 1000)
+    touch(path)
+
+
+def grow(path):
+    with open(path, "ab") as stream:
+        stream.write(b"more")
+
+
+def shrink(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+def vanish(path):
+    os.unlink(path)
+
+
+def replace(path):
+    with open(path, "rb") as stream:
+        content = stream.read()
+    with open(f"{path}.new", "wb") as stream:
+        stream.write(content)
+    os.replace(f"{path}.new", path)
+
+
+CHANGES = [touch, rewrite, grow, shrink, empty, vanish, replace]
+
+
+@EVERY_BACKEND
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("warm", [False, True])
+def test_files_that_change_between_open_and_compute(path, io, change, warm):
+    """Also where a descriptor of the old file is still open."""
+    arr = open_dataset(path, io=io, **RAW)
+    if warm:
+        arr.compute()
+        assert len(descriptors._idle) == 1
+    change(path)
+    for part in (arr, arr[3], arr[..., 2, 2]):
+        with pytest.raises(StaleFileError) as caught:
+            part.compute()
+        assert caught.value.path == str(path)
+
+
+@EVERY_BACKEND
+@pytest.mark.parametrize("change", [touch, rewrite, grow], ids=lambda f: f.__name__)
+def test_files_that_change_during_compute(path, monkeypatch, io, change):
+    """Two versions never mix: what was read of the first is thrown away."""
+    arr = open_dataset(path, io=io, chunks=-1, **RAW)
+    run, calls = reading_module.run_kernel, []
+
+    def run_and_change(*args):
+        run(*args)
+        if not calls:
+            change(path)
+        calls.append(args)
+
+    monkeypatch.setattr(reading_module, "run_kernel", run_and_change)
+    with pytest.raises(StaleFileError) as caught:
+        arr.compute()
+    assert caught.value.path == str(path)
+    assert calls
+    assert not descriptors._idle
+
+
+@READING
+@pytest.mark.parametrize("change", [shrink, empty], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("at", [0, 1])
+def test_files_that_shrink_during_compute(path, monkeypatch, io, change, at):
+    """Between the look at its length and a read."""
+    monkeypatch.setattr(backends, "BLOCK_BYTES", 600)
+    arr = open_dataset(path, io=io, chunks=-1, **RAW)
+    read, calls = os.preadv, []
+
+    def change_and_read(*args):
+        if len(calls) == at:
+            change(path)
+        calls.append(args)
+        return read(*args)
+
+    monkeypatch.setattr(os, "preadv", change_and_read)
+    with pytest.raises(StaleFileError) as caught:
+        arr.compute()
+    assert caught.value.path == str(path)
+    assert len(calls) > at
+
+
+@EVERY_BACKEND
+@pytest.mark.parametrize("change", [vanish, replace], ids=lambda f: f.__name__)
+def test_files_that_lose_their_name_during_compute(path, monkeypatch, io, change):
+    """The chunk that has it open reads to its end; the next one says that it is gone."""
+    arr = open_dataset(path, io=io, chunks=-1, **RAW)
+    run, calls = reading_module.run_kernel, []
+
+    def change_and_run(*args):
+        if not calls:
+            change(path)
+        calls.append(args)
+        run(*args)
+
+    monkeypatch.setattr(reading_module, "run_kernel", change_and_run)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    with pytest.raises(StaleFileError):
+        arr.compute()
+
+
+# Network file systems
+
+LOCAL = [
+    "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
+    "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard,resv_strict",
+    "25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684096k",
+    "30 1 0:41 / / rw shared:1 master:2 propagate_from:3 - overlay overlay rw,lowerdir=/a:/b",
+    "31 1 0:42 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home",
+    "32 1 259:7 / /mnt/nfs rw - xfs /dev/nvme0n1p7 rw",
+    "33 1 0:44 / /tank rw - zfs nfs rw",
+    "34 1 8:1 / /mnt/windows rw - fuseblk /dev/sda1 rw",
+]
+REMOTE = [
+    "40 1 0:51 / /data rw,relatime - nfs4 server:/export rw,vers=4.2",
+    "41 1 0:52 /a /mnt/two\\040words rw shared:9 - nfs server:/a\\040b rw",
+    "42 1 0:53 / /home rw - cifs //server/home rw",
+    "43 1 0:54 / /scratch rw - lustre 10.0.0.1@tcp:/scratch rw,flock",
+    "44 1 0:55 / /beegfs rw - beegfs beegfs_nodev rw",
+    "45 1 0:56 / /gpfs rw - gpfs gpfs rw",
+    "46 1 0:57 / /mnt/ssh rw - fuse.sshfs me@host: rw,user_id=0",
+    "47 1 0:58 / /mnt/s3 rw - fuse.s3fs s3fs rw",
+    "48 1 0:59 / /mnt/some rw - fuse /dev/fuse rw,user_id=0",
+    "49 1 0:60 / /shared rw - 9p shared rw,trans=virtio",
+    "50 1 0:61 / /ceph rw - ceph 1.2.3.4:/ rw",
+    "51 1 0:62 / /vm rw - virtiofs vm rw",
+]
+
+
+@pytest.mark.parametrize("line", LOCAL)
+def test_local_mounts(line):
+    device, kind = parse_mount(line + "\n")
+    assert kind not in filesystems.REMOTE
+    assert "{}:{}".format(*device) == line.split()[2]
+
+
+@pytest.mark.parametrize("line", REMOTE)
+def test_remote_mounts(line):
+    device, kind = parse_mount(line + "\n")
+    assert kind in filesystems.REMOTE
+    assert "{}:{}".format(*device) == line.split()[2]
+
+
+def test_the_mounts_of_this_machine_can_be_read(path):
+    filesystems._types.cache_clear()
+    table = filesystems._types()
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
+        assert len(table) == len({line.split()[2] for line in lines})
+    assert filesystems.is_remote(str(path)) in {True, False}
+    assert not filesystems.is_remote("/no/such/file")
+
+
+def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
+    def fail(*_, **__):
+        raise FileNotFoundError(errno.ENOENT, "no /proc")
+
+    filesystems._types.cache_clear()
+    monkeypatch.setattr("builtins.open", fail)
+    try:
+        assert not filesystems.is_remote(str(path))
+    finally:
+        monkeypatch.undo()
+        filesystems._types.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("io", "kind", "expected"),
+    [
+        ("auto", "ext4", Mapped),
+        ("auto", None, Mapped),
+        ("auto", "nfs4", Buffered),
+        ("auto", "lustre", Buffered),
+        ("mmap", "nfs4", Mapped),
+        ("buffered", "ext4", Buffered),
+    ],
+)
+def test_files_on_other_machines_are_not_mapped(path, monkeypatch, io, kind, expected):
+    """Unless that is asked for."""
+    device = path.stat().st_dev
+    types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
+    monkeypatch.setattr(filesystems, "_types", lambda: types)
+    used = []
+    for name, backend in BACKENDS.items():
+        monkeypatch.setitem(BACKENDS, name, lambda make=backend: used.append(make) or make())
+    arr = open_dataset(path, io=io, **RAW)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert set(used) == {expected}
+
+
+# Descriptors
+
+
+MANY = """
+import os, resource, sys
+import dask
+import numpy as np
+import dask_tiled
+from dask_tiled import descriptors
+
+folder, io, order = sys.argv[1:]
+n = 200
+frames = np.arange(n * 2 * 12, dtype=order + "u2").reshape(n * 2, 3, 4)
+paths = [os.path.join(folder, f"{i}.raw") for i in range(n)]
+for i, path in enumerate(paths):
+    frames[2 * i : 2 * i + 2].tofile(path)
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+options = {"format": "raw", "dtype": order + "u2", "sig_shape": (3, 4), "io": io}
+for depth in (2, 2 * n):
+    arr = dask_tiled.open_dataset(paths, chunks=(depth, -1, -1), **options)
+    with dask.config.set(scheduler="threads", num_workers=2):
+        np.testing.assert_array_equal(arr.compute(), frames)
+        np.testing.assert_array_equal(arr[::5, 1, 2].compute(), frames[::5, 1, 2])
+    assert 0 < len(descriptors._idle) <= descriptors.IDLE
+    assert len(os.listdir("/proc/self/fd")) < descriptors.IDLE + 25
+print("done")
+"""
+
+
+@pytest.mark.parametrize(("io", "order"), [("mmap", "<"), ("buffered", ">")])
+def test_many_files_under_a_low_limit_of_descriptors(tmp_path, io, order):
+    """However many chunks, threads and files there are."""
+    command = [sys.executable, "-c", MANY, str(tmp_path), io, order]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+def test_idle_descriptors_are_used_again(path, monkeypatch):
+    arr = open_dataset(path, chunks=(2, -1, -1), **RAW)
+    opens, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda *args, **kw: opens.append(args) or real(*args, **kw))
+    for _ in range(3):
+        arr.compute()
+    assert len(opens) == 1
+    assert len(descriptors._idle) == 1
+
+
+def test_direct_descriptors_are_others(path):
+    """One that reads past the page cache is not lent to somebody who does not."""
+    for io in ("direct", "buffered", "direct", "mmap"):
+        arr = open_dataset(path, io=io, **RAW)
+        np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert len(descriptors._idle) == 2
+
+
+@EVERY_BACKEND
+def test_threads_share_descriptors(tmp_path, io):
+    """They take them from each other while others look for theirs."""
+    paths = [write_raw(tmp_path / f"{i}.raw", FRAMES[i : i + 1].astype(">u2")) for i in range(9)]
+    arr = open_dataset(paths, **{**RAW, "frame_header": 0}, io=io, chunks=(1, 4, 16))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with dask.config.set(scheduler="threads", num_workers=8):
+            for _ in range(10):
+                np.testing.assert_array_equal(arr.compute(), FRAMES)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(descriptors._idle) <= descriptors.IDLE
+
+
+FORKS = """
+import os, sys
+import dask
+import numpy as np
+import dask_tiled
+
+path, io = sys.argv[1:]
+dask.config.set(scheduler="synchronous")
+arr = dask_tiled.open_dataset(
+    path, "raw", dtype=">u2", sig_shape=(16, 16), frame_header=3, io=io, chunks=(2, -1, -1)
+)
+expected = arr.compute()  # descriptors are open, kernels compiled
+children = []
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        same = all(np.array_equal(arr.compute(), expected) for _ in range(20))
+        os._exit(0 if same else 1)
+    children.append(child)
+for _ in range(20):
+    assert np.array_equal(arr.compute(), expected)
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+"""
+
+
+@EVERY_BACKEND
+def test_forks_share_descriptors(path, io):
+    """Reads have no position that one process could move for another."""
+    command = [sys.executable, "-c", FORKS, str(path), io]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@EVERY_BACKEND
+def test_no_descriptor_is_lost_to_errors(path, io):
+    arr = open_dataset(path, io=io, **RAW)
+    arr.compute()
+    before = open_descriptors()
+    content = path.read_bytes()
+    for change in (touch, shrink, vanish):
+        path.write_bytes(content)
+        arr = open_dataset(path, io=io, **RAW)
+        change(path)
+        for _ in range(3):
+            with pytest.raises(StaleFileError):
+                arr.compute()
+    assert open_descriptors() - len(descriptors._idle) == before - 1
+
+
+@EVERY_BACKEND
+def test_a_file_that_became_a_pipe_is_not_waited_for(path, io):
+    arr = open_dataset(path, io=io, **RAW)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StaleFileError):
+        arr.compute()
+
+
+def test_npy_of_zero_and_one_axes_through_every_backend(tmp_path):
+    """The smallest files: one unit, or one row of them."""
+    for shape in ((), (1,), (5,)):
+        array = counting_frames(shape, ">u2")
+        path = write_npy(tmp_path / f"{len(shape)}-{array.size}.npy", array)
+        for io in BACKENDS:
+            np.testing.assert_array_equal(open_dataset(path, io=io).compute(), array)

@@ -1,0 +1,517 @@
+"""What becomes of decoded pixels, end to end: corrections, other types, values of missing frames.
+
+Corrections are compared with a formula in numpy that knows whole frames only.
+"""
+
+import itertools
+import math
+import pickle
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import (
+    Corrections,
+    DatasetError,
+    TilingRequest,
+    describe,
+    map_tiles,
+    open_dataset,
+)
+from dask_tiled.backends import BACKENDS
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+# The formula
+
+
+def good_counts(excluded):
+    """Count the good pixels of the 3x3 box around each pixel."""
+    return box_sums(~excluded[None], "f8")[0]
+
+
+def box_sums(frames, dtype):
+    """Sum the 3x3 box around each pixel."""
+    padded = np.pad(frames.astype(dtype), ((0, 0), (1, 1), (1, 1)))
+    (height, width), sums = frames.shape[1:], 0
+    for y, x in itertools.product(range(3), repeat=2):
+        sums = sums + padded[:, y : y + height, x : x + width]
+    return sums
+
+
+def corrected(frames, dark=None, gain=None, excluded=None):
+    """Correct whole frames in numpy."""
+    dtype = np.result_type(frames.dtype, "f4")
+    out = frames.astype(dtype)
+    if dark is not None:
+        out -= dark.astype(dtype)
+    if gain is not None:
+        out *= gain.astype(dtype)
+    if excluded is not None and excluded.any():
+        sums = box_sums(np.where(excluded, 0, out), "f8")
+        out[:, excluded] = (sums / np.maximum(good_counts(excluded), 1))[:, excluded]
+    return out
+
+
+def assert_corrected(found, expected, excluded):
+    """Good pixels are right to the last bit, means to the last but one."""
+    good = np.ones(expected.shape[-2:], bool) if excluded is None else ~excluded
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found[..., good], expected[..., good])
+    scale = float(np.nanmax(np.abs(expected))) if expected.size else 0
+    np.testing.assert_allclose(
+        found[..., ~good], expected[..., ~good], rtol=0, atol=2 * scale * np.finfo(found.dtype).eps
+    )
+
+
+def some_excluded(shape, share, rng):
+    """Choose pixels, all of which have a good neighbour."""
+    excluded = rng.random(shape) < share
+    return excluded & (good_counts(excluded) > 0)
+
+
+@st.composite
+def corrections_for(draw, shape):
+    """Draw corrections as a user gives them, and as the formula takes them."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    dark = rng.integers(0, 90, shape).astype("f4") / 4 if draw(st.booleans()) else None
+    gain = rng.uniform(0.5, 2, shape) if draw(st.booleans()) else None
+    excluded = some_excluded(shape, draw(st.sampled_from([0, 0.02, 0.2, 0.6])), rng)
+    pixels = draw(st.sampled_from([excluded, np.argwhere(excluded), None]))
+    if pixels is None:
+        excluded = np.zeros(shape, bool)
+    return Corrections(dark, gain, pixels), {"dark": dark, "gain": gain, "excluded": excluded}
+
+
+@st.composite
+def cuts(draw, shape):
+    """Draw an index of integers and slices with positive steps that is not empty."""
+    index = []
+    for n in shape:
+        start = draw(st.integers(0, n - 1))
+        cut = st.builds(slice, st.just(start), st.integers(start + 1, n), st.integers(1, 4))
+        index.append(draw(st.just(slice(None)) | cut | cut | st.just(start)))
+    return tuple(index)
+
+
+def chunks_of(shape):
+    return st.tuples(*(st.integers(-(-n // 4), n) for n in shape))
+
+
+def take(tile, _info):
+    return tile.copy()
+
+
+REQUESTS = st.builds(
+    TilingRequest,
+    st.sampled_from(["tile", "frame"]),
+    st.none() | st.integers(1, 4),
+    st.none() | st.sampled_from([64, 1000]),
+)
+
+
+@given(data=st.data())
+def test_corrections_of_any_layout(layouts, data):
+    """The formula, whatever is shown; its parts, bit by bit, in whatever chunks and tiles."""
+    draw = data.draw
+    options, frames = layouts[draw(st.sampled_from(sorted(layouts)), label="layout")]
+    corrections, terms = draw(corrections_for(frames.shape[1:]), label="corrections")
+    roi = draw(st.none() | st.lists(st.integers(-15, 14), min_size=1, max_size=9), label="roi")
+    sync_offset = draw(st.integers(-4, 4), label="sync_offset")
+    places = np.arange(15) if roi is None else np.arange(15)[roi]
+    numbers = places + sync_offset
+    there = (numbers >= 0) & (numbers < 12)
+    fill_value = draw(st.sampled_from([0, -5, np.nan]), label="fill_value")
+    exact = corrected(frames, **terms)
+    expected = np.full((len(places), *frames.shape[1:]), fill_value, exact.dtype)
+    expected[there] = exact[numbers[there]]
+
+    def opened(**more):
+        return open_dataset(
+            **options,
+            nav_shape=(15,),
+            sync_offset=sync_offset,
+            roi=roi,
+            fill_value=fill_value,
+            corrections=corrections,
+            **more,
+        )
+
+    arr = opened(io=draw(st.sampled_from(["auto", *BACKENDS]), label="io"))
+    whole = arr.compute()
+    assert arr.dtype == whole.dtype == exact.dtype
+    assert_corrected(whole[there], expected[there], terms["excluded"])
+    np.testing.assert_array_equal(whole[~there], expected[~there])
+
+    chunked = opened(chunks=draw(chunks_of(arr.shape), label="chunks"))
+    np.testing.assert_array_equal(chunked.compute(), whole)
+    index = draw(cuts(arr.shape), label="index")
+    np.testing.assert_array_equal(arr[index].compute(), whole[index])
+    np.testing.assert_array_equal(chunked[index].compute(), whole[index])
+    request = draw(REQUESTS, label="request")
+    tiled = map_tiles(take, chunked[index], dtype=arr.dtype, tiling=request, sig_shape=None)
+    np.testing.assert_array_equal(tiled.compute(), whole[index])
+
+
+# Excluded pixels near the edge of what is shown
+
+EXCLUDED = [(0, 0), (0, 1), (2, 3), (3, 3), (3, 4), (5, 6), (5, 0), (4, 6)]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A scan with excluded pixels in corners and side by side, and what it is corrected to."""
+    frames = counting_frames((3, 6, 7), "u2")
+    path = write_raw(tmp_path_factory.mktemp("small") / "scan.raw", frames, frame_header=5)
+    rng = np.random.default_rng(1)
+    excluded = np.zeros((6, 7), bool)
+    excluded[tuple(np.transpose(EXCLUDED))] = True
+    terms = {"dark": rng.normal(20, 5, (6, 7)), "gain": rng.normal(1, 0.1, (6, 7))}
+    arr = open_dataset(
+        path,
+        "raw",
+        dtype="u2",
+        sig_shape=(6, 7),
+        frame_header=5,
+        corrections=Corrections(**terms, excluded_pixels=EXCLUDED),
+    )
+    expected = corrected(frames, **terms, excluded=excluded)
+    assert_corrected(arr.compute(), expected, excluded)
+    return arr, arr.compute()
+
+
+def test_every_pixel_by_itself(small):
+    """A single excluded pixel is repaired from neighbours that are not shown."""
+    arr, expected = small
+    for y, x in np.ndindex(6, 7):
+        np.testing.assert_array_equal(arr[:, y, x].compute(), expected[:, y, x])
+        np.testing.assert_array_equal(arr[1, y : y + 1, x].compute(), expected[1, y : y + 1, x])
+
+
+def test_every_lattice(small):
+    """Steps leave neighbours out; the values stay the same."""
+    arr, expected = small
+    lattices = [
+        [slice(start, None, step) for step in (1, 2, 3) for start in range(min(n, step + 1))]
+        for n in (6, 7)
+    ]
+    for y, x in itertools.product(*lattices):
+        np.testing.assert_array_equal(arr[..., y, x].compute(), expected[..., y, x])
+
+
+def test_every_crop_around_two_pixels(small):
+    arr, expected = small
+    boxes = list(itertools.combinations(range(2, 6), 2))
+    for (top, bottom), (left, right) in itertools.product(boxes, repeat=2):
+        index = np.s_[:2, top:bottom, left:right]
+        np.testing.assert_array_equal(arr[index].compute(), expected[index])
+
+
+@pytest.mark.parametrize("chunks", [*itertools.product([1, 2], [1, 2, 6], [1, 3, 7])], ids=str)
+def test_excluded_pixels_on_the_edges_of_chunks(small, chunks):
+    arr, expected = small
+    chunked = arr.with_chunks(dask.array.core.normalize_chunks(chunks, arr.shape))
+    np.testing.assert_array_equal(chunked.compute(), expected)
+    np.testing.assert_array_equal(chunked[1:, ::2, 1:].compute(), expected[1:, ::2, 1:])
+
+
+@pytest.mark.parametrize("depth", [1, 6, 12, 24])
+def test_excluded_pixels_where_chips_meet(tmp_path, depth):
+    """Neighbours lie on all four chips of a quad, in other words, rows and directions."""
+    frames = counting_frames((3, 6, 128), "u4", bits=depth)
+    path = write_mib(tmp_path / "quad.mib", frames, kind="R64", depth=depth, quad=True, hdr=False)
+    excluded = np.zeros((6, 128), bool)
+    excluded[[2, 2, 3, 5, 0], [63, 64, 63, 127, 0]] = True
+    arr = open_dataset(path, corrections=Corrections(excluded_pixels=excluded))
+    expected = corrected(frames.astype(open_dataset(path).dtype), excluded=excluded)
+    whole = arr.compute()
+    assert_corrected(whole, expected, excluded)
+    for y, x in np.argwhere(excluded):
+        np.testing.assert_array_equal(arr[:, y, x].compute(), whole[:, y, x])
+        crop = np.s_[1:, y : y + 2, max(0, x - 1) : x + 1]
+        np.testing.assert_array_equal(arr[crop].compute(), whole[crop])
+
+
+def test_the_counts_of_excluded_pixels_do_not_matter(tmp_path):
+    """Not even where they are no numbers, in any part of what is shown."""
+    frames = np.arange(2 * 4 * 5, dtype="f4").reshape(2, 4, 5)
+    frames[:, 1, 1:3] = np.nan, np.inf
+    path = write_npy(tmp_path / "scan.npy", frames)
+    arr = open_dataset(path, corrections=Corrections(excluded_pixels=[(1, 1), (1, 2)]))
+    whole = arr.compute()
+    assert np.isfinite(whole).all()
+    for index in (np.s_[:, 1, 1], np.s_[:, 1:2, 2:], np.s_[:, 1::2, 1::3], np.s_[0, 0:2, 2:3]):
+        np.testing.assert_array_equal(arr[index].compute(), whole[index])
+
+
+# Frames that are missing, and blocks of frames
+
+
+def test_missing_frames_are_not_corrected(small):
+    """They hold fill_value, to the bit; their neighbours are none the worse."""
+    arr, expected = small
+    source = arr.description.files[0].path
+    options = {"dtype": "u2", "sig_shape": (6, 7), "frame_header": 5}
+    for fill in (0, -7.5, np.nan, np.inf):
+        shown = open_dataset(
+            source,
+            "raw",
+            **options,
+            nav_shape=(2, 4),
+            sync_offset=-2,
+            fill_value=fill,
+            corrections=arr.description.conversion.corrections,
+        )
+        found = shown.compute().reshape(8, 6, 7)
+        np.testing.assert_array_equal(found[2:5], expected)
+        np.testing.assert_array_equal(found[[0, 1, 5, 6, 7]], np.float32(fill))
+        pixel = shown[..., 3, 3].compute().ravel()
+        np.testing.assert_array_equal(pixel[2:5], expected[:, 3, 3])
+        np.testing.assert_array_equal(pixel[[0, 1, 5, 6, 7]], np.float32(fill))
+
+
+@pytest.mark.parametrize("size", [200, 600])
+@pytest.mark.parametrize("convert", ["corrections", "dtype"])
+def test_frames_that_fill_the_buffer_of_conversions(tmp_path, size, convert):
+    """Several blocks of frames, or frames larger than a block, with missing ones between."""
+    frames = counting_frames((9, size, size), "u2", bits=12)
+    path = write_mib(tmp_path / "scan.mib", frames, hdr=False)
+    roi = [8, -1, 0, 9, 3, 3, 11, 2, 7, 10, 1]
+    numbers = np.array([8, 11, 0, 9, 3, 3, 11, 2, 7, 10, 1])
+    options = {"nav_shape": (12,), "roi": roi, "fill_value": -3}
+    if convert == "dtype":
+        arr, exact = open_dataset(path, dtype="i4", **options), frames.astype("i4")
+    else:
+        excluded = np.zeros((size, size), bool)
+        excluded[5, 7] = True
+        terms = {"dark": np.full((size, size), 2.0), "excluded": excluded}
+        corrections = Corrections(terms["dark"], None, excluded)
+        arr = open_dataset(path, corrections=corrections, **options)
+        exact = corrected(frames, **terms)
+    expected = np.full((11, size, size), -3, exact.dtype)
+    expected[numbers < 9] = exact[numbers[numbers < 9]]
+    np.testing.assert_array_equal(arr.compute(), expected)
+    np.testing.assert_array_equal(arr[1:, ::2, 3:].compute(), expected[1:, ::2, 3:])
+
+
+# What corrections come with
+
+
+@pytest.mark.parametrize(
+    ("native", "dtype"),
+    [
+        *[("?", "f4"), ("u1", "f4"), (">i2", "f4"), ("f2", "f4"), ("f4", "f4")],
+        *[("<u4", "f8"), (">i8", "f8"), (">f8", "f8")],
+    ],
+)
+def test_type_of_corrected_pixels(tmp_path, native, dtype):
+    frames = counting_frames((2, 4, 5), native)
+    path = write_npy(tmp_path / "scan.npy", frames)
+    dark = np.ones((4, 5))
+    arr = open_dataset(path, corrections=Corrections(dark=dark))
+    assert arr.dtype == describe(path, corrections=Corrections(dark)).dtype == dtype
+    expected = corrected(frames.astype(frames.dtype.newbyteorder("=")), dark=dark)
+    assert_corrected(arr.compute(), expected, None)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "c16", ">f4"])
+def test_corrections_then_another_type(tmp_path, dtype):
+    """Calculated as without it, and converted then."""
+    frames = counting_frames((3, 4, 5), "u2", bits=12)
+    path = write_npy(tmp_path / "scan.npy", frames)
+    corrections = Corrections(np.full((4, 5), 3), np.full((4, 5), 0.3), [(1, 1)])
+    first = open_dataset(path, corrections=corrections).compute()
+    arr = open_dataset(path, corrections=corrections, dtype=dtype)
+    assert arr.dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_array_equal(arr.compute(), first.astype(arr.dtype))
+    np.testing.assert_array_equal(arr[:, 1, 1].compute(), first[:, 1, 1].astype(arr.dtype))
+
+
+def test_corrections_of_nothing(tmp_path):
+    """The counts, as floats."""
+    frames = counting_frames((2, 4, 5), "u2")
+    path = write_npy(tmp_path / "scan.npy", frames)
+    arr = open_dataset(path, corrections=Corrections())
+    np.testing.assert_array_equal(arr.compute(), frames.astype("f4"))
+
+
+def test_corrections_of_spectra_and_volumes(tmp_path):
+    """One signal axis, three of them, or none at all."""
+    array = counting_frames((2, 3, 4, 5), "u1").astype("i2")
+    path = write_npy(tmp_path / "scan.npy", array)
+    spectra = open_dataset(path, sig_dims=1, corrections=Corrections(excluded_pixels=[0, 2]))
+    expected = array.astype("f4")
+    expected[..., 0] = array[..., 1]
+    expected[..., 2] = (expected[..., 1] + expected[..., 3]) / 2
+    np.testing.assert_array_equal(spectra.compute(), expected)
+    np.testing.assert_array_equal(spectra[..., 2].compute(), expected[..., 2])
+
+    volumes = open_dataset(path, sig_dims=3, corrections=Corrections(excluded_pixels=[(0, 0, 0)]))
+    expected = array.astype("f4")
+    expected[:, 0, 0, 0] = (array[:, :2, :2, :2].sum(axis=(1, 2, 3)) - array[:, 0, 0, 0]) / 7
+    np.testing.assert_allclose(volumes.compute(), expected, rtol=1e-6)
+    np.testing.assert_allclose(volumes[:, 0, 0, 0].compute(), expected[:, 0, 0, 0], rtol=1e-6)
+
+    dark, gain = np.float32(3), 0.5
+    points = open_dataset(path, sig_dims=0, corrections=Corrections(dark, gain))
+    np.testing.assert_array_equal(points.compute(), (array.astype("f4") - 3) / 2)
+    np.testing.assert_array_equal(points[1, :, 2].compute(), (array[1, :, 2] - np.float32(3)) / 2)
+
+
+def test_corrected_arrays_travel(small):
+    """Through pickles and to other processes, as the values that they are."""
+    arr, expected = small
+    again = pickle.loads(pickle.dumps(arr))
+    assert again.name == arr.name
+    for scheduler in ("threads", "processes"):
+        with dask.config.set(scheduler=scheduler, num_workers=1):
+            np.testing.assert_array_equal(again[:, 1:].compute(), expected[:, 1:])
+
+
+def test_reductions_of_corrected_pixels(small):
+    arr, expected = small
+    wide = expected.astype("f8")
+    np.testing.assert_allclose(arr.sum(axis=(1, 2)).compute(), wide.sum(axis=(1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(arr[:, 2:4, 3].mean(axis=0).compute(), wide[:, 2:4, 3].mean(axis=0))
+    np.testing.assert_array_equal(arr.max(axis=0).compute(), expected.max(axis=0))
+    np.testing.assert_array_equal(arr[1:, ::3].min().compute(), expected[1:, ::3].min())
+
+
+def test_results_are_writeable(small):
+    arr, expected = small
+    block = arr.compute()
+    assert block.flags.writeable
+    assert block.flags.c_contiguous
+    block[...] = 0
+    np.testing.assert_array_equal(arr.compute(), expected)
+
+
+@pytest.mark.parametrize(
+    "corrections",
+    [
+        Corrections(dark=np.ones((7, 6))),
+        Corrections(gain=np.ones(42)),
+        Corrections(excluded_pixels=np.zeros((3, 6, 7), bool)),
+        Corrections(excluded_pixels=[(6, 0)]),
+        Corrections(excluded_pixels=[3]),
+        Corrections(excluded_pixels=np.ones((6, 7), bool)),
+        "dataset",
+        np.ones((6, 7)),
+        {"dark": np.ones((6, 7))},
+        Corrections,
+        0,
+    ],
+)
+def test_corrections_that_do_not_suit(small, corrections):
+    """It is said when the file is opened, and of which file."""
+    path = small[0].description.files[0].path
+    options = {"dtype": "u2", "sig_shape": (6, 7), "frame_header": 5}
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path, "raw", **options, corrections=corrections)
+    assert caught.value.path == path
+    assert caught.value.expected is not None
+    assert caught.value.found is not None
+
+
+@pytest.mark.parametrize("dtype", [None, "f4", "c16"])
+@pytest.mark.parametrize("native", ["c8", "M8[s]", "S3", "u2,f4"])
+def test_pixels_that_cannot_be_corrected(tmp_path, native, dtype):
+    """Nor later, when they are another type."""
+    path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), native))
+    with pytest.raises(DatasetError, match=r"corrected|converted") as caught:
+        open_dataset(path, corrections=Corrections(excluded_pixels=[(1, 1)]), dtype=dtype)
+    assert caught.value.path == str(path)
+
+
+def test_names_tell_conversions_apart(tmp_path):
+    path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
+    ones, twos = np.ones((3, 3)), np.full((3, 3), 2)
+    variants = [
+        {},
+        {"dtype": "f4"},
+        {"dtype": "i2"},
+        {"corrections": Corrections()},
+        {"corrections": Corrections(ones)},
+        {"corrections": Corrections(twos)},
+        {"corrections": Corrections(None, ones)},
+        {"corrections": Corrections(ones), "dtype": "f8"},
+        {"corrections": Corrections(excluded_pixels=[(0, 0)])},
+    ]
+    names = [open_dataset(path, **options).name for options in variants]
+    assert len(set(names)) == len(names)
+    assert open_dataset(path, dtype="u2").name == open_dataset(path, dtype=">u2").name == names[0]
+    again = open_dataset(path, corrections=Corrections(ones.astype("i1")))
+    assert again.name == names[4]
+
+
+# Other types
+
+
+@given(data=st.data())
+def test_any_layout_in_another_type(layouts, data):
+    """What numpy's astype makes of it."""
+    draw = data.draw
+    known = sorted(name for name in layouts if "raw" not in name)
+    options, frames = layouts[draw(st.sampled_from(known), label="layout")]
+    dtype = draw(st.sampled_from(["u1", "i1", "u2", ">i2", "u4", "f4", ">f8", "c8", "?"]))
+    expected = frames.astype(np.dtype(dtype).newbyteorder("="))
+    missing = draw(st.integers(0, 3), label="missing")
+    expected = np.concatenate([expected, np.ones((missing, *frames.shape[1:]), expected.dtype)])
+    arr = open_dataset(
+        **options,
+        dtype=dtype,
+        nav_shape=len(expected),
+        fill_value=1,
+        chunks=draw(chunks_of(expected.shape), label="chunks"),
+        io=draw(st.sampled_from(["auto", *BACKENDS]), label="io"),
+    )
+    index = draw(cuts(expected.shape), label="index")
+    assert arr.dtype == expected.dtype
+    found = arr.compute()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(arr[index].compute(), expected[index])
+
+
+def test_for_raw_files_dtype_says_what_is_stored(tmp_path):
+    frames = counting_frames((2, 3, 4), ">u2")
+    path = write_raw(tmp_path / "scan.raw", frames)
+    arr = open_dataset(path, "raw", dtype=">u2", sig_shape=(3, 4))
+    assert arr.dtype == "u2"
+    np.testing.assert_array_equal(arr.compute(), frames)
+    halves = open_dataset(path, "raw", dtype="u1", sig_shape=(3, 8))
+    np.testing.assert_array_equal(halves.compute(), frames.view("u1").reshape(2, 3, 8))
+
+
+def test_a_fill_value_is_of_the_type_that_is_asked_for(tmp_path):
+    """Not of that in the file."""
+    path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
+    arr = open_dataset(path, dtype="i4", nav_shape=(3,), fill_value=-1)
+    assert (arr[2].compute() == -1).all()
+    arr = open_dataset(path, dtype="f4", nav_shape=(3,), fill_value=math.nan)
+    assert np.isnan(arr[2].compute()).all()
+    with pytest.raises(DatasetError, match="fill_value"):
+        open_dataset(path, dtype="u1", nav_shape=(3,), fill_value=256)
+
+
+@pytest.mark.parametrize("dtype", ["nonsense", "M8[s]", "S3", "O", "u2,u2", "V2", ..., "U1"])
+def test_types_that_pixels_cannot_have(tmp_path, dtype):
+    path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path, dtype=dtype)
+    assert caught.value.path == str(path)
+    assert caught.value.found is not None
+
+
+def test_records_in_their_own_type(tmp_path):
+    """A type that says what is there is no conversion."""
+    frames = np.zeros((2, 3), [("a", "<u2"), ("b", ">f4")])
+    frames["a"], frames["b"] = 3, 4
+    path = write_npy(tmp_path / "scan.npy", frames)
+    arr = open_dataset(path, dtype=frames.dtype, sig_dims=1)
+    np.testing.assert_array_equal(arr.compute()["b"], frames["b"])

@@ -1,0 +1,491 @@
+"""Which frames are shown, and where: nav_shape, sync_offset, roi, and frames that are missing."""
+
+import math
+import os
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import (
+    DatasetError,
+    TiledArray,
+    TruncatedFileError,
+    describe,
+    descriptors,
+    open_dataset,
+)
+from dask_tiled.backends import BACKENDS
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((12, 3, 4), "u2")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_raw(tmp_path_factory.mktemp("frames") / "scan.raw", FRAMES)
+
+
+def opened(path, **options):
+    return open_dataset(path, "raw", dtype="u2", sig_shape=(3, 4), **options)
+
+
+def described(path, **options):
+    return describe(path, "raw", dtype="u2", sig_shape=(3, 4), **options)
+
+
+def shown(frames, nav_shape, sync_offset=0, roi=None, fill_value=0):
+    """Place frames one by one: what the array must be, and the places that are left over."""
+    places = list(range(math.prod(nav_shape)))
+    if roi is not None:
+        found = np.asarray(roi)
+        chosen = np.flatnonzero(found) if found.dtype == bool else found
+        places = [places[k] for k in chosen.tolist()]
+        nav_shape = (len(places),)
+    out = np.full((len(places), *frames.shape[1:]), fill_value, frames.dtype)
+    missing = []
+    for i, place in enumerate(places):
+        if 0 <= place + sync_offset < len(frames):
+            out[i] = frames[place + sync_offset]
+        else:
+            missing.append(i)
+    return out.reshape(*nav_shape, *frames.shape[1:]), missing
+
+
+def assert_same(arr, expected):
+    found = arr.compute()
+    assert found.dtype == arr.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+# Everything at once
+
+
+@st.composite
+def selections(draw):
+    """Draw a shape of the scan, an offset, and a choice of places or none."""
+    nav_shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    sync_offset = draw(st.integers(-15, 15))
+    count = math.prod(nav_shape)
+    kind = draw(st.sampled_from(["none", "mask", "places"]))
+    roi = None
+    if kind == "mask":
+        places = draw(st.sets(st.integers(0, count - 1), min_size=1))
+        roi = np.isin(np.arange(count), list(places)).reshape(nav_shape)
+    elif kind == "places":
+        places = st.lists(st.integers(-count, count - 1), min_size=1, max_size=30)
+        roi = draw(st.sampled_from([list, np.array]))(draw(places))
+    return nav_shape, sync_offset, roi
+
+
+@st.composite
+def cuts(draw, shape):
+    """Draw an index of integers and slices with positive steps that is not empty."""
+    index = []
+    for n in shape:
+        start = draw(st.integers(0, n - 1))
+        cut = st.builds(slice, st.just(start), st.integers(start + 1, n), st.integers(1, 3))
+        index.append(draw(st.just(slice(None)) | cut | st.just(start)))
+    return tuple(index)
+
+
+def chunks_of(shape):
+    return st.tuples(*(st.integers(1, n) for n in shape))
+
+
+@given(selection=selections(), data=st.data())
+def test_any_frames_of_any_layout(layouts, selection, data):
+    """One rule for all formats; a slice, whatever was selected, is a slice of it."""
+    draw = data.draw
+    options, frames = layouts[draw(st.sampled_from(sorted(layouts)), label="layout")]
+    nav_shape, sync_offset, roi = selection
+    fill_value = draw(st.sampled_from([0, 1, 77]), label="fill_value")
+    expected, missing = shown(frames, nav_shape, sync_offset, roi, fill_value)
+    arr = open_dataset(
+        **options,
+        nav_shape=nav_shape,
+        sync_offset=sync_offset,
+        roi=roi,
+        fill_value=fill_value,
+        chunks=draw(st.none() | chunks_of(expected.shape), label="chunks"),
+        io=draw(st.sampled_from(["auto", *BACKENDS]), label="io"),
+    )
+    assert type(arr) is TiledArray
+    assert arr.description.missing.tolist() == missing
+    assert arr.description.nav_shape == expected.shape[:-2]
+    assert_same(arr, expected)
+    index = draw(cuts(expected.shape), label="index")
+    part = arr[index]
+    assert_same(part, expected[index])
+    nav = arr.ndim - 2
+    absent = np.zeros(expected.shape[:nav], bool)
+    absent.flat[missing] = True
+    assert part.description.missing.tolist() == np.flatnonzero(absent[index[:nav]]).tolist()
+    assert pickle.loads(pickle.dumps(part)).name == part.name
+
+
+@pytest.mark.parametrize("missing", ["fill", "raise"])
+@given(selection=selections())
+def test_frames_must_be_there_when_that_is_asked_for(path, missing, selection):
+    """missing="raise" refuses exactly what describe().missing lists."""
+    nav_shape, sync_offset, roi = selection
+    options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "missing": missing}
+    expected, absent = shown(FRAMES, nav_shape, sync_offset, roi)
+    if absent and missing == "raise":
+        with pytest.raises(TruncatedFileError, match="frames are missing") as caught:
+            opened(path, **options)
+        count = math.prod(expected.shape[:-2])
+        assert caught.value.expected == f"{count} frames"
+        assert caught.value.found == f"{count - len(absent)} frames"
+        assert caught.value.path == str(path)
+    else:
+        assert described(path, **options).missing.tolist() == absent
+
+
+# nav_shape
+
+
+@pytest.mark.parametrize("nav_shape", [(12,), (3, 4), (2, 3, 2), (1, 12), (12, 1, 1)], ids=str)
+def test_nav_shape_of_as_many_frames(path, nav_shape):
+    arr = opened(path, nav_shape=nav_shape)
+    assert_same(arr, FRAMES.reshape(*nav_shape, 3, 4))
+    assert arr.description.missing.tolist() == []
+    assert "missing" not in str(arr.description)
+    assert "not shown" not in str(arr.description)
+
+
+def test_a_smaller_nav_shape_shows_the_first_frames(path):
+    arr = opened(path, nav_shape=(2, 5), missing="raise")
+    assert_same(arr, FRAMES[:10].reshape(2, 5, 3, 4))
+    assert "2 of 12 frames" in str(arr.description)
+
+
+def test_a_larger_nav_shape_ends_in_missing_frames(path):
+    arr = opened(path, nav_shape=(4, 4), fill_value=9)
+    assert arr.description.missing.tolist() == [12, 13, 14, 15]
+    assert arr.description.missing.dtype == np.int64
+    assert "4 of 16 frames, shown as 9" in str(arr.description)
+    assert "4 of 16 frames, shown as 9" in arr.description._repr_html_()
+    assert (arr[3].compute() == 9).all()
+    assert_same(arr[2:], shown(FRAMES, (4, 4), fill_value=9)[0][2:])
+
+
+def test_a_scan_of_a_trillion_frames_of_which_twelve_are_there(path):
+    """Missing frames cost nothing until they are looked at."""
+    arr = opened(path, nav_shape=(1 << 20, 1 << 20), chunks=(1 << 14, 1 << 14, 3, 4))
+    assert f"{(1 << 40) - 12} of {1 << 40} frames" in str(arr.description)
+    assert_same(arr[0, :14], shown(FRAMES, (14,))[0])
+    assert_same(arr[-1, -1, 1], np.zeros(4, "u2"))
+    with pytest.raises(TruncatedFileError, match=f"{1 << 40} frames"):
+        opened(path, nav_shape=(1 << 20, 1 << 20), missing="raise")
+
+
+def test_the_shape_of_the_scan_may_come_from_the_file(tmp_path):
+    """An offset or a choice of places keeps the shape that a .hdr file tells."""
+    frames = counting_frames((3, 4, 8, 8), "u2", bits=12)
+    mib = write_mib(tmp_path / "scan.mib", frames)
+    npy = write_npy(tmp_path / "scan.npy", frames)
+    for scan in (mib, npy):
+        flat = frames.reshape(12, 8, 8)
+        assert_same(open_dataset(scan, sync_offset=-5), shown(flat, (3, 4), -5)[0])
+        mask = np.eye(3, 4, dtype=bool)
+        assert_same(open_dataset(scan, roi=mask), frames[mask])
+
+
+def test_a_single_image_may_be_a_scan(tmp_path):
+    """A file without navigation axes has one place."""
+    image = counting_frames((5, 6), "u2")
+    path = write_npy(tmp_path / "image.npy", image)
+    assert_same(open_dataset(path), image)
+    assert_same(open_dataset(path, roi=[0, 0]), np.stack([image, image]))
+    assert_same(open_dataset(path, roi=np.True_), image[None])
+    assert_same(open_dataset(path, nav_shape=(3,), sync_offset=-1), shown(image[None], (3,), -1)[0])
+    missing = open_dataset(path, sync_offset=1, fill_value=3)
+    assert missing.description.missing.tolist() == [0]
+    assert_same(missing, np.full_like(image, 3))
+
+
+def test_pixels_as_frames(tmp_path):
+    """So do frames without signal axes."""
+    values = counting_frames((3, 4), "u2")
+    path = write_npy(tmp_path / "values.npy", values)
+    arr = open_dataset(path, sig_dims=0, nav_shape=(5, 4), sync_offset=-2, fill_value=1)
+    expected = np.ones(20, "u2")
+    expected[2:14] = values.ravel()
+    assert_same(arr, expected.reshape(5, 4))
+    assert_same(open_dataset(path, sig_dims=0, roi=[7, 1]), values.ravel()[[7, 1]])
+
+
+# sync_offset
+
+
+@pytest.mark.parametrize("sync_offset", [-13, -12, -11, -1, 0, 1, 11, 12, 13, np.int8(-3)])
+def test_sync_offset(path, sync_offset):
+    """Frames are skipped at the start, or missing there; the shape stays."""
+    arr = opened(path, nav_shape=(3, 4), sync_offset=sync_offset, fill_value=5)
+    expected, missing = shown(FRAMES, (3, 4), int(sync_offset), fill_value=5)
+    assert_same(arr, expected)
+    assert len(missing) == min(12, abs(int(sync_offset)))
+    assert arr.description.missing.tolist() == missing
+
+
+@pytest.mark.parametrize("sync_offset", [2**62, -(2**62), 2**63 - 1, -(2**63), 2**63, 2**200])
+@pytest.mark.parametrize("roi", [None, [11, 0]])
+def test_an_offset_beyond_all_numbers(path, sync_offset, roi):
+    """Nothing wraps around: all frames are missing."""
+    arr = opened(path, sync_offset=sync_offset, roi=roi, fill_value=5)
+    assert (arr.compute() == 5).all()
+    assert (arr[1].compute() == 5).all()
+    assert len(arr.description.missing) == len(arr)
+
+
+@pytest.mark.parametrize("sync_offset", [1.0, "1", None, True, np.float64(2), (1,), np.array([1])])
+def test_what_is_no_offset(path, sync_offset):
+    with pytest.raises(DatasetError, match="sync_offset") as caught:
+        opened(path, sync_offset=sync_offset)
+    assert caught.value.path == str(path)
+    assert caught.value.found == repr(sync_offset)
+
+
+def test_an_offset_that_is_undone_reads_the_same(path):
+    """Skip three frames and begin with three missing ones."""
+    frames = opened(path, sync_offset=3)[:9].compute()
+    np.testing.assert_array_equal(opened(path, sync_offset=-3)[3:].compute(), FRAMES[:9])
+    np.testing.assert_array_equal(frames, FRAMES[3:])
+
+
+# roi
+
+
+def test_roi_of_a_mask(path):
+    mask = np.zeros((3, 4), bool)
+    mask[[0, 2, 2], [3, 0, 1]] = True
+    arr = opened(path, nav_shape=(3, 4), roi=mask)
+    assert arr.shape == (3, 3, 4)
+    assert arr.description.dims == ("frame", "y", "x")
+    assert_same(arr, FRAMES.reshape(3, 4, 3, 4)[mask])
+
+
+def test_roi_of_places_in_any_order(path):
+    """Indices as numpy takes them: again, backwards, negative."""
+    places = [5, 0, 11, 5, 5, -1, -12, 3]
+    for roi in (places, tuple(places), np.array(places, "i1"), np.array(places)[::-1][::-1]):
+        arr = opened(path, nav_shape=(3, 4), roi=roi)
+        assert_same(arr, FRAMES[places])
+    assert_same(opened(path, roi=np.arange(12, dtype="u8")[::-1]), FRAMES[::-1])
+    assert_same(opened(path, roi=range(10, 0, -3)), FRAMES[10:0:-3])
+
+
+def test_roi_has_known_chunks(path):
+    """Unlike dask's own selection by a mask."""
+    mask = np.arange(12) % 3 == 0
+    arr = opened(path, roi=mask, chunks=(3, -1, -1))
+    assert arr.chunks == ((3, 1), (3,), (4,))
+    assert type(arr) is TiledArray
+    plain = opened(path)[da.from_array(mask)]
+    np.testing.assert_array_equal(plain.compute(), arr.compute())
+    assert math.isnan(plain.shape[0])
+
+
+def test_roi_is_of_the_scan_not_of_the_file(path):
+    """Places are those of nav_shape, after the offset."""
+    arr = opened(path, nav_shape=(2, 4), sync_offset=-2, roi=[0, 1, 2, 7, -1], fill_value=8)
+    assert arr.description.missing.tolist() == [0, 1]
+    expected = np.full((5, 3, 4), 8, "u2")
+    expected[2], expected[3:] = FRAMES[0], FRAMES[5]
+    assert_same(arr, expected)
+
+
+def test_a_roi_is_taken_as_it_is(path):
+    """Changing it later changes nothing."""
+    roi = np.array([3, 1])
+    arr = opened(path, roi=roi)
+    roi[:] = 0
+    assert_same(arr, FRAMES[[3, 1]])
+    mask = np.ones(12, bool)
+    arr = opened(path, roi=mask)
+    mask[:] = False
+    assert_same(arr, FRAMES)
+
+
+def test_more_places_than_frames(path):
+    """One frame, many times; and slices of that."""
+    places = np.tile([7, 2, 2], 500)
+    arr = opened(path, roi=places, chunks=(100, 2, 3))
+    assert_same(arr, FRAMES[places])
+    assert_same(arr[1::7, 2, ::3], FRAMES[places][1::7, 2, ::3])
+
+
+@pytest.mark.parametrize("roi", [[12], [-13], [0, 99, 1], np.array([2**63 + 5, 2**64 - 1], "u8")])
+def test_places_outside_of_the_scan(path, roi):
+    with pytest.raises(DatasetError, match="outside of the scan") as caught:
+        opened(path, nav_shape=(3, 4), roi=roi)
+    assert caught.value.path == str(path)
+    assert caught.value.found not in range(-12, 12)
+    assert caught.value.found in list(roi)
+
+
+@pytest.mark.parametrize(
+    "roi",
+    [
+        [1.0, 2.0],
+        "abc",
+        3,
+        [[0, 1], [2, 3]],
+        [[0], [1, 2]],
+        [None],
+        {1, 2},
+        slice(2),
+        np.ones(11, bool),
+        np.ones((4, 3), bool),
+        np.ones(12, bool),
+        [True, False],
+        np.ones((3, 4), "u1"),
+        [2**70],
+        np.array(["2020"], "M8[D]"),
+    ],
+    ids=str,
+)
+def test_what_is_no_roi(path, roi):
+    """Numbers of 0 and 1 are places, no mask; a mask has the shape of the scan."""
+    with pytest.raises(DatasetError, match="roi") as caught:
+        opened(path, nav_shape=(3, 4), roi=roi)
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("roi", [np.zeros((3, 4), bool), np.array([], int), []], ids=repr)
+def test_a_roi_of_nothing(path, roi):
+    with pytest.raises(DatasetError, match="roi") as caught:
+        opened(path, nav_shape=(3, 4), roi=roi)
+    assert caught.value.path == str(path)
+
+
+# Missing frames
+
+
+def test_only_frames_that_are_there_are_read(path, monkeypatch):
+    """No byte is fetched for a missing frame, and no file opened for nothing but such."""
+    arr = opened(path, nav_shape=(20,), fill_value=4)
+    opens = []
+
+    def refuse(*args, **_):
+        opens.append(args)
+        raise OSError
+
+    descriptors._idle.clear()
+    monkeypatch.setattr(os, "open", refuse)
+    assert (arr[12:].compute() == 4).all()
+    assert opens == []
+    with pytest.raises(OSError):  # noqa: PT011 - the one of above
+        arr[11:13].compute()
+
+
+@pytest.mark.parametrize("size", [1, 47, 48])
+def test_a_last_frame_cut_short_is_missing(tmp_path, size):
+    """Half a frame is none, for a scan that is said to go on."""
+    frame = FRAMES[0].nbytes
+    assert frame == 24
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    with path.open("r+b") as file:
+        file.truncate(FRAMES.nbytes - size)
+    arr = opened(path, nav_shape=(12,), fill_value=6)
+    there = 12 - -(-size // frame)
+    assert arr.description.missing.tolist() == list(range(there, 12))
+    assert_same(arr, shown(FRAMES[:there], (12,), fill_value=6)[0])
+
+
+@pytest.mark.parametrize("missing", ["", "ignore", None, True, 0, ["fill"]])
+def test_other_rules_for_missing_frames(path, missing):
+    with pytest.raises(DatasetError, match="missing frames") as caught:
+        opened(path, missing=missing)
+    assert caught.value.expected == "fill or raise"
+    assert caught.value.path == str(path)
+
+
+def test_missing_frames_on_every_scheduler(path):
+    arr = opened(path, nav_shape=(5, 4), sync_offset=-2, roi=[19, 2, 0, 13], fill_value=65535)
+    expected, missing = shown(FRAMES, (5, 4), -2, [19, 2, 0, 13], 65535)
+    assert missing == [0, 2]
+    for scheduler in ("threads", "processes"):
+        with dask.config.set(scheduler=scheduler, num_workers=1):
+            np.testing.assert_array_equal(arr.compute(), expected)
+
+
+# fill_value
+
+FILLS = {
+    "u2": [0, 65535, 1.0, True, np.uint8(3), np.array(4), None],
+    "i1": [-128, 127, -1.0],
+    "f4": [0.5, np.nan, np.inf, -np.inf, -0.0, 3, np.float32(0.1)],
+    "f8": [0.1, np.nan, 1e300, 2**53],
+    "c8": [1 + 2j, 3, complex(np.nan, 0)],
+    "?": [True, 1, 0],
+    "M8[s]": [np.datetime64("NaT"), np.datetime64("2020-01-01")],
+}
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(d, v) for d in FILLS for v in FILLS[d]])
+def test_fill_values_of_every_type(tmp_path, dtype, value):
+    """The very bits of it, also of zero with a sign."""
+    path = write_raw(tmp_path / "scan.raw", np.zeros((1, 2, 2), dtype))
+    arr = open_dataset(path, "raw", dtype=dtype, sig_shape=(2, 2), nav_shape=(2,), fill_value=value)
+    found = arr.compute()
+    expected = np.zeros((), dtype) if value is None else np.asarray(value).astype(dtype)
+    assert found.dtype == dtype
+    assert found[1].tobytes() == expected.tobytes() * 4
+    assert found[0].tobytes() == bytes(found[0].nbytes)
+
+
+MISFITS = {
+    "u2": [-1, 65536, 0.5, np.nan, np.inf, "a", "5", [1], [1, 2], 2**70, 1j, ..., b"x"],
+    "u1": [256, 3 + 0j + 1j, np.datetime64("2020-01-01")],
+    "f4": [1e39, 1j, "nan", 2**24 + 1, np.array([1.0])],
+    "?": [2, -1, 0.5],
+}
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(d, v) for d in MISFITS for v in MISFITS[d]], ids=str)
+def test_fill_values_that_do_not_fit(tmp_path, dtype, value):
+    """Refused when the file is opened, also where no frame is missing."""
+    path = write_raw(tmp_path / "scan.raw", np.zeros((1, 2, 2), dtype))
+    with pytest.raises(DatasetError, match="fill_value") as caught:
+        open_dataset(path, "raw", dtype=dtype, sig_shape=(2, 2), fill_value=value)
+    assert caught.value.path == str(path)
+    assert caught.value.expected == f"a {np.dtype(dtype)}"
+
+
+# Names
+
+
+def test_names_tell_selections_apart(path):
+    """Whatever changes a pixel, or could, changes the name."""
+    variants = [
+        {},
+        {"nav_shape": (3, 4)},
+        {"nav_shape": (13,)},
+        {"sync_offset": 1},
+        {"sync_offset": -1},
+        {"nav_shape": (13,), "fill_value": 1},
+        {"roi": [0, 1]},
+        {"roi": [1, 0]},
+        {"roi": [1, 0, 0]},
+        {"roi": [1, 0], "sync_offset": 1},
+        {"roi": [1, 0], "fill_value": 1},
+    ]
+    names = [opened(path, **options).name for options in variants]
+    assert len(set(names)) == len(names)
+    assert [opened(path, **options).name for options in variants] == names
+    mask = np.arange(12) < 2
+    assert opened(path, roi=mask).name == opened(path, roi=[0, -11]).name
+
+
+def test_a_slice_of_a_selection_has_no_other_shape(path):
+    arr = opened(path, roi=[4, 2, 2], sync_offset=1)
+    with pytest.raises(DatasetError, match="slice"):
+        arr[1:].description.with_frames((2,))

@@ -1,0 +1,294 @@
+"""Nothing is copied that need not be, and nothing is read that is not shown."""
+
+import ctypes
+import mmap
+import os
+import pickle
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_tiled import StaleFileError, backends, open_dataset
+from dask_tiled.backends import BACKENDS
+from dask_tiled.loader import decode, load
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((12, 32, 32), "u2")
+RAW = {"format": "raw", "dtype": "u2", "sig_shape": (32, 32)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_raw(tmp_path / "scan.raw", FRAMES)
+
+
+def owner(array):
+    """Walk to what the memory of an array belongs to."""
+    while isinstance(array, (np.ndarray, memoryview)):
+        array = array.obj if isinstance(array, memoryview) else array.base
+    return array
+
+
+def is_mapped(array):
+    return isinstance(owner(array), mmap.mmap)
+
+
+def chunk(arr):
+    """Give the first chunk as a task gets it."""
+    return decode(load(arr._source, (0,) * arr.ndim))
+
+
+# Chunks that lie in the file as they are
+
+
+@pytest.mark.parametrize("io", ["auto", "mmap"])
+def test_a_chunk_is_a_view_of_mapped_memory(path, io):
+    """Of that memory and no other, and nobody can write to it."""
+    arr = open_dataset(path, io=io, chunks=(4, -1, -1), **RAW)
+    found = chunk(arr)
+    assert is_mapped(found)
+    assert np.shares_memory(found, np.frombuffer(owner(found), np.uint8))
+    assert not found.flags.writeable
+    assert found.flags.c_contiguous
+    assert found.flags.aligned
+    with pytest.raises(ValueError, match="read-only"):
+        found[...] = 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        found.flags.writeable = True
+    np.testing.assert_array_equal(found, FRAMES[:4])
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_functions_get_views(path, scheduler):
+    """So do those that a user maps over blocks, on the schedulers of one process."""
+    arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
+    seen = []
+
+    def note(block):
+        seen.append((is_mapped(block), block.flags.writeable))
+        return block.sum(axis=(1, 2), dtype="u8", keepdims=True)
+
+    # Not with drop_axis, for which dask concatenates blocks, and copies a single one.
+    empty = np.empty((0, 0, 0), "u8")
+    sums = arr.map_blocks(note, dtype="u8", chunks=(4, 1, 1), meta=empty)
+    with dask.config.set(scheduler=scheduler):
+        np.testing.assert_array_equal(sums.compute()[:, 0, 0], FRAMES.sum(axis=(1, 2)))
+    assert seen == [(True, False)] * 3
+
+
+NATIVE = {
+    "u2": {},
+    "header": {"file_header": 6},
+    "f4": {"dtype": "f4", "sig_shape": (32, 16)},
+    "bool": {"dtype": "i1", "sig_shape": (32, 64)},
+    "other frames": {"sig_shape": (16, 32)},
+}
+
+
+@pytest.mark.parametrize("options", NATIVE.values(), ids=NATIVE)
+def test_native_types_are_views(path, options):
+    options = {**RAW, **options}
+    arr = open_dataset(path, nav_shape=(3,), **options)
+    found = chunk(arr)
+    assert is_mapped(found)
+    content = path.read_bytes()[options.get("file_header", 0) :]
+    assert found.tobytes() == content[: found.nbytes]
+
+
+def test_slices_of_whole_runs_are_views(path, tmp_path):
+    """Frames that follow each other, and rows of one frame."""
+    arr = open_dataset(path, chunks=-1, **RAW)
+    for index in (np.s_[3:7], np.s_[5], np.s_[5, 3:9], np.s_[5, 3], np.s_[2, 4, 5:9]):
+        found = decode(load(arr[index]._source, (0,) * arr[index].ndim))
+        assert is_mapped(found), index
+        np.testing.assert_array_equal(found, FRAMES[index])
+    npy = open_dataset(write_npy(tmp_path / "scan.npy", FRAMES.reshape(3, 4, 32, 32)))
+    assert is_mapped(chunk(npy))
+    np.testing.assert_array_equal(chunk(npy[1:, :]), FRAMES.reshape(3, 4, 32, 32)[1:])
+
+
+COPIES = {
+    "byte order": lambda path: open_dataset(path, **{**RAW, "dtype": ">u2"}),
+    "gaps": lambda path: open_dataset(path, **RAW, frame_footer=2, nav_shape=(11,)),
+    "not aligned": lambda path: open_dataset(path, **RAW, file_header=1, nav_shape=(11,)),
+    "crop": lambda path: open_dataset(path, **RAW)[:, 1:, 1:],
+    "every other frame": lambda path: open_dataset(path, **RAW)[::2],
+    "missing frames": lambda path: open_dataset(path, **RAW, nav_shape=(13,)),
+    "another order": lambda path: open_dataset(path, **RAW, roi=[1, 0]),
+    "frames again": lambda path: open_dataset(path, **RAW, roi=[1, 1]),
+    "two files": lambda path: open_dataset([path, path], **RAW),
+    "buffered": lambda path: open_dataset(path, io="buffered", **RAW),
+    "direct": lambda path: open_dataset(path, io="direct", **RAW),
+}
+
+
+@pytest.mark.parametrize("opened", COPIES.values(), ids=COPIES)
+def test_other_chunks_are_arrays_of_their_own(path, opened):
+    found = chunk(opened(path))
+    assert not is_mapped(found)
+    assert found.flags.writeable
+    assert found.flags.c_contiguous
+    found[...] = 0
+    assert path.read_bytes() == FRAMES.tobytes()
+
+
+def test_converted_chunks_are_arrays_of_their_own(tmp_path):
+    path = write_npy(tmp_path / "scan.npy", FRAMES)
+    assert is_mapped(chunk(open_dataset(path)))
+    assert is_mapped(chunk(open_dataset(path, dtype="u2")))
+    assert not is_mapped(chunk(open_dataset(path, dtype="i2")))
+    packed = write_mib(tmp_path / "scan.mib", FRAMES % 4096, kind="R64", depth=12, hdr=False)
+    assert not is_mapped(chunk(open_dataset(packed)))
+
+
+# Results
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize("chunks", [-1, (4, -1, -1)], ids=str)
+def test_results_are_writeable(path, scheduler, chunks):
+    """What compute() returns is the user's own, of one chunk as of many."""
+    arr = open_dataset(path, chunks=chunks, **RAW)
+    before = path.read_bytes()
+    with dask.config.set(scheduler=scheduler, num_workers=1):
+        for part, expected in ((arr, FRAMES), (arr[3], FRAMES[3]), (arr[2:4, 5], FRAMES[2:4, 5])):
+            found = part.compute()
+            np.testing.assert_array_equal(found, expected)
+            assert found.flags.writeable
+            assert not is_mapped(found)
+            found += 1
+        several = dask.compute(arr, arr[0])
+        assert all(one.flags.writeable for one in several)
+    assert path.read_bytes() == before
+
+
+def test_a_view_travels_as_its_pixels(path):
+    found = chunk(open_dataset(path, chunks=-1, **RAW))
+    again = pickle.loads(pickle.dumps(found))
+    assert not is_mapped(again)
+    np.testing.assert_array_equal(again, FRAMES)
+
+
+def test_a_view_outlives_the_name_of_its_file(path):
+    """As files do on POSIX."""
+    found = chunk(open_dataset(path, chunks=-1, **RAW))
+    path.unlink()
+    np.testing.assert_array_equal(found, FRAMES)
+
+
+def test_a_file_that_changes_while_it_is_mapped(path, monkeypatch):
+    """No view is given of a file that is another one now."""
+    arr = open_dataset(path, chunks=-1, **RAW)
+    around = backends.Mapped.around
+
+    def map_and_change(self, ranges):
+        found = around(self, ranges)
+        os.utime(path, ns=(0, 10**18))
+        return found
+
+    monkeypatch.setattr(backends.Mapped, "around", map_and_change)
+    with pytest.raises(StaleFileError) as caught:
+        arr.compute()
+    assert caught.value.path == str(path)
+
+
+def test_few_maps_live_on(path):
+    """Each holds a descriptor, so chunks are copied when there are many views already."""
+    arr = open_dataset(path, chunks=(1, -1, 32), **RAW)
+    free = backends.LIVING_MAPS - len(backends._living)  # a test that failed may hold some
+    assert free > 0
+    views = [chunk(arr) for _ in range(free + 5)]
+    assert [*map(is_mapped, views)] == [True] * free + [False] * 5
+    for found in views:
+        np.testing.assert_array_equal(found, FRAMES[:1])
+    del views, found
+    assert is_mapped(chunk(arr))
+
+
+def test_maps_go_with_their_views(path):
+    arr = open_dataset(path, chunks=(2, -1, -1), **RAW)
+    arr.sum(axis=0).compute()
+    arr.map_blocks(np.negative).compute()
+    with open("/proc/self/maps") as maps:
+        assert str(path) not in maps.read()
+
+
+def describe_block(block):
+    """Tell of a block how it came; on a worker."""
+    return np.array([[[is_mapped(block), block.flags.writeable, block.flags.owndata]]])
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_workers_own_their_chunks(path, processes):
+    """Results are kept there, and sent: a view would count as memory that cannot be given back."""
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
+    told = arr.map_blocks(describe_block, chunks=((1,) * 3, (1,), (3,)), dtype=bool)
+    with (
+        LocalCluster(processes=processes, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        mapped, writeable, _ = client.compute(told).result().T[:, 0]
+        assert not mapped.any()
+        assert writeable.all()
+        kept = client.persist(arr)
+        np.testing.assert_array_equal(client.compute(kept[3:5]).result(), FRAMES[3:5])
+        with dask.config.set(scheduler="synchronous"):  # not the cluster's, though there is one
+            assert is_mapped(chunk(arr))
+
+
+# Sparse cuts
+
+PAGE = mmap.PAGESIZE
+
+
+def resident(path):
+    """Count the pages of a file that have been read: mincore tells what is in the page cache."""
+    size = os.path.getsize(path)
+    libc = ctypes.CDLL(None, use_errno=True)
+    # A private map that can be written to has an address that ctypes can take.
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as view:
+        pages = (ctypes.c_ubyte * -(-size // PAGE))()
+        start = ctypes.c_char.from_buffer(view)
+        address = ctypes.c_void_p(ctypes.addressof(start))
+        status = libc.mincore(address, ctypes.c_size_t(size), pages)
+        error = ctypes.get_errno()
+        del start
+    if status:
+        pytest.skip(f"mincore: {os.strerror(error)}")
+    return int((np.frombuffer(pages, np.uint8) & 1).sum())
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A file of 1 GB that takes no space: 500 frames of 1024 x 1024 pixels."""
+    path = tmp_path / "large.raw"
+    with path.open("wb") as file:
+        file.truncate(500 * (2 << 20))
+        for k in range(500):
+            file.seek(k * (2 << 20) + 2 * (300 * 1024 + 700))
+            file.write((k + 1).to_bytes(2, "little"))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if resident(path) > 100:
+        pytest.skip("pages cannot be dropped here")
+    yield path
+    path.unlink()
+
+
+@pytest.mark.parametrize("io", BACKENDS)
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_a_pixel_of_each_frame_touches_its_pages_alone(large, io, dtype):
+    """500 pages of 250 000; direct reads leave none behind."""
+    arr = open_dataset(large, "raw", dtype=dtype, sig_shape=(1024, 1024), io=io)
+    found = arr[:, 300, 700].compute()
+    np.testing.assert_array_equal(found, np.arange(1, 501, dtype="<u2").view(dtype))
+    # A few more where a file system reads several pages at a time.
+    assert resident(large) <= (500 * 4 if io != "direct" else 500)
+    if io == "mmap":
+        assert resident(large) >= 400  # otherwise nothing is measured here
