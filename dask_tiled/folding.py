@@ -160,8 +160,10 @@ class FoldRun:
 def _about_the_mean(results: Array, count: int) -> Array:
     """Turn values and sums of differences from them into number, mean and spread."""
     shift, total, squares = results.T
-    mean = shift + total / count
-    return np.stack([np.full_like(mean, count), mean, squares - total * total / count], axis=-1)
+    with np.errstate(all="ignore"):  # infinite pixels have no spread
+        mean = shift + total / count
+        spread = squares - total * total / count
+    return np.stack([np.full_like(mean, count), mean, spread], axis=-1)
 
 
 def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:

@@ -148,8 +148,9 @@ def _merge(moments: Array, axis: Any, keepdims: bool) -> Array:  # noqa: FBT001 
     """Merge the moments of several parts, after Chan, Golub and LeVeque."""
     count, mean, squares = (moments[..., k] for k in range(3))
     n = count.sum(axis, keepdims=True)
-    total = (count * mean).sum(axis, keepdims=True) / n
-    spread = (squares + count * (mean - total) ** 2).sum(axis, keepdims=True)
+    with np.errstate(all="ignore"):  # infinite pixels have no spread
+        total = (count * mean).sum(axis, keepdims=True) / n
+        spread = (squares + count * (mean - total) ** 2).sum(axis, keepdims=True)
     merged = np.stack([n, total, spread], axis=-1)
     return merged if keepdims else merged.squeeze(axis)
 

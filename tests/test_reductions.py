@@ -1,0 +1,561 @@
+"""Reductions of opened arrays: numpy's values and types, whatever lies in the files and where."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import Corrections
+from dask_tiled.testing import (
+    counting_frames,
+    write_mib,
+    write_mib_series,
+    write_npy,
+    write_raw,
+)
+from dask_tiled.tile_layer import TileLayer
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+NAMES = ("sum", "mean", "min", "max", "any", "all", "var", "std")
+AXES = {"nav": (0, 1), "sig": (2, 3), "everything": None}
+NAV, SIG = (5, 7), (8, 64)
+RTOL = {np.dtype("f4"): 2e-6, np.dtype("f8"): 1e-12}
+
+
+def runs_on_tiles(result):
+    return any(isinstance(layer, TileLayer) for layer in result.dask.layers.values())
+
+
+def check(arr, frames, names=NAMES, axes=((0, 1), (2, 3), None), **options):
+    """Compare reductions with numpy's, of float64 where the pixels are float32."""
+    lazy = {
+        (name, axis): getattr(arr, name)(axis=axis, **options) for name in names for axis in axes
+    }
+    (computed,) = dask.compute(lazy)
+    precise = frames.astype("f8") if frames.dtype == "f4" else frames
+    for (name, axis), found in computed.items():
+        said = f"{name} over {axis}"
+        with np.errstate(all="ignore"):
+            kind = getattr(frames, name)(axis=axis).dtype
+            expected = getattr(precise, name)(axis=axis, **options)
+        assert lazy[name, axis].dtype == np.asarray(found).dtype == kind, said
+        assert lazy[name, axis].shape == np.shape(found) == np.shape(expected), said
+        if kind.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=RTOL[kind], atol=1e-9, err_msg=said)
+        else:
+            np.testing.assert_array_equal(found, expected, err_msg=said)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return counting_frames(NAV + SIG, "u2", bits=12)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, frames):
+    return write_raw(tmp_path_factory.mktemp("scan") / "scan.raw", frames)
+
+
+def opened(path, **options):
+    options = {"dtype": "u2", "nav_shape": NAV, "sig_shape": SIG, **options}
+    return dask_tiled.open_dataset(path, "raw", **options)
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_that_run_on_tiles(path, frames, name):
+    arr = opened(path, chunks=(2, 7, 8, 64))
+    for axis in (
+        None,
+        (0, 1),
+        (1, 0),
+        (2, 3),
+        (-1, -2),
+        (-3, 0),
+        (3, -4, 1, 2),
+        [0, 1],
+    ):
+        found = getattr(arr, name)(axis=axis)
+        assert runs_on_tiles(found), axis
+        plain = axis if axis is None else tuple(axis)
+        np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=plain))
+    assert runs_on_tiles(getattr(arr, name)())
+    assert runs_on_tiles(getattr(arr, name)((0, 1)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("axis", [0, 3, -2, (1, 2), (0, 2, 3), (0, 1, 3), ()], ids=str)
+def test_other_axes_are_left_to_dask(path, frames, name, axis):
+    found = getattr(opened(path), name)(axis=axis)
+    assert not runs_on_tiles(found)
+    expected = getattr(frames, name)(axis=axis)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.compute(), expected)
+
+
+def test_axes_of_what_slices_leave(path, frames):
+    arr = opened(path)
+    for index, axes in [
+        (np.s_[2], (0, (1, 2), None)),
+        (np.s_[:, 3], (0, (1, 2), None)),
+        (np.s_[2, 3], ((0, 1), None)),
+        (np.s_[..., 5, 6], ((0, 1), None)),
+        (np.s_[..., 3], ((0, 1), 2, -1, None)),
+        (np.s_[1, ..., 3], (0, 1, None)),
+        (np.s_[1, 2, ..., 3], (0, None)),
+    ]:
+        for axis in axes:
+            for name in NAMES:
+                found = getattr(arr[index], name)(axis=axis)
+                assert runs_on_tiles(found), (index, axis)
+                expected = getattr(frames[index], name)(axis=axis)
+                np.testing.assert_allclose(found.compute(), expected)
+
+
+@pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
+def test_keepdims(path, frames, axis):
+    for name in NAMES:
+        found = getattr(opened(path, chunks=(2, 3, 4, 64)), name)(axis=axis, keepdims=True)
+        assert runs_on_tiles(found)
+        expected = getattr(frames, name)(axis=axis, keepdims=True)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found.compute(), expected)
+
+
+@pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_degrees_of_freedom(path, frames, name, axis):
+    arr = opened(path, chunks=(2, 3, 4, 64))
+    for ddof in (0, 1, 1.5, 2):
+        found = getattr(arr, name)(axis=axis, ddof=ddof)
+        assert runs_on_tiles(found)
+        np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=axis, ddof=ddof))
+    few = arr[:1, :1]
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning):
+        expected = getattr(frames[:1, :1], name)(axis=(0, 1), ddof=1)
+    np.testing.assert_array_equal(getattr(few, name)(axis=(0, 1), ddof=1).compute(), expected)
+
+
+@pytest.mark.parametrize("split_every", [2, 3, {0: 2, 1: 2, 2: 2, 3: 2}])
+def test_split_every(path, frames, split_every):
+    arr = opened(path, chunks=(2, 3, 4, 64))
+    for name in NAMES:
+        for axis in AXES.values():
+            found = getattr(arr, name)(axis=axis, split_every=split_every)
+            np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=axis))
+
+
+def test_options_that_are_left_to_dask(path, frames):
+    arr = opened(path, chunks=(2, 7, 8, 64))
+    for name in ("sum", "mean", "var", "std"):
+        found = getattr(arr, name)(axis=(0, 1), dtype="f4")
+        assert not runs_on_tiles(found)
+        assert found.dtype == "f4"
+        expected = getattr(frames, name)(axis=(0, 1), dtype="f8")
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-3)
+        assert runs_on_tiles(getattr(arr, name)(axis=(0, 1), dtype=None, out=None))
+    out = da.zeros(SIG, dtype="u8")
+    arr.sum(axis=(0, 1), out=out)
+    np.testing.assert_array_equal(out.compute(), frames.sum(axis=(0, 1)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_functions_of_numpy(path, frames, name):
+    arr = opened(path, chunks=(2, 7, 8, 64))
+    function = getattr(np, name)
+    for args, options in [
+        ((), {}),
+        (((0, 1),), {}),
+        ((), {"axis": (-2, -1)}),
+        ((), {"axis": (0, 1), "keepdims": True}),
+    ]:
+        found = function(arr, *args, **options)
+        assert isinstance(found, da.Array)
+        assert runs_on_tiles(found)
+        np.testing.assert_allclose(found.compute(), function(frames, *args, **options))
+        same = getattr(da, name)(arr, *args, **options)
+        np.testing.assert_allclose(same.compute(), found.compute())
+    np.testing.assert_allclose(function(a=arr).compute(), function(frames))
+    if name in ("var", "std"):
+        found = function(arr, axis=(0, 1), ddof=1)
+        np.testing.assert_allclose(found.compute(), function(frames, axis=(0, 1), ddof=1))
+
+
+def test_functions_of_numpy_that_write_to_an_array(path, frames):
+    arr, out = opened(path), opened(path)[0, 0].astype("u8")
+    np.sum(da.from_array(frames), axis=(0, 1), out=out)
+    np.testing.assert_array_equal(out.compute(), frames.sum(axis=(0, 1)))
+    np.testing.assert_allclose(np.ptp(arr, axis=(0, 1)).compute(), np.ptp(frames, axis=(0, 1)))
+    np.testing.assert_array_equal(np.amax(arr, axis=(0, 1)).compute(), frames.max(axis=(0, 1)))
+    np.testing.assert_array_equal(np.median(arr, axis=0).compute(), np.median(frames, axis=0))
+
+
+def test_wrong_arguments(path):
+    arr = opened(path)
+    for name in NAMES:
+        method = getattr(arr, name)
+        for axis in (4, -5, (0, 4)):
+            with pytest.raises(np.exceptions.AxisError):
+                method(axis=axis)
+        for axis in ("y", 1.0, ("y", "x")):
+            with pytest.raises(TypeError):
+                method(axis=axis)
+        with pytest.raises(TypeError):
+            method(nonsense=1)
+        with pytest.raises(TypeError):
+            getattr(np, name)(arr, initial=1, nonsense=1)
+
+
+def test_methods_look_like_dask_s():
+    for name in NAMES:
+        method = getattr(dask_tiled.TiledArray, name)
+        assert method.__name__ == name
+        assert method.__doc__ == getattr(da.Array, name).__doc__
+
+
+def test_arrays_to_which_items_were_assigned(path, frames):
+    arr = opened(path)
+    arr[0, 0] = 7
+    changed = frames.copy()
+    changed[0, 0] = 7
+    check(arr, changed)
+    assert not runs_on_tiles(arr.sum())
+
+
+def test_empty_arrays(path, frames):
+    arr = opened(path)
+    for index in (np.s_[:0], np.s_[..., :0], np.s_[:, 3:3]):
+        for name in ("sum", "any", "all"):
+            for axis in AXES.values():
+                found = getattr(arr[index], name)(axis=axis).compute()
+                np.testing.assert_array_equal(found, getattr(frames[index], name)(axis=axis))
+
+
+# What is reduced
+
+
+DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, ">u2", ">i4", ">f4", "f2", "c8"])
+def test_types(tmp_path, dtype):
+    rng = np.random.default_rng(0)
+    kind = np.dtype(dtype)
+    shape = (3, 4, 5, 16)
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        frames = rng.integers(info.min // 2, info.max // 2, shape, kind.newbyteorder("="))
+        frames[0, 0, 0, 0] = info.max // 2
+        frames[1] = 0
+    else:
+        frames = rng.normal(size=shape) * (rng.random(shape) > 0.3)
+    frames = frames.astype(dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 4, 5, 16))
+    native = frames.astype(kind.newbyteorder("="))
+    if dtype in ("f2", "c8"):
+        assert not runs_on_tiles(arr.sum())
+        for name in NAMES:
+            if name not in ("min", "max") or dtype == "f2":
+                found = getattr(arr, name)(axis=(0, 1)).compute()
+                np.testing.assert_allclose(found, getattr(native, name)(axis=(0, 1)), atol=1e-2)
+        return
+    assert runs_on_tiles(arr.sum())
+    check(arr, native)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("first", [0, 1], ids=["first", "later"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number(tmp_path, dtype, first, value):
+    frames = np.random.default_rng(0).normal(size=(4, 3, 5, 16)).astype(dtype)
+    frames[2 * first, first, first, 7 * first] = value
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 3, 5, 16))
+    with np.errstate(all="ignore"):
+        check(arr, frames)
+    both = frames.copy()
+    both[3, 2, 1] = -value
+    both[3, 1, 0, :3] = np.nan
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "both.npy", both), chunks=(2, 3, 5, 16))
+    check(arr, both)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (2**62, "i8"),
+        (-(2**62), "i8"),
+        (2**63, "u8"),
+        (2**32 - 1, "u4"),
+        (65535, "u2"),
+        (-128, "i1"),
+    ],
+)
+def test_sums_and_means_of_large_numbers(tmp_path, value, dtype):
+    """Sums wrap around where numpy's do; means never."""
+    frames = np.full((3, 4, 5, 16), value, dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 3, 5, 16))
+    check(arr, frames)
+    assert arr.mean().compute() == value
+    assert arr.var().compute() == 0
+
+
+def test_many_frames_of_two_bytes(tmp_path):
+    """More than can be added up in 4 bytes."""
+    path = tmp_path / "long.raw"
+    with path.open("wb") as file:
+        file.write(b"\xff" * (70_000 * 2))
+    arr = dask_tiled.open_dataset(path, "raw", dtype="u2", sig_shape=(1, 1), chunks=-1)
+    assert arr.npartitions == 1
+    assert arr.sum(axis=0).compute()[0, 0] == 70_000 * 65535
+    signed = dask_tiled.open_dataset(path, "raw", dtype="i2", sig_shape=(1, 1), chunks=-1)
+    assert signed.sum(axis=0).compute()[0, 0] == -70_000
+    halves = dask_tiled.open_dataset(
+        path, "raw", dtype="u2", sig_shape=(1, 1), chunks=(32768, 1, 1)
+    )
+    assert halves.sum(axis=0).compute()[0, 0] == 70_000 * 65535
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
+@pytest.mark.parametrize("first", ["alike", "zero"])
+def test_small_spreads_about_large_means(tmp_path, dtype, first):
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 4, (6, 5, 8, 64))
+    frames = (noise + {"f4": 2**22, "f8": 1e11, "u4": 4e9}[dtype]).astype(dtype)
+    if first == "zero":
+        frames[0, 0, 0, 0] = 0
+    path = write_npy(tmp_path / "scan.npy", frames)
+    for chunks in (-1, (2, 5, 3, 64)):
+        arr = dask_tiled.open_dataset(path, chunks=chunks)
+        for axis in AXES.values():
+            expected = frames.astype(np.longdouble).var(axis=axis).astype("f8")
+            np.testing.assert_allclose(arr.var(axis=axis).compute(), expected, rtol=1e-4)
+            np.testing.assert_allclose(arr.std(axis=axis).compute(), expected**0.5, rtol=1e-4)
+    assert (arr.var(axis=(0, 1)).compute() >= 0).all()
+
+
+def test_spreads_of_what_does_not_vary(tmp_path):
+    frames = np.full((5, 4, 8, 64), 0.1, "f8")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 4, 3, 64))
+    for axis in AXES.values():
+        assert (arr.std(axis=axis).compute() < 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        -1,
+        (1, 3, 8, 64),
+        (2, 3, 8, 64),
+        (5, 7, 3, 64),
+        (5, 7, 8, 30),
+        (2, 7, 5, 40),
+        ((1, 4), (3, 1, 3), (1, 6, 1), (63, 1)),
+    ],
+    ids=str,
+)
+def test_chunks(path, frames, chunks):
+    check(opened(path, chunks=chunks), frames)
+
+
+INDICES = [
+    np.s_[1:4, 2:],
+    np.s_[::2, 1::3],
+    np.s_[..., 2:7, 10:50],
+    np.s_[..., ::3, 1::5],
+    np.s_[3:, ::2, 1::2, 5:6],
+    np.s_[:, 2:3, 7:, 63:],
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_slices(path, frames, index):
+    for chunks in (-1, (2, 7, 5, 40)):
+        check(opened(path, chunks=chunks)[index], frames[index], ("mean", "max", "all", "std"))
+
+
+def shifted(frames, offset, fill):
+    flat = frames.reshape(-1, *frames.shape[2:])
+    numbers = np.arange(len(flat)) + offset
+    there = (numbers >= 0) & (numbers < len(flat))
+    found = np.full_like(flat, fill)
+    found[there] = flat[numbers[there]]
+    return found.reshape(frames.shape)
+
+
+@pytest.mark.parametrize(("offset", "fill"), [(-3, 0), (-9, 4095), (4, 7), (30, 4095), (-35, 1)])
+def test_missing_frames(path, frames, offset, fill):
+    expected = shifted(frames, offset, fill)
+    for chunks in (-1, (2, 7, 5, 40)):
+        arr = opened(path, chunks=chunks, sync_offset=offset, fill_value=fill)
+        np.testing.assert_array_equal(arr.compute(), expected)
+        check(arr, expected)
+
+
+def test_frames_missing_at_the_end(path, frames):
+    arr = opened(path, nav_shape=(6, 7), fill_value=9, chunks=(5, 7, 8, 64))
+    check(arr, np.concatenate([frames, np.full((1, 7, *SIG), 9, "u2")]))
+    check(arr[5:], np.full((1, 7, *SIG), 9, "u2"))
+
+
+@pytest.mark.parametrize("offset", [-4, 4])
+def test_missing_frames_that_are_no_numbers(tmp_path, offset):
+    frames = np.random.default_rng(0).normal(size=NAV + SIG).astype("f4")
+    path = write_npy(tmp_path / "scan.npy", frames)
+    expected = shifted(frames, offset, np.nan)
+    for chunks in (-1, (2, 7, 5, 40)):
+        arr = dask_tiled.open_dataset(path, sync_offset=offset, fill_value=np.nan, chunks=chunks)
+        check(arr, expected)
+
+
+@pytest.mark.parametrize(
+    "roi",
+    [[3], [0, 1, 2], list(range(34, -1, -3)), [7, 7, 0, 34, 7], np.arange(35) % 3 == 1],
+    ids=["one", "first", "backwards", "repeated", "mask"],
+)
+@pytest.mark.parametrize("offset", [0, -10])
+def test_selections(tmp_path, path, frames, roi, offset):
+    roi = np.asarray(roi)
+    mask = roi.reshape(NAV) if roi.dtype == bool else roi
+    series = write_mib_series(tmp_path / "series", frames, frames_per_file=8, digits=2)
+    expected = shifted(frames, offset, 3).reshape(-1, *SIG)[roi]
+    options = {"sync_offset": offset, "roi": mask, "fill_value": 3}
+    for chunks in (None, (2, 3, 20)):
+        for arr in (
+            opened(path, chunks=chunks, **options),
+            dask_tiled.open_dataset(series[0], nav_shape=NAV, chunks=chunks, **options),
+        ):
+            check(arr, expected, ("sum", "min", "var"), axes=((0,), (1, 2), None))
+
+
+def test_converted_pixels(path, frames):
+    for dtype in ("f4", "f8", "i4", "u1", "?"):
+        mib = write_mib(path.with_suffix(".mib"), frames)
+        arr = dask_tiled.open_dataset(
+            mib, nav_shape=NAV, dtype=dtype, chunks=(2, 7, 8, 64), sync_offset=-2, fill_value=1
+        )
+        assert runs_on_tiles(arr.sum())
+        check(arr, shifted(frames.astype(dtype), -2, 1))
+
+
+def test_corrected_pixels(path):
+    rng = np.random.default_rng(0)
+    corrections = Corrections(
+        dark=rng.random(SIG).astype("f4"),
+        gain=rng.random(SIG).astype("f4") + 0.5,
+        excluded_pixels=rng.random(SIG) < 0.02,
+    )
+    arr = opened(path, corrections=corrections, chunks=(2, 7, 8, 64))
+    pixels = arr.compute()
+    assert pixels.dtype == "f4"
+    check(arr, pixels)
+    check(opened(path, corrections=corrections, chunks=(2, 7, 5, 40)), pixels)
+    check(arr[1:, ::2, 2:, ::3], pixels[1:, ::2, 2:, ::3])
+
+
+# Where they lie
+
+
+def merlin(folder, kind, bits, **options):
+    dtype = {1: "u1", 6: "u1", 24: "u4"}.get(bits, "u2")
+    frames = counting_frames((4, 5, 16, 128), dtype, bits=bits)
+    return write_mib(
+        folder / f"{kind}{bits}{len(options)}.mib", frames, kind=kind, **options
+    ), frames
+
+
+MERLIN = {
+    "u8": ("U08", 6, {}),
+    "u16": ("U16", 12, {}),
+    "u32": ("U32", 24, {}),
+    "u16 quad": ("U16", 12, {"quad": True}),
+    "1 bit": ("R64", 1, {"depth": 1}),
+    "6 bit": ("R64", 6, {"depth": 6}),
+    "12 bit": ("R64", 12, {"depth": 12}),
+    "24 bit": ("R64", 24, {"depth": 24}),
+    "1 bit quad": ("R64", 1, {"depth": 1, "quad": True}),
+    "6 bit quad": ("R64", 6, {"depth": 6, "quad": True}),
+    "12 bit quad": ("R64", 12, {"depth": 12, "quad": True}),
+}
+
+
+@pytest.mark.parametrize("name", MERLIN)
+def test_merlin(tmp_path, name):
+    kind, bits, options = MERLIN[name]
+    path, frames = merlin(tmp_path, kind, bits, **options)
+    names = NAMES if name in ("12 bit quad", "u16") else ("sum", "max", "var")
+    for io in ("mmap", "buffered", "direct") if name == "12 bit quad" else ("auto",):
+        arr = dask_tiled.open_dataset(path, chunks=(3, 5, 16, 128), io=io)
+        check(arr, frames, names)
+        check(arr[1:, ::2, 5:12, 3:100], frames[1:, ::2, 5:12, 3:100], names)
+        check(arr[..., ::2, ::3], frames[..., ::2, ::3], names)
+        check(arr.with_chunks(((4,), (5,), (5, 11), (30, 98))), frames, names)
+
+
+def test_series(tmp_path, frames):
+    paths = write_mib_series(tmp_path / "series", frames, frames_per_file=4, digits=2)
+    for io in ("mmap", "buffered"):
+        arr = dask_tiled.open_dataset(paths[0], nav_shape=NAV, chunks=(2, 7, 8, 64), io=io)
+        check(arr, frames)
+        check(arr[1:, ::3, 2:], frames[1:, ::3, 2:])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("chunks", [-1, (2, 7, 5, 40)])
+def test_numpy_files(tmp_path, frames, order, chunks):
+    path = write_npy(tmp_path / "scan.npy", frames, order=order)
+    arr = dask_tiled.open_dataset(path, chunks=chunks)
+    check(arr, frames)
+    check(arr[::2, 1:, ::3, 5:], frames[::2, 1:, ::3, 5:])
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_anything(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("anything")
+    nav = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=2)))
+    sig = data.draw(st.sampled_from([(3, 5), (1, 8), (9, 1), (16, 64)]))
+    dtype = data.draw(st.sampled_from(["u2", ">u2", "f4"]))
+    frames = np.random.default_rng(0).integers(0, 3000, nav + sig).astype(dtype)
+    header, footer = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    if data.draw(st.booleans()):
+        order = data.draw(st.sampled_from("CF"))
+        path = write_npy(folder / "scan.npy", frames, order=order)
+        options = {"nav_shape": nav}
+    else:
+        gaps = {"frame_header": header, "frame_footer": footer, "file_header": footer}
+        path = write_raw(folder / "scan.raw", frames, **gaps)
+        options = {"format": "raw", "dtype": dtype, "nav_shape": nav, "sig_shape": sig, **gaps}
+    offset = data.draw(st.integers(-3, 3))
+    fill = data.draw(st.sampled_from([0, 7]))
+    n = len(nav)
+    pixels = np.full((np.prod(nav), *sig), fill, frames.dtype.newbyteorder("="))
+    numbers = np.arange(len(pixels)) + offset
+    there = (numbers >= 0) & (numbers < len(pixels))
+    pixels[there] = frames.reshape(-1, *sig)[numbers[there]]
+    pixels = pixels.reshape(nav + sig)
+    chunks = tuple(data.draw(st.integers((size + 1) // 2, size)) for size in pixels.shape)
+    arr = dask_tiled.open_dataset(
+        path,
+        sync_offset=offset,
+        fill_value=fill,
+        chunks=chunks,
+        io=data.draw(st.sampled_from(["auto", "mmap", "buffered", "direct"])),
+        **options,
+    )
+    index = []
+    for size in pixels.shape:
+        start = data.draw(st.integers(0, size - 1))
+        index.append(
+            slice(start, data.draw(st.integers(start + 1, size)), data.draw(st.integers(1, 3)))
+        )
+    index = tuple(index)
+    names = data.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    axes = (tuple(range(n)), (n, n + 1), None)
+    check(arr, pixels, names, axes)
+    check(arr[index], pixels[index], names, axes, keepdims=data.draw(st.booleans()))

@@ -1,0 +1,384 @@
+"""map_tiles and reduce_tiles: functions of one's own on tiles."""
+
+import dask
+import dask.array as da
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import DatasetError, TilingError, TilingRequest, map_tiles, reduce_tiles
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+NAV, SIG = (4, 5), (32, 64)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return counting_frames(NAV + SIG, "u2", bits=12)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, frames):
+    return write_mib(tmp_path_factory.mktemp("scan") / "scan.mib", frames, kind="R64")
+
+
+def opened(path, **options):
+    return dask_tiled.open_dataset(path, chunks=(3, 5, 32, 64), **options)
+
+
+def plus_one(tile, _info):
+    return tile + 1
+
+
+def sums(tile, _info):
+    return tile.sum(axis=(1, 2), dtype="f8")
+
+
+def rows(tile, _info):
+    return tile.max(axis=2)
+
+
+@numba.njit
+def numba_sums(tile, info):
+    found = np.zeros(tile.shape[0], np.float64)
+    for i in range(tile.shape[0]):
+        found[i] = tile[i].sum() + 0 * info[0][0]
+    return found
+
+
+def look(arr, **options):
+    """Give the tiles that a function sees, and what comes of them if it gives them back."""
+    seen = []
+
+    def keep(tile, info):
+        assert not tile.flags.writeable
+        assert tile.shape == info.shape
+        seen.append((tile.copy(), info))
+        return tile
+
+    found = map_tiles(keep, arr, dtype=arr.dtype, sig_shape=arr.shape[-2:], **options)
+    return seen, found.compute()
+
+
+ARRAYS = {
+    "opened": lambda path, _: opened(path),
+    "parts of frames": lambda path, _: dask_tiled.open_dataset(path, chunks=(2, 5, 20, 40)),
+    "plain": lambda _, frames: da.from_array(frames, chunks=(2, 5, 32, 64)),
+    "uneven": lambda _, frames: da.from_array(frames, chunks=((1, 3), (2, 1, 2), (31, 1), 64)),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_results_of_all_shapes(path, frames, name):
+    arr = ARRAYS[name](path, frames)
+    for func, expected in [
+        (plus_one, frames + 1),
+        (sums, frames.sum(axis=(2, 3), dtype="f8")),
+        (rows, frames.max(axis=3)),
+        (numba_sums, frames.sum(axis=(2, 3), dtype="f8")),
+        (lambda tile, _: tile[:, :2, :3].astype("c8"), frames[..., :2, :3].astype("c8")),
+        (lambda tile, _: np.zeros((len(tile), 2, 0)), np.zeros((*NAV, 2, 0))),
+        (lambda tile, _: [[1, 2]] * len(tile), np.broadcast_to([1, 2], (*NAV, 2))),
+    ]:
+        found = map_tiles(func, arr)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert found.chunks[:2] == arr.chunks[:2]
+        computed = found.compute()
+        assert computed.dtype == expected.dtype
+        np.testing.assert_array_equal(computed, expected)
+        np.testing.assert_array_equal(found[1, 2:].compute(), expected[1, 2:])
+    np.testing.assert_array_equal(map_tiles(plus_one, arr, dtype="f4").compute(), frames + 1.0)
+    sized = map_tiles(rows, arr, sig_shape=32, dtype="u4")
+    np.testing.assert_array_equal(sized.compute(), frames.max(axis=3))
+
+
+INDICES = [np.s_[...], np.s_[1:, ::2], np.s_[2], np.s_[:, 1:4, 5:20, 3:], np.s_[..., ::3, 1::5]]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("by", ["tile", "frame", "chunk", "pixel"])
+def test_tiles_know_where_they_lie(path, frames, name, index, by):
+    arr, cut = ARRAYS[name](path, frames)[index], frames[index]
+    seen, found = look(arr, tiling=TilingRequest(by, nbytes=5000))
+    np.testing.assert_array_equal(found, cut)
+    flat = cut.reshape(-1, *cut.shape[-2:])
+    count = np.zeros(flat.shape, int)
+    for tile, info in seen:
+        assert info.frames.dtype == "i8"
+        assert info.origin[0] == info.frames[0]
+        place = tuple(slice(a, a + n) for a, n in zip(info.origin[1:], info.shape[1:], strict=True))
+        np.testing.assert_array_equal(tile, flat[(info.frames, *place)])
+        count[(info.frames, *place)] += 1
+        if by in ("frame", "chunk"):
+            assert tile.shape[1:] == cut.shape[-2:]
+    assert (count == 1).all()
+    if by == "chunk":
+        assert len(seen) == np.prod(arr.numblocks[:-2], dtype=int)
+
+
+def test_tiles_of_selections(path, frames, tmp_path):
+    flat = frames.reshape(-1, *SIG)
+    series = write_mib_series(tmp_path / "series", frames, frames_per_file=6, digits=1)
+    order = [19, 4, 4, 0, 12]
+    late = np.concatenate([np.full((2, *SIG), 3, "u2"), flat])[order]
+    for file in (path, series[0]):
+        options = {"roi": order, "sync_offset": -2, "fill_value": 3, "nav_shape": NAV}
+        arr = dask_tiled.open_dataset(file, chunks=(3, 32, 64), **options)
+        seen, found = look(arr)
+        np.testing.assert_array_equal(found, late)
+        assert sorted(np.concatenate([info.frames for _, info in seen]).tolist()) == [0, 1, 2, 3, 4]
+        np.testing.assert_array_equal(map_tiles(sums, arr).compute(), late.sum(axis=(1, 2)))
+
+
+def test_requests(path, frames):
+    for arr in (opened(path), da.from_array(frames, chunks=(3, 5, 32, 64))):
+        seen, _ = look(arr, tiling=TilingRequest("frame", depth=4))
+        assert {tile.shape[1:] for tile, _ in seen} == {SIG}
+        assert max(len(tile) for tile, _ in seen) in (3, 4)
+        for depth in (1, 2):
+            seen, _ = look(arr, tiling=TilingRequest("tile", depth=depth))
+            assert max(len(tile) for tile, _ in seen) == depth
+        seen, _ = look(arr, tiling=TilingRequest("frame", nbytes=3 * 32 * 64 * 2))
+        assert max(tile.nbytes for tile, _ in seen) <= 3 * 32 * 64 * 2
+        seen, _ = look(arr, tiling=TilingRequest("chunk"))
+        assert sorted(tile.shape for tile, _ in seen) == [(5, *SIG), (15, *SIG)]
+
+
+def test_functions_need_not_be_tried(path):
+    def fails(tile, _info):
+        if not tile.any():
+            raise ZeroDivisionError("nothing there")
+        return tile / tile.max()
+
+    arr = opened(path)
+    with pytest.raises(TilingError, match="nothing there") as caught:
+        map_tiles(fails, arr)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert "dtype" in str(caught.value.hint)
+    found = map_tiles(fails, arr, dtype="f8", sig_shape=SIG, tiling=TilingRequest("frame", depth=1))
+    assert found.max().compute() == 1
+
+
+def test_errors_of_functions_pass_through(path, frames):
+    class MyError(Exception):
+        pass
+
+    def fails(tile, _info):
+        if tile.any():
+            raise MyError("mine")
+        return tile
+
+    for arr in (opened(path), da.from_array(frames)):
+        with pytest.raises(MyError, match="mine"):
+            map_tiles(fails, arr).compute()
+        with pytest.raises(MyError, match="mine"):
+            reduce_tiles(
+                arr, init=0, step=lambda _, tile, info: fails(tile, info), combine=np.add
+            ).compute()
+
+
+def writes(tile, _info):
+    tile[:] = 0
+    return tile
+
+
+def test_tiles_cannot_be_written_to(path, frames):
+    for arr in (opened(path), da.from_array(frames)):
+        with pytest.raises(ValueError, match="read-only"):
+            map_tiles(writes, arr, dtype="u2", sig_shape=SIG).compute()
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda tile, _: tile[:, :5] if tile.any() else tile,
+        lambda tile, _: tile.sum(axis=(1, 2)) if tile.any() else tile,
+        lambda tile, _: None if tile.any() else tile,
+        lambda tile, _: 3 if tile.any() else tile,
+        lambda tile, _: tile[:1, 0] if tile.any() else tile[:, 0],
+        lambda tile, _: np.zeros((3, len(tile))) if tile.any() else np.zeros((len(tile), 3)),
+    ],
+    ids=["crop", "reduced", "nothing", "number", "fewer frames", "swapped"],
+)
+def test_shapes_that_were_not_promised(path, frames, func):
+    for arr in (opened(path), da.from_array(frames)):
+        with pytest.raises(TilingError, match="shape"):
+            map_tiles(func, arr, tiling=TilingRequest("chunk")).compute()
+
+
+@pytest.mark.parametrize(
+    "func",
+    [lambda *_: None, lambda *_: 3, lambda t, _: t.sum(), lambda t: t],
+    ids=["nothing", "number", "sum", "one argument"],
+)
+def test_functions_that_give_nothing_for_a_frame(path, func):
+    with pytest.raises(TilingError):
+        map_tiles(func, opened(path))
+
+
+def test_wrong_arguments(path, frames):
+    arr = opened(path)
+    for wrong in (frames, None, "scan.mib", [1, 2]):
+        with pytest.raises(TilingError, match="not a dask array"):
+            map_tiles(plus_one, wrong)
+        with pytest.raises(TilingError, match="not a dask array"):
+            reduce_tiles(wrong, init=0, step=plus_one, combine=np.add)
+    for tiling in ("frame", 3, [TilingRequest()]):
+        with pytest.raises(TilingError, match="request"):
+            map_tiles(plus_one, arr, tiling=tiling)
+        with pytest.raises(TilingError, match="request"):
+            reduce_tiles(arr, init=0, step=plus_one, combine=np.add, tiling=tiling)
+    for sig_shape in ((-1,), (2.5,), "ab", (True,), -3):
+        with pytest.raises(DatasetError, match="sig_shape"):
+            map_tiles(plus_one, arr, sig_shape=sig_shape)
+    for sig_ndim in (-1, 5, 1.0, True, "2"):
+        with pytest.raises(TilingError, match="signal axes"):
+            map_tiles(plus_one, arr, sig_ndim=sig_ndim)
+    unknown = da.from_array(frames.reshape(-1, *SIG), chunks=(3, 32, 64))
+    unknown = unknown[unknown.max(axis=(1, 2)) > 0]
+    for function in (
+        lambda: map_tiles(plus_one, unknown),
+        lambda: reduce_tiles(unknown, init=0, step=plus_one, combine=np.add),
+        lambda: map_tiles(plus_one, unknown.T),
+    ):
+        with pytest.raises(TilingError, match="compute_chunk_sizes"):
+            function()
+    known = unknown.compute_chunk_sizes()
+    np.testing.assert_array_equal(map_tiles(plus_one, known).compute(), known.compute() + 1)
+
+
+@pytest.mark.parametrize("sig_ndim", [0, 1, 3, 4, np.int64(2)])
+def test_other_numbers_of_signal_axes(path, frames, sig_ndim):
+    for arr in (opened(path), da.from_array(frames, chunks=(2, 3, 20, 64))):
+        found = map_tiles(plus_one, arr, sig_ndim=sig_ndim).compute()
+        np.testing.assert_array_equal(found, frames + 1)
+
+
+def test_empty_arrays(path, frames):
+    for arr in (opened(path), da.from_array(frames)):
+        for index in (np.s_[:0], np.s_[:, :0], np.s_[..., :0], np.s_[:, :, :0]):
+            cut = frames[index]
+            assert map_tiles(plus_one, arr[index]).compute().shape == cut.shape
+            np.testing.assert_array_equal(
+                map_tiles(sums, arr[index]).compute(), cut.sum(axis=(2, 3))
+            )
+        state = reduce_tiles(arr[:0], init=7, step=lambda s, *_: s + 1, combine=np.add)
+        assert state.compute() == 7
+
+
+# reduce_tiles
+
+
+def count_in_place(state, tile, _info):
+    state += np.bincount(tile.ravel() >> 6, minlength=64)
+
+
+def count(state, tile, _info):
+    return state + np.bincount(tile.ravel() >> 6, minlength=64)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("step", [count, count_in_place])
+def test_histograms(path, frames, name, step):
+    arr = ARRAYS[name](path, frames)
+    expected = np.bincount(frames.ravel() >> 6, minlength=64)
+    start = np.zeros(64, "i8")
+    for init in (start, lambda: np.zeros(64, "i8"), [0] * 64):
+        found = reduce_tiles(arr, init=init, step=step, combine=np.add)
+        assert (found.shape, found.dtype, found.npartitions) == ((64,), "i8", 1)
+        np.testing.assert_array_equal(found.compute(), expected)
+        np.testing.assert_array_equal(found.compute(), expected)  # nothing is left of the first
+    assert not start.any()
+    many = arr.with_chunks(((1,) * 4, (1,) * 5, (32,), (64,))) if name == "opened" else arr
+    found = reduce_tiles(many, init=start, step=step, combine=np.add)
+    np.testing.assert_array_equal(found.compute(scheduler="threads"), expected)
+
+
+def test_states_without_axes(path, frames):
+    arr = opened(path)
+    found = reduce_tiles(
+        arr, init=0, step=lambda state, tile, _: state + tile.sum(dtype="i8"), combine=np.add
+    )
+    assert (found.shape, found.dtype) == ((), "i8")
+    assert found.compute() == frames.sum()
+    greatest = reduce_tiles(
+        arr,
+        init=-1.0,
+        step=lambda state, tile, _: max(float(state), tile.max()),
+        combine=max,
+        tiling=TilingRequest("frame", depth=1),
+    )
+    assert greatest.compute() == frames.max()
+
+
+def test_every_frame_counts_once(path):
+    def step(state, _tile, info):
+        state[info.frames] += 1
+
+    arr = opened(path)[1:, ::2]
+    found = reduce_tiles(
+        arr, init=np.zeros(9, int), step=step, combine=np.add, tiling=TilingRequest("frame")
+    )
+    np.testing.assert_array_equal(found.compute(), np.ones(9))
+
+
+@pytest.mark.parametrize(
+    ("step", "combine"),
+    [
+        (lambda *_: np.zeros(3), np.add),
+        (lambda *_: np.zeros((2, 2)), np.add),
+        (lambda *_: 0.0, np.add),
+        (lambda state, *_: state, lambda *_: None),
+        (lambda state, *_: state, lambda *_: np.zeros(3)),
+        (lambda state, *_: state, lambda *_: 0.0),
+    ],
+    ids=["fewer", "square", "number", "nothing combined", "fewer combined", "number combined"],
+)
+def test_wrong_states(path, step, combine):
+    with pytest.raises(TilingError, match="shape"):
+        reduce_tiles(opened(path), init=np.zeros(4), step=step, combine=combine).compute()
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_anything(path, frames, data):
+    index = []
+    for size in frames.shape:
+        start = data.draw(st.integers(0, size - 1))
+        stop, step = data.draw(st.integers(start + 1, size)), data.draw(st.integers(1, 4))
+        index.append(slice(start, stop, step))
+    index, cut = tuple(index), frames[tuple(index)]
+    chunks = tuple(data.draw(st.integers((size + 1) // 2, size)) for size in frames.shape)
+    wish = TilingRequest(
+        data.draw(st.sampled_from(["tile", "frame", "chunk", "pixel"])),
+        depth=data.draw(st.none() | st.integers(1, 9)),
+        nbytes=data.draw(st.none() | st.integers(1, 20_000)),
+    )
+    io = data.draw(st.sampled_from(["auto", "buffered", "direct"]))
+    arr = dask_tiled.open_dataset(path, chunks=chunks, io=io)[index]
+    results = [
+        map_tiles(plus_one, arr, tiling=wish),
+        map_tiles(sums, arr, tiling=wish),
+        reduce_tiles(arr, init=np.zeros(64, int), step=count, combine=np.add, tiling=wish),
+    ]
+    expected = [cut + 1, cut.sum(axis=(2, 3)), np.bincount(cut.ravel() >> 6, minlength=64)]
+    for found, value in zip(dask.compute(*results), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result.compute(), value)
+
+
+def test_zero_copy_tiles(tmp_path, frames):
+    """Tiles may be views of a mapped file: they are read-only, and results are not."""
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
+    seen, found = look(arr)
+    assert len(seen) >= 1
+    assert found.flags.writeable
+    found += 1
+    np.testing.assert_array_equal(arr.compute(), frames)
