@@ -84,16 +84,18 @@ def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
 
 
 def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
-    """Give a fill value in the type of the array, exactly."""
+    """Give a fill value in the type of the array: exactly, but that floats are rounded."""
     if value is None or (type(value) is int and value == 0):
         return np.zeros((), dtype)[()]
     try:
         given = np.asarray(value)
         with np.errstate(all="ignore"):
             filled = (given if dtype.kind == "c" else given.real).astype(dtype)
-        same = filled.ndim == 0 and np.array_equal(
-            filled, value, equal_nan=filled.dtype.kind in "fcmM"
-        )
+        if dtype.kind in "fc" and given.dtype.kind in "fc":
+            precision = np.finfo(dtype).eps
+            same = filled.ndim == 0 and np.allclose(filled, given, precision, 0, equal_nan=True)
+        else:
+            same = filled.ndim == 0 and np.array_equal(filled, given, equal_nan=dtype.kind in "mM")
     except (TypeError, ValueError, OverflowError):
         same = False
     if not same:

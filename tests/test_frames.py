@@ -422,7 +422,7 @@ def test_missing_frames_on_every_scheduler(path):
 FILLS = {
     "u2": [0, 65535, 1.0, True, np.uint8(3), np.array(4), None],
     "i1": [-128, 127, -1.0],
-    "f4": [0.5, np.nan, np.inf, -np.inf, -0.0, 3, np.float32(0.1)],
+    "f4": [0.5, np.nan, np.inf, -np.inf, -0.0, 3, 0.1, np.float32(0.1)],
     "f8": [0.1, np.nan, 1e300, 2**53],
     "c8": [1 + 2j, 3, complex(np.nan, 0)],
     "?": [True, 1, 0],
