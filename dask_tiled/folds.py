@@ -12,7 +12,10 @@ cache, they take it block by block.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
+REORDER = {"reassoc", "contract", "nsz"}
+"""Sums of floats may be added up in another order, several at a time."""
 BLOCK = 2048
 """Pixels of a block."""
 DEPTH = 16
@@ -157,41 +160,53 @@ def moments_pixels(tile, rows, first, results, weights):
             squares[j] += difference * difference
 
 
+@njit(nogil=True, fastmath=REORDER)
+def _dot(pixels, a):
+    """Multiply the pixels of a frame by the weights of a mask, and add up."""
+    kind = a.dtype.type  # or numba would go over to double precision
+    s = kind(0)
+    for j in range(pixels.size):
+        s += kind(pixels[j]) * a[j]
+    return s
+
+
+@njit(nogil=True, fastmath=REORDER)
+def _dot_2_by_4(p, q, a, b, c, d):
+    """Do so for two frames and four masks: what is in the registers is used several times."""
+    kind = a.dtype.type
+    zero = kind(0)
+    pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
+    for j in range(p.size):
+        x, y = kind(p[j]), kind(q[j])
+        pa += x * a[j]
+        pb += x * b[j]
+        pc += x * c[j]
+        pd += x * d[j]
+        qa += y * a[j]
+        qb += y * b[j]
+        qc += y * c[j]
+        qd += y * d[j]
+    return (pa, pb, pc, pd), (qa, qb, qc, qd)
+
+
 def dot_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
 
-    Within a block the sums have the type of the weights, four of them at a time.
+    Within a block the sums have the type of the weights.
     """
-    kind = weights.dtype.type
+    fours, pairs = weights.shape[0] // 4 * 4, tile.shape[0] // 2 * 2
     for start in range(0, tile.shape[1], BLOCK):
         end = min(start + BLOCK, tile.shape[1])
-        m = 0
-        while m + 4 <= weights.shape[0]:
-            a = weights[m, first + start : first + end]
-            b = weights[m + 1, first + start : first + end]
-            c = weights[m + 2, first + start : first + end]
-            d = weights[m + 3, first + start : first + end]
-            for i in range(tile.shape[0]):
-                pixels = tile[i, start:end]
-                s, t, u, v = kind(0), kind(0), kind(0), kind(0)
-                for j in range(pixels.size):
-                    value = kind(pixels[j])
-                    s += value * a[j]
-                    t += value * b[j]
-                    u += value * c[j]
-                    v += value * d[j]
-                row = results[rows[i]]
-                row[m] += s
-                row[m + 1] += t
-                row[m + 2] += u
-                row[m + 3] += v
-            m += 4
-        while m < weights.shape[0]:
-            a = weights[m, first + start : first + end]
-            for i in range(tile.shape[0]):
-                pixels = tile[i, start:end]
-                s = kind(0)
-                for j in range(pixels.size):
-                    s += kind(pixels[j]) * a[j]
-                results[rows[i], m] += s
-            m += 1
+        low, high = first + start, first + end
+        for m in range(0, fours, 4):  # slices of rows: those of a slice are not known to be dense
+            a, b = weights[m, low:high], weights[m + 1, low:high]
+            c, d = weights[m + 2, low:high], weights[m + 3, low:high]
+            for i in range(0, pairs, 2):
+                p, q = tile[i, start:end], tile[i + 1, start:end]
+                sums, others = _dot_2_by_4(p, q, a, b, c, d)
+                for k in range(4):
+                    results[rows[i], m + k] += sums[k]
+                    results[rows[i + 1], m + k] += others[k]
+        for i in range(tile.shape[0]):
+            for m in range(fours if i < pairs else 0, weights.shape[0]):
+                results[rows[i], m] += _dot(tile[i, start:end], weights[m, low:high])
