@@ -56,6 +56,8 @@ def plain(dtype: np.dtype) -> Decoder:
         Type in the file, of either byte order. Records, text and long doubles keep the byte order
         of the file; everything else comes out native.
     """
+    if dtype.kind == "b":
+        return Decoder("dask_tiled.kernels:truth", dtype, 1)
     native = dtype.newbyteorder("=")
     word = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     swappable = dtype.kind in "iufcmM" and word in {2, 4, 8}

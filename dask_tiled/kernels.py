@@ -138,6 +138,18 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
             d += out_step
 
 
+def truth(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Set every byte but 0 to 1: booleans are no other."""
+    if step == nbytes and out_step == nbytes:
+        count, nbytes = 1, count * nbytes
+    for r in range(starts.size):
+        for k in range(count):
+            s, d = starts[r] + k * step, dests[r] + k * out_step
+            unit, pixels = src[s : s + nbytes], out[d : d + nbytes]
+            for i in range(nbytes):
+                pixels[i] = unit[i] != 0
+
+
 @njit
 def _swap_lanes(word):
     """Reverse the bytes of each 16-bit lane."""

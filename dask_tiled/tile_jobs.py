@@ -93,7 +93,9 @@ class ReduceRun:
         """Take one more tile."""
         state = self._step(self._state, tile, info)
         if state is not None:
-            self._state = checked(state, self._state, "step")
+            state = checked(state, self._state, "step")
+            # The tile's memory is used again for the next one.
+            self._state = state.copy() if np.may_share_memory(state, tile) else state
 
     def result(self) -> Array:
         """Give the state."""

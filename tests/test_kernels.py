@@ -33,6 +33,7 @@ def joined(*, lowest_first):
 # (with the unit behind the lag after it) becomes.
 FORMULAS = {
     "copy": (range(1, 41), 1, lambda unit: unit),
+    "truth": (range(1, 41), 1, lambda unit: unit != 0),
     "swap2": (range(2, 41, 2), 1, swapped(2)),
     "swap4": (range(4, 41, 4), 1, swapped(4)),
     "swap8": (range(8, 41, 8), 1, swapped(8)),

@@ -239,3 +239,14 @@ def test_header_fields_have_names(tmp_path):
         assert header["layout"] == "1x1"
         assert header["counter depth"] == "12"
         assert header["exposure"].endswith("ns")
+
+
+def test_masks_of_0_and_255_are_booleans(tmp_path):
+    """Every byte but 0 is true, and counts as 1 in a sum."""
+    mask = np.arange(24, dtype="u1").reshape(2, 3, 4) % 3 * 255
+    path = write_raw(tmp_path / "mask.raw", mask)
+    arr = open_dataset(path, "raw", dtype="bool", sig_shape=(3, 4))
+    assert_reads(arr, mask != 0)
+    np.testing.assert_array_equal(arr.compute().view("u1"), mask != 0)
+    np.testing.assert_array_equal(arr.sum(axis=(1, 2)).compute(), (mask != 0).sum(axis=(1, 2)))
+    np.testing.assert_array_equal(arr[:, ::2, 1:].sum(axis=0), (mask != 0)[:, ::2, 1:].sum(axis=0))

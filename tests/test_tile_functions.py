@@ -382,3 +382,26 @@ def test_zero_copy_tiles(tmp_path, frames):
     assert found.flags.writeable
     found += 1
     np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def brighter(state, other):
+    """Give the brighter one of two frames: one of the arguments, and no copy."""
+    return other if other.sum() > state.sum() else state
+
+
+@pytest.mark.parametrize("io", ["mmap", "buffered"])
+@pytest.mark.parametrize("depth", [1, 12])
+def test_a_part_of_a_tile_as_state(tmp_path, io, depth):
+    """The memory of a tile is used again, so a state that lies in it has to be copied."""
+    some = np.array(sorted(counting_frames((24, 6, 8), "u2"), key=np.sum, reverse=True))
+    arr = dask_tiled.open_dataset(
+        write_npy(tmp_path / "some.npy", some), chunks=(depth * 2, 6, 8), io=io
+    )
+    found = reduce_tiles(
+        arr,
+        init=np.zeros((6, 8), "u2"),
+        step=lambda state, tile, _info: brighter(state, max(tile, key=np.sum)),
+        combine=brighter,
+        tiling=TilingRequest("frame", depth=depth),
+    ).compute()
+    np.testing.assert_array_equal(found, some[0])
