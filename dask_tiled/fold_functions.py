@@ -10,7 +10,12 @@ import numba
 import numpy as np
 
 from dask_tiled.kernels import SIGNATURE, compiled
-from dask_tiled.streaming import address_of, fold_signature, stream_signature
+from dask_tiled.streaming import (
+    address_of,
+    fold_signature,
+    stream_as_is_signature,
+    stream_signature,
+)
 
 
 @cache
@@ -31,6 +36,17 @@ def stream(
         address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight)),
     )
     return partial(driver, *addresses)
+
+
+@cache
+def stream_as_is(
+    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
+) -> Callable[..., None]:
+    """Give :func:`dask_tiled.streaming.stream_as_is` for a fold."""
+    types = map(numba.from_dtype, (pixel, result, weight))
+    driver = compiled("dask_tiled.streaming:stream_as_is", stream_as_is_signature(*types))
+    kernel = fold(name, pixel, result, weight)
+    return partial(driver, address_of(kernel, _fold_types(pixel, result, weight)))
 
 
 def _fold_types(pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Any:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dask.base import tokenize
 
 from dask_tiled.backends import Backend, Bytes
+from dask_tiled.decoders import Decoder
 from dask_tiled.jobs import Chunk, Run, TileInfo
 from dask_tiled.loader import RawChunk
 from dask_tiled.ranges import ReadRanges, frame_ranges
@@ -28,6 +29,10 @@ SHARED_BYTES = 4 << 20
 """So much is fetched at a time for several folds: it stays in the outer cache for all of them."""
 NARROW_FRAMES = 1 << 15
 """So many counts of 2 bytes can be added up in 4 bytes."""
+
+
+ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}
+"""Folds that the order of a frame's pixels is nothing to."""
 
 
 def can_fold(dtype: np.dtype) -> bool:
@@ -63,6 +68,24 @@ class Fold:
     def by_frame(self) -> bool:
         """Whether there is a result for each frame, or for each pixel."""
         return self.name.endswith("_frames")
+
+    def as_is(self, decoder: Decoder, pixel: np.dtype) -> str:
+        """Name the fold that does the same to undecoded pixels; empty where there is none.
+
+        The order of a frame's pixels makes no difference to sums and extremes, and that of their
+        bytes none to whether they are zero.
+        """
+        kernel = decoder.kernel.removeprefix("dask_tiled.kernels:")
+        if kernel not in {"copy", "swap2", "swap4", "swap8"} or self.name not in ANY_ORDER:
+            return ""
+        if kernel == "copy" or pixel.itemsize == 1 or self.name in {"any_frames", "all_frames"}:
+            return self.function(pixel)
+        return "sum_reversed_frames" if self.function(pixel) == "sum_short_frames" else ""
+
+    def function(self, pixel: np.dtype) -> str:
+        """Name the function for pixels of a type."""
+        short = pixel.kind == "u" and pixel.itemsize <= 4
+        return "sum_short_frames" if self.name == "sum_frames" and short else self.name
 
     def begin(self, chunk: Chunk) -> FoldRun:
         """Begin to work on a chunk."""
@@ -109,18 +132,31 @@ class FoldRun:
 
     def stream(self, part: ReadRanges, data: Bytes, base: int) -> None:
         """Fold read ranges whose pixels are neighbours in the frame."""
-        from dask_tiled.fold_functions import stream
+        from dask_tiled.fold_functions import stream, stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
         tile = _lying(part, data, base, self._pixel)
         if tile is not None:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
             return
+        name = self._fold.as_is(decoder, self._pixel)
+        if name and abs(runs.step) == decoder.nbytes and _is_aligned(part, data, base, self._pixel):
+            stream_as_is(name, *self._types)(
+                data,
+                part.offsets - base,
+                part.frames,
+                runs.starts + min(0, runs.step * (runs.length - 1)),
+                runs.length * decoder.nbytes,
+                np.empty(0, self._pixel),
+                self._results,
+                self._weights,
+            )
+            return
         depth = min(DEPTH, len(part.frames))
         if self._fold.name == "sum_frames":
             depth = 1
         block = min(runs.length, max(1, STREAMED_BYTES // (depth * decoder.width)))
-        stream(self._fold.name, *self._types, decoder.kernel)(
+        stream(self._fold.function(self._pixel), *self._types, decoder.kernel)(
             data,
             part.offsets - base,
             part.frames,
@@ -141,7 +177,7 @@ class FoldRun:
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         from dask_tiled.fold_functions import fold
 
-        function = fold(self._fold.name, *self._types)
+        function = fold(self._fold.function(self._pixel), *self._types)
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
 
     def result(self) -> Array:
@@ -197,6 +233,12 @@ def _is_streamable(piece: ReadRanges) -> bool:
     runs = piece.units.runs
     near = runs.length == 1 or runs.out_step == piece.units.decoder.width
     return piece.units.pick is None and near
+
+
+def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:
+    """Tell whether all runs begin at multiples of a pixel in memory."""
+    places = np.add.outer(part.offsets - base + data.ctypes.data, part.units.runs.starts)
+    return not (places % pixel.alignment).any()
 
 
 def _lying(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:

@@ -51,6 +51,22 @@ def stream_signature(pixel: Any, result: Any, weight: Any) -> Any:
     )
 
 
+def stream_as_is_signature(pixel: Any, result: Any, weight: Any) -> Any:
+    """Give the types of :func:`stream_as_is`."""
+    number, numbers = types.int64, types.int64[::1]
+    return types.void(
+        number,
+        types.Array(types.uint8, 1, "C", readonly=True),
+        numbers,
+        numbers,
+        numbers,
+        number,
+        types.Array(pixel, 1, "C"),
+        types.Array(result, 2, "C"),
+        types.Array(weight, 2, "C"),
+    )
+
+
 def address_of(kernel: Any, signature: Any) -> int:
     """Give the address of the machine code of a compiled function."""
     compiled = kernel.overloads[signature.args]
@@ -154,3 +170,27 @@ def stream(
                 call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
                 tile = scratch[: frames * width].reshape((frames, width))
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)
+
+
+def stream_as_is(fold, src, offsets, rows, starts, nbytes, pixels, results, weights):
+    """Fold frames where they lie, for folds that the order of pixels in a frame is nothing to.
+
+    Parameters
+    ----------
+    fold : int
+        Address of the fold.
+    src : array of uint8
+    offsets, rows, starts : int64 array
+        As in :func:`stream`.
+    nbytes : int
+        Bytes of a run.
+    pixels : empty array
+        Tells the type of the pixels.
+    results, weights : 2D arrays
+    """
+    for k in range(offsets.size):
+        row = rows[k : k + 1]
+        for start in starts:
+            first = offsets[k] + start
+            run = src[first : first + nbytes].view(pixels.dtype)
+            call_fold(fold, run.reshape((1, run.size)), row, 0, results, weights)
