@@ -37,7 +37,8 @@ ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames
 
 def can_fold(dtype: np.dtype) -> bool:
     """Tell whether there are folds of pixels of a type."""
-    return dtype.kind in "biuf" and dtype.itemsize in {1, 2, 4, 8} and dtype != np.float16
+    known = dtype.kind in "biuf" and dtype.itemsize in {1, 2, 4, 8} and dtype != np.float16
+    return known and dtype.isnative
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,6 +101,10 @@ class TiledArray(da.Array):
         """Give what reductions on tiles need."""
         if self.description is None:
             return Reducible(self, self.ndim, None)
+        if self.size and any(0 in axis for axis in self.chunks):  # no pixels have no mean
+            return self.with_chunks(
+                tuple(tuple(n for n in axis if n) for axis in self.chunks)
+            ).reducible()
         return Reducible(self, self.description.nav_ndim, (self.description, self._source))
 
     def with_chunks(self, chunks: Any) -> TiledArray:

@@ -10,6 +10,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from dask.array.utils import meta_from_array
 
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.graph import TiledArray
@@ -155,6 +156,13 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
     """Find out which axes of an array are signal axes, and where it is read from."""
     if not isinstance(arr, da.Array):
         raise TilingError("not a dask array", found=type(arr).__name__)
+    if isinstance(meta_from_array(arr), np.ma.MaskedArray):
+        raise TilingError(
+            "pixels are masked, which tiles cannot tell",
+            expected="pixels that are all there",
+            found="a masked array",
+            hint="Fill them: dask.array.ma.filled.",
+        )
     if sig_ndim is None and isinstance(arr, TiledArray) and arr.description is not None:
         return arr.reducible()
     if any(np.isnan(n) for axis in arr.chunks for n in axis):

@@ -237,6 +237,14 @@ def test_wrong_arrays(path, frames):
     some = da.from_array(frames, chunks=(2, 2, 6, 16)).reshape(20, 12, 16)
     with pytest.raises(TilingError, match="compute_chunk_sizes"):
         tiles.center_of_mass(some[some.max(axis=(1, 2)) > 0])
+    with pytest.raises(TilingError, match="masked"):
+        tiles.apply_masks(da.ma.masked_less(some, 3), np.ones(SIG))
+
+
+def test_pixels_in_another_byte_order(frames):
+    arr = da.from_array(frames.astype(">u2"), chunks=(2, 2, 6, 16))
+    sums = tiles.apply_masks(arr, np.ones(SIG)).compute()
+    np.testing.assert_array_equal(sums[..., 0], frames.sum(axis=(2, 3)))
 
 
 # Centres of mass

@@ -228,6 +228,12 @@ def test_arrays_to_which_items_were_assigned(path, frames):
     assert not runs_on_tiles(arr.sum())
 
 
+def test_empty_chunks(path, frames):
+    """Chunks without pixels change nothing, though they have neither a mean nor a minimum."""
+    arr = opened(path, chunks=((0, 5), (3, 0, 4), (8, 0), (32, 0, 32)))
+    check(arr, frames)
+
+
 def test_empty_arrays(path, frames):
     arr = opened(path)
     for index in (np.s_[:0], np.s_[..., :0], np.s_[:, 3:3]):
