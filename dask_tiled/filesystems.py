@@ -40,7 +40,10 @@ def is_remote(path: str) -> bool:
         device = os.stat(path).st_dev
     except OSError:
         return False
-    return _types().get((os.major(device), os.minor(device)), "") in REMOTE
+    number = os.major(device), os.minor(device)
+    if number not in _types():
+        _types.cache_clear()  # mounted since the table was read
+    return _types().get(number, "") in REMOTE
 
 
 @cache

@@ -230,10 +230,12 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
 
 
 def _is_streamable(piece: ReadRanges) -> bool:
-    """Tell whether neighbouring units of the runs hold neighbouring pixels."""
-    runs = piece.units.runs
-    near = runs.length == 1 or runs.out_step == piece.units.decoder.width
-    return piece.units.pick is None and near
+    """Tell whether neighbouring units of the runs hold neighbouring pixels, in every part of it."""
+    units = piece.units
+    low, high = units.loops[-1].reach
+    rows_apart = all(abs(o.step) > high - low for o in units.loops[:-1] if o.length > 1)
+    near = units.runs.length == 1 or units.runs.out_step == units.decoder.width
+    return units.pick is None and near and rows_apart
 
 
 def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:

@@ -98,9 +98,8 @@ class TiledArray(da.Array):
         return TiledArray(description, tuple(chunks), self._source.io, self.requests, tuple(edges))
 
     def reducible(self) -> Reducible:
-        """Give what reductions on tiles need."""
-        if self.description is None:
-            return Reducible(self, self.ndim, None)
+        """Give what reductions on tiles need; items must not have been assigned to the array."""
+        assert self.description is not None  # noqa: S101 - for the type checker
         if self.size and any(0 in axis for axis in self.chunks):  # no pixels have no mean
             return self.with_chunks(
                 tuple(tuple(n for n in axis if n) for axis in self.chunks)

@@ -49,7 +49,10 @@ class MapRun:
         expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
         if found.shape != expected:
             raise TilingError(
-                "the function returned another shape", expected=expected, found=found.shape
+                "the function returned another shape",
+                expected=expected,
+                found=found.shape,
+                hint="A function of whole frames may need tiling=TilingRequest('frame').",
             )
         place: list[slice] = [slice(first, first + len(tile))]
         if sig_shape is None:

@@ -30,8 +30,8 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     Returns
     -------
     dask.array.Array
-        nav + (n,); float32, or a wider type where that of the pixels or masks asks for it. Sums are
-        kept in float64.
+        nav + (n,); float32, or a wider type where that of the pixels or masks asks for it. A few
+        thousand pixels at a time are added up in that type, their sums in float64.
 
     Raises
     ------

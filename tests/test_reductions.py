@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import Corrections
+from dask_tiled import Corrections, Description, backends, negotiate
+from dask_tiled.decoders import plain
+from dask_tiled.files import File
+from dask_tiled.graph import build
+from dask_tiled.layout import Layout, Piece
 from dask_tiled.testing import (
     counting_frames,
     write_mib,
@@ -565,3 +569,22 @@ def test_anything(tmp_path_factory, data):
     axes = (tuple(range(n)), (n, n + 1), None)
     check(arr, pixels, names, axes)
     check(arr[index], pixels[index], names, axes, keepdims=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("window", [6, 7, 8, 60])
+def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
+    """Windows of one column have neighbours in the file that are none in the frame."""
+    stored = np.random.default_rng(0).integers(0, 255, 1000).astype("u1")
+    path = tmp_path / "lattice.raw"
+    stored.tofile(path)
+    piece = Piece(0, (0, 0, 0), (1, 2, 50), 0, (0, 5, 4))
+    layout = Layout([File.at(path)], (1,), (2, 50), [piece], [plain(np.dtype("u1"))])
+    desc = Description.of("lattice", layout, {})
+    expected = stored[np.add.outer(5 * np.arange(2), 4 * np.arange(50))]
+    monkeypatch.setattr(backends, "MAPPED_BYTES", window)
+    monkeypatch.setattr(backends, "BLOCK_BYTES", window)
+    for io in backends.BACKENDS:
+        arr = build(desc, negotiate(desc), io)
+        np.testing.assert_array_equal(arr.sum(axis=0).compute(), expected)
+        assert arr.sum(axis=(1, 2)).compute() == expected.sum()
+        np.testing.assert_array_equal(arr.compute(), expected[None])
