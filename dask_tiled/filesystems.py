@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 
 REMOTE = frozenset(
     {
@@ -31,6 +30,9 @@ REMOTE = frozenset(
 but for what lies on a block device of this machine."""
 
 
+_mounts: dict[tuple[int, int], str] = {}
+
+
 def is_remote(path: str) -> bool:
     """Tell whether a file lies on a network file system, where mapped pages can fail to come.
 
@@ -41,12 +43,11 @@ def is_remote(path: str) -> bool:
     except OSError:
         return False
     number = os.major(device), os.minor(device)
-    if number not in _types():
-        _types.cache_clear()  # mounted since the table was read
-    return _types().get(number, "") in REMOTE
+    if number not in _mounts:  # never looked up, or mounted since
+        _mounts.update({number: "", **_types()})
+    return _mounts[number] in REMOTE
 
 
-@cache
 def _types() -> dict[tuple[int, int], str]:
     """List the types of the mounted file systems by device."""
     try:

@@ -505,6 +505,7 @@ def test_files_on_other_machines_are_not_mapped(path, monkeypatch, io, kind, exp
     device = path.stat().st_dev
     types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
     monkeypatch.setattr(filesystems, "_types", lambda: types)
+    monkeypatch.setattr(filesystems, "_mounts", {})
     arr = open_dataset(path, io=io, **RAW)
     np.testing.assert_array_equal(arr.compute(), FRAMES)
     raw = load(arr._source, (0,) * arr.ndim)
