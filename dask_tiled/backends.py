@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 Window = tuple[ReadRanges, Bytes, int]
 """A part of read ranges, bytes that contain it, and the offset in the file of the first of them."""
 
-MAPPED_BYTES = 16 << 20
+MAPPED_BYTES = 32 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""

@@ -468,7 +468,6 @@ def test_remote_mounts(line):
 
 
 def test_the_mounts_of_this_machine_can_be_read(path):
-    filesystems._types.cache_clear()
     table = filesystems._types()
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         assert len(table) == len({line.split()[2] for line in lines})
@@ -480,13 +479,12 @@ def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
     def fail(*_, **__):
         raise FileNotFoundError(errno.ENOENT, "no /proc")
 
-    filesystems._types.cache_clear()
+    monkeypatch.setattr(filesystems, "_mounts", {})
     monkeypatch.setattr("builtins.open", fail)
     try:
         assert not filesystems.is_remote(str(path))
     finally:
         monkeypatch.undo()
-        filesystems._types.cache_clear()
 
 
 @pytest.mark.parametrize(
