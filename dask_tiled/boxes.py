@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,20 +41,26 @@ class Region(NamedTuple):
 
 def region_of(layout: Layout, box: Box) -> Region:
     """Find what a box, a part of ``layout.shape``, holds."""
-    bounds = iter(box)
-    cuts = []
-    for cut in layout.cuts:
-        if cut.kept:
-            start, stop = next(bounds)
-            cuts.append(cut.of(start, 1, stop - start, kept=True))
-        else:
-            cuts.append(cut)
+    cuts = cut_to(layout.cuts, box)
     n = len(layout.nav_shape)
     shown = [cut.length for cut in layout.cuts[:n] if cut.kept]
     nav = [np.arange(start, stop) for start, stop in box[: len(shown)]]
     return Region(
         layout.frame_numbers(cuts[:n]),
-        tuple(cuts[n:]),
+        cuts[n:],
         c_order(nav, shown),
         tuple(map(len, nav)),
     )
+
+
+def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:
+    """Cut axes, some of which are not shown, to a box of those that are."""
+    bounds = iter(box)
+    found = []
+    for cut in cuts:
+        if cut.kept:
+            start, stop = next(bounds)
+            found.append(cut.of(start, 1, stop - start, kept=True))
+        else:
+            found.append(cut)
+    return tuple(found)

@@ -31,11 +31,8 @@ def stream(
     """Give :func:`dask_tiled.streaming.stream` for a decoder and a fold."""
     types = map(numba.from_dtype, (pixel, result, weight))
     driver = compiled("dask_tiled.streaming:stream", stream_signature(*types))
-    addresses = (
-        address_of(compiled(decoder), SIGNATURE),
-        address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight)),
-    )
-    return partial(driver, *addresses)
+    decode = address_of(compiled(decoder), SIGNATURE)
+    return partial(driver, decode, _fold_address(name, pixel, result, weight))
 
 
 @cache
@@ -45,8 +42,11 @@ def stream_as_is(
     """Give :func:`dask_tiled.streaming.stream_as_is` for a fold."""
     types = map(numba.from_dtype, (pixel, result, weight))
     driver = compiled("dask_tiled.streaming:stream_as_is", stream_as_is_signature(*types))
-    kernel = fold(name, pixel, result, weight)
-    return partial(driver, address_of(kernel, _fold_types(pixel, result, weight)))
+    return partial(driver, _fold_address(name, pixel, result, weight))
+
+
+def _fold_address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
+    return address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight))
 
 
 def _fold_types(pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Any:

@@ -14,7 +14,7 @@ from dask_tiled import machine
 from dask_tiled.description import Description
 from dask_tiled.jobs import Array, Job
 from dask_tiled.loader import Edges, Source
-from dask_tiled.tile_layer import Pixels, TileLayer
+from dask_tiled.tile_layer import Pixels, TileLayer, block_of, result_of
 from dask_tiled.tile_loop import run_jobs_on_array
 from dask_tiled.tile_shapes import usual_tile_bytes
 from dask_tiled.tiling import TilingRequest, negotiate
@@ -115,11 +115,8 @@ def _run_on_block(
     kept: tuple[int, ...],
     block_id: tuple[int, ...],
 ) -> Array:
-    block = [0] * len(edges)
-    for axis, number in zip(kept, block_id, strict=False):
-        block[axis] = number
+    block = block_of(block_id, kept, len(edges))
     box = tuple(bounds[number] for bounds, number in zip(edges, block, strict=True))
     nav_shape = tuple(bounds.size for bounds in edges[:nav_ndim])
     gone = tuple(axis for axis in range(len(edges)) if axis not in kept)
-    (result,) = run_jobs_on_array(pixels, box, nav_shape, tile_shape, [job])
-    return result.squeeze(gone)
+    return result_of(run_jobs_on_array(pixels, box, nav_shape, tile_shape, [job]), 0, gone)

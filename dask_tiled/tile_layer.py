@@ -171,10 +171,15 @@ class TileLayer(Layer):
         return (self.name, *(block[axis] for axis in self.kept), *(0,) * self.new_axes)
 
     def _block(self, key: Key) -> tuple[int, ...]:
-        block = [0] * len(self.pixels.numblocks)
-        for axis, number in zip(self.kept, key[1:], strict=False):
-            block[axis] = number
-        return tuple(block)
+        return block_of(key[1:], self.kept, len(self.pixels.numblocks))
+
+
+def block_of(numbers: Sequence[int], kept: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Give the position of the chunk that a result comes from: 0 along axes that are not kept."""
+    block = [0] * ndim
+    for axis, number in zip(kept, numbers, strict=False):
+        block[axis] = number
+    return tuple(block)
 
 
 def pixels_of(source: Source, block: tuple[int, ...]) -> Array:

@@ -9,10 +9,9 @@ from itertools import product
 import numpy as np
 
 from dask_tiled.backends import Backend
-from dask_tiled.boxes import Box
+from dask_tiled.boxes import Box, cut_to
 from dask_tiled.folding import stream
 from dask_tiled.jobs import Array, Chunk, Job, Run, TileInfo
-from dask_tiled.layout import Cut
 from dask_tiled.loader import RawChunk, Source, load
 from dask_tiled.reading import TileReader
 from dask_tiled.selection import Index, c_order
@@ -87,15 +86,14 @@ def _loop(
     origin = [start for start, _ in raw.box[nav_ndim:]]
     sig_shape = [stop - start for start, stop in raw.box[nav_ndim:]]
     parts = list(_parts(sig_shape, tile_shape[1:]))
-    reader = TileReader(
-        raw.layout, raw.conversion, region, backend, [_cuts(region.sig, part) for part in parts]
-    )
+    cuts = [cut_to(region.sig, part) for part in parts]
+    reader = TileReader(raw.layout, raw.conversion, region, backend, cuts)
     buffer = np.empty(math.prod(tile_shape), raw.conversion.dtype)
     for first in range(0, len(region.frames), tile_shape[0]):
         stop = min(first + tile_shape[0], len(region.frames))
         for k, part in enumerate(parts):
             shape = (stop - first, *(b - a for a, b in part))
-            whole = (stop - first, *(cut.length for cut in _cuts(region.sig, part)))
+            whole = (stop - first, *(cut.length for cut in cuts[k]))
             tile = reader.view(first, stop, k, whole)
             if tile is None:
                 tile = buffer[: math.prod(shape)].reshape(whole)
@@ -133,16 +131,3 @@ def _parts(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
         for length, size in zip(shape, tile, strict=True)
     )
     return product(*axes)
-
-
-def _cuts(sig: Sequence[Cut], part: Box) -> tuple[Cut, ...]:
-    """Cut the signal axes of a region to a part of those that are shown."""
-    bounds = iter(part)
-    cuts = []
-    for cut in sig:
-        if cut.kept:
-            start, stop = next(bounds)
-            cuts.append(cut.of(start, 1, stop - start, kept=True))
-        else:
-            cuts.append(cut)
-    return tuple(cuts)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dask_tiled.backends import BACKENDS, Mapped
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -37,6 +38,38 @@ def synchronous():
     """Compute in the thread of the test: small arrays are quicker, and failures easier to read."""
     with dask.config.set(scheduler="synchronous"):
         yield
+
+
+class Loads(list):
+    """Makes backends, and keeps the read ranges of every window that they give."""
+
+    def __call__(self):
+        backend = Mapped()
+        windows, around = backend.windows, backend.around
+
+        def counted(ranges, limit=None):
+            for window in windows(ranges, limit):
+                self.append(window[0])
+                yield window
+
+        def counted_view(ranges):
+            self.append(ranges)
+            return around(ranges)
+
+        backend.windows, backend.around = counted, counted_view
+        return backend
+
+    @property
+    def nbytes(self):
+        return sum(ranges.nbytes for ranges in self)
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Count what ``io="counting"`` reads, window by window."""
+    backend = Loads()
+    monkeypatch.setitem(BACKENDS, "counting", backend)
+    return backend
 
 
 MERLIN = {

@@ -77,38 +77,6 @@ def scan(scans):
     return dask_tiled.open_dataset(path, chunks=(1, 2, 40, 128)), frames
 
 
-class Loads(list):
-    """Makes backends, and keeps the windows that they gave."""
-
-    def __call__(self):
-        backend = Mapped()
-        windows = backend.windows
-
-        def counted(ranges, limit=None):
-            for window in windows(ranges, limit):
-                self.append(window[0])
-                yield window
-
-        def counted_view(ranges):
-            self.append(ranges)
-            return around(ranges)
-
-        around, backend.around = backend.around, counted_view
-        backend.windows = counted
-        return backend
-
-    @property
-    def nbytes(self):
-        return sum(ranges.nbytes for ranges in self)
-
-
-@pytest.fixture
-def loads(monkeypatch):
-    backend = Loads()
-    monkeypatch.setitem(BACKENDS, "counting", backend)
-    return backend
-
-
 @pytest.fixture
 def hole(tmp_path):
     """Options that open 1,000,000 frames of 2 x 2 pixels, a chunk each."""

@@ -19,43 +19,11 @@ from distributed import Client, LocalCluster
 
 import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
-from dask_tiled.backends import BACKENDS, Mapped
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 NAV, SIG = (6, 5), (16, 64)
 CHUNKS = (2, 5, 16, 64)
 N_CHUNKS = 3
-
-
-class Loads(list):
-    """Makes backends, and keeps the read ranges of every window that they give."""
-
-    def __call__(self):
-        backend = Mapped()
-        windows, around = backend.windows, backend.around
-
-        def counted(ranges, limit=None):
-            for window in windows(ranges, limit):
-                self.append(window[0])
-                yield window
-
-        def counted_view(ranges):
-            self.append(ranges)
-            return around(ranges)
-
-        backend.windows, backend.around = counted, counted_view
-        return backend
-
-    @property
-    def nbytes(self):
-        return sum(ranges.nbytes for ranges in self)
-
-
-@pytest.fixture
-def loads(monkeypatch):
-    backend = Loads()
-    monkeypatch.setitem(BACKENDS, "counting", backend)
-    return backend
 
 
 @pytest.fixture(autouse=True)
