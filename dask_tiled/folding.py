@@ -246,9 +246,7 @@ def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bo
 
 def _lying(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:
     """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
-    decoder = part.units.decoder
     first = int(part.offsets[0]) - base
-    plain = decoder.kernel == "dask_tiled.kernels:copy" and decoder.nbytes == pixel.itemsize
-    if not plain or not part.follows() or (data.ctypes.data + first) % pixel.alignment:
+    if not part.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
         return None
     return data[first : first + part.nbytes].view(pixel).reshape(len(part.frames), -1)

@@ -135,6 +135,12 @@ class ReadRanges(NamedTuple):
             return False
         return bool((np.diff(self.offsets) == runs.length * nbytes).all())
 
+    def lies_as(self, dtype: np.dtype) -> bool:
+        """Tell whether the bytes are pixels of a type, one after the other, as numpy has them."""
+        decoder = self.units.decoder
+        plain = decoder.kernel == "dask_tiled.kernels:copy" and decoder.nbytes == dtype.itemsize
+        return plain and self.follows()
+
     def between(self, first: int, stop: int) -> ReadRanges:
         """Take the frames at some positions of the output, which become the first ones."""
         low, high = np.searchsorted(self.frames, (first, stop))

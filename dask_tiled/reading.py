@@ -57,8 +57,7 @@ def view_of(
     if not isinstance(backend, Mapped) or len(ranges) != 1:
         return None
     (piece,) = ranges
-    plain = piece.units.decoder.kernel == "dask_tiled.kernels:copy" and piece.follows()
-    if not plain or piece.nbytes != math.prod(shape) * dtype.itemsize:
+    if not piece.lies_as(dtype) or piece.nbytes != math.prod(shape) * dtype.itemsize:
         return None
     first = piece.offsets[0]
     if first % dtype.alignment:
