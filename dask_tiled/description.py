@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.conversion import Conversion
-from dask_tiled.errors import printable
+from dask_tiled.errors import TruncatedFileError, printable
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.selection import Index
@@ -178,6 +178,30 @@ class Description:
         layout = self.layout.show(nav_shape, first, numbers)
         sig = self.axes[self.nav_ndim :]
         return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
+
+    def with_scan(self, nav_shape: tuple[int, ...], source: str) -> Description:
+        """Show the frames in the shape of the scan that a header gives.
+
+        Parameters
+        ----------
+        nav_shape : tuple of int
+        source : str
+            The header, as the error names it.
+
+        Raises
+        ------
+        TruncatedFileError
+            There are fewer frames.
+        """
+        if math.prod(nav_shape) > self.layout.n_frames:
+            raise TruncatedFileError(
+                "frames that the header promises are missing",
+                path=self.files[-1].path,
+                expected=f"{math.prod(nav_shape)} frames, as in {source}",
+                found=f"{self.layout.n_frames} frames",
+                hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
+            )
+        return self.with_frames(nav_shape)
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Description:
         """Describe a part: for each axis a start, a step, a count and whether it stays."""

@@ -38,7 +38,7 @@ def open_dataset(
     tiling: TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
-    corrections: Corrections | None = None,
+    corrections: Corrections | str | None = None,
     fill_value: Any = 0,
     missing: str = "fill",
     **format_options: Any,
@@ -74,9 +74,9 @@ def open_dataset(
     io : {"auto", "mmap", "buffered", "direct"}
         How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" maps
         files, except on network file systems, and where little of many frames is wanted.
-    corrections : Corrections, optional
-        Dark and gain reference, and pixels that do not work. The array is float32 then, or float64
-        where that could not hold the counts.
+    corrections : Corrections or "dataset", optional
+        Dark and gain reference, and pixels that do not work; "dataset" takes what came with the
+        files. The array is float32 then, or float64 where that could not hold the counts.
     fill_value : scalar
         Value of all pixels of missing frames.
     missing : {"fill", "raise"}
@@ -132,7 +132,7 @@ def describe(
     dtype: npt.DTypeLike | None = None,
     sync_offset: int = 0,
     roi: npt.ArrayLike | None = None,
-    corrections: Corrections | None = None,
+    corrections: Corrections | str | None = None,
     fill_value: Any = 0,
     missing: str = "fill",
     **format_options: Any,
@@ -153,17 +153,31 @@ def describe(
     paths, listed = expand(path)
     desc = describe_as(format, paths, {**shapes, "dtype": dtype}, format_options, listed=listed)
     first_path = desc.files[0].path
-    if corrections is not None:
-        if not isinstance(corrections, Corrections):
-            raise DatasetError(
-                "no corrections", path=first_path, expected="Corrections", found=corrections
-            )
-        corrections.check(desc.sig_shape, first_path)
+    known = _corrections(corrections, desc)
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
-    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, corrections)
+    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known)
     desc = replace(desc, conversion=conversion)
     return select_frames(desc, shapes["nav_shape"], sync_offset, roi, missing)
+
+
+def _corrections(given: Any, desc: Description) -> Corrections | None:
+    if given is None:
+        return None
+    path = desc.files[0].path
+    if isinstance(given, str) and given == "dataset":
+        read = formats()[desc.format].corrections
+        if read is None:
+            raise DatasetError(
+                f"files of the format {desc.format!r} come without corrections", path=path
+            )
+        given = read(desc)
+    if not isinstance(given, Corrections):
+        raise DatasetError(
+            "no corrections", path=path, expected='Corrections, or "dataset"', found=given
+        )
+    given.check(desc.sig_shape, path)
+    return given
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
-    {"decoders", "corrections", "descriptors", "selection"},
+    {"decoders", "corrections", "descriptors", "headers", "selection"},
     {"layout"},
     {"runs", "records", "series", "boxes"},
     {"ranges"},
@@ -43,7 +43,9 @@ RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in module
 FOR_FORMATS = {
     "errors",
     "files",
+    "headers",
     "decoders",
+    "corrections",
     "selection",
     "layout",
     "records",

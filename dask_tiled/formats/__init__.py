@@ -15,6 +15,7 @@ from functools import cache
 from io import IOBase
 from typing import Any
 
+from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
 from dask_tiled.errors import DatasetError, UnknownFormatError
 from dask_tiled.files import File, read_head
@@ -49,6 +50,11 @@ class Format:
         ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
         are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are handed over to
         those that have them.
+    corrections : callable, optional
+        ``corrections(desc)`` reads the corrections that came with the files, for
+        ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
+    peers : tuple of str
+        Other libraries that read the format.
     """
 
     name: str
@@ -57,6 +63,8 @@ class Format:
     nav_shape_from: str
     sniff: Callable[[str, bytes], str | None]
     describe: Callable[..., Description]
+    corrections: Callable[[Description], Corrections] | None = None
+    peers: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
         """Give the options of the format and their default values."""

@@ -5,7 +5,6 @@ Layout after the Merlin data format as public readers describe it, and real capt
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -85,15 +84,7 @@ def describe(
         inferred = scan_shape(keys)
     desc = Description.of("mib", layout, metadata)
     if nav_shape is None and inferred is not None:
-        if math.prod(inferred) > desc.layout.n_frames:
-            raise TruncatedFileError(
-                "frames that the .hdr file promises are missing",
-                path=files[-1].path,
-                expected=f"{math.prod(inferred)} frames, as in {hdr}",
-                found=f"{desc.layout.n_frames} frames",
-                hint=f"Pass nav_shape={inferred} to read them as missing at the end.",
-            )
-        desc = desc.with_frames(inferred)
+        desc = desc.with_scan(inferred, str(hdr))
         metadata["mib"]["nav_shape_from"] = hdr
     return desc
 
@@ -240,4 +231,5 @@ FORMAT = Format(
     nav_shape_from="the .hdr file, or one axis of all frames",
     sniff=sniff,
     describe=describe,
+    peers=("LiberTEM", "RosettaSciIO"),
 )

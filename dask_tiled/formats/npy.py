@@ -172,4 +172,5 @@ FORMAT = Format(
     nav_shape_from="the header",
     sniff=sniff,
     describe=describe,
+    peers=("numpy", "LiberTEM"),
 )

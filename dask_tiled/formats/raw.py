@@ -76,4 +76,5 @@ FORMAT = Format(
     nav_shape_from="the user, or one axis of all frames",
     sniff=sniff,
     describe=describe,
+    peers=("LiberTEM", "RosettaSciIO"),
 )
