@@ -10,6 +10,7 @@ an array or an iterable, and can write files larger than memory.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
+- TVIPS series: `write_tvips`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -27,6 +28,7 @@ from dask_tiled.testing.frames import counting_frames, iter_counting_frames, ite
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
     "check_format",
@@ -39,4 +41,5 @@ __all__ = [
     "write_mrc",
     "write_npy",
     "write_raw",
+    "write_tvips",
 ]
