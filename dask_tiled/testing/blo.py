@@ -65,11 +65,10 @@ def write_blo(
         not that of the frames, or these are not square, of one shape and dtype, and unsigned.
     """
     path = Path(path)
-    if nav_shape is None:
-        nav_shape = getattr(frames, "shape", ())[:-2]
-    if len(nav_shape) != 2:
-        raise ValueError(f"nav_shape: expected (y, x), found {nav_shape}")
-    count = math.prod(nav_shape)
+    scan = getattr(frames, "shape", ())[:-2] if nav_shape is None else nav_shape
+    if len(scan) != 2:
+        raise ValueError(f"nav_shape: expected (y, x), found {scan}")
+    count = math.prod(scan)
     data = -(-(_VBF + count) // 16) * 16
     means = bytearray()
     kind: tuple[tuple[int, ...], np.dtype] | None = None
@@ -99,8 +98,8 @@ def write_blo(
             131141,
             side,
             0,
-            nav_shape[1],
-            nav_shape[0],
+            scan[1],
+            scan[0],
             150,
             step[1],
             step[0],
