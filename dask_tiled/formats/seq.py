@@ -5,20 +5,17 @@ Layout as public readers describe it, and real files.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dask_tiled.corrections import Corrections
 from dask_tiled.decoders import plain
 from dask_tiled.description import Description
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File
 from dask_tiled.formats import Format
-from dask_tiled.formats.seq_corrections import bad_pixels, reference
+from dask_tiled.formats.seq_corrections import corrections
 from dask_tiled.headers import Fields, read_fields
 from dask_tiled.records import Record, count_frames, record_layout
 
@@ -123,37 +120,6 @@ def _record(header: dict[str, Any], path: str) -> Record:
             found=f"{stride} bytes",
         )
     return Record(shape, record.decoder, footer=stride - record.frame_bytes)
-
-
-def corrections(desc: Description) -> Corrections:
-    """Read dark frame, gain map and bad pixels that lie beside a sequence.
-
-    For ``scan.seq``, and for ``scan.seq.seq``, these are ``scan.seq.dark.mrc``,
-    ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
-
-    Raises
-    ------
-    DatasetError
-        None of them is there, or one cannot be read or does not suit the frames.
-    """
-    path, shape = desc.files[0].path, desc.layout.sig_shape
-    root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
-    names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
-    dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
-    found = Corrections(
-        reference(dark, shape) if os.path.exists(dark) else None,
-        reference(gain, shape) if os.path.exists(gain) else None,
-        bad_pixels(xml, metadata, shape)
-        if os.path.exists(xml) and os.path.exists(metadata)
-        else None,
-    )
-    if found == Corrections():
-        raise DatasetError(
-            "no corrections beside the file",
-            path=path,
-            expected=f"{dark}, {gain}, or {xml} and {metadata}",
-        )
-    return found
 
 
 FORMAT = Format(

@@ -6,6 +6,7 @@ Names and layout after what public readers take from such files, and real ones.
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
@@ -13,6 +14,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.corrections import Corrections
+from dask_tiled.description import Description
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.files import read_head
 from dask_tiled.formats.mrc_header import HEADER_BYTES, header_of
@@ -36,6 +39,37 @@ class Sensor(NamedTuple):
 
     offset: tuple[int, int]
     binning: int
+
+
+def corrections(desc: Description) -> Corrections:
+    """Read dark frame, gain map and bad pixels that lie beside a sequence.
+
+    For ``scan.seq``, and for ``scan.seq.seq``, these are ``scan.seq.dark.mrc``,
+    ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
+
+    Raises
+    ------
+    DatasetError
+        None of them is there, or one cannot be read or does not suit the frames.
+    """
+    path, shape = desc.files[0].path, desc.layout.sig_shape
+    root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
+    names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
+    dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
+    found = Corrections(
+        reference(dark, shape) if os.path.exists(dark) else None,
+        reference(gain, shape) if os.path.exists(gain) else None,
+        bad_pixels(xml, metadata, shape)
+        if os.path.exists(xml) and os.path.exists(metadata)
+        else None,
+    )
+    if found == Corrections():
+        raise DatasetError(
+            "no corrections beside the file",
+            path=path,
+            expected=f"{dark}, {gain}, or {xml} and {metadata}",
+        )
+    return found
 
 
 def reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -65,7 +65,7 @@ def write_blo(
         not that of the frames, or these are not square, of one shape and dtype, and unsigned.
     """
     path = Path(path)
-    scan = getattr(frames, "shape", ())[:-2] if nav_shape is None else nav_shape
+    scan: tuple[int, ...] = nav_shape or getattr(frames, "shape", ())[:-2]
     if len(scan) != 2:
         raise ValueError(f"nav_shape: expected (y, x), found {scan}")
     count = math.prod(scan)

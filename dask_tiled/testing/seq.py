@@ -117,6 +117,7 @@ def write_seq_corrections(
     offset: tuple[int, int] = (0, 0),
     binning: int = 1,
     at: int = 272,
+    sections: int = 32766,
 ) -> list[Path]:
     """Write what lies beside a sequence.
 
@@ -125,8 +126,7 @@ def write_seq_corrections(
     path
         The sequence, named ``*.seq`` or ``*.seq.seq``. Existing files beside it are replaced.
     dark, gain
-        Frames for the ``.dark.mrc`` and ``.gain.mrc`` files; by default there are none. They get
-        the header that cameras write, which promises far more sections.
+        Frames for the ``.dark.mrc`` and ``.gain.mrc`` files; by default there are none.
     maps
         Maps of bad pixels: attributes, for example ``{"Rows": 8, "Columns": 8, "Binning": 2}``, and
         under ``"defects"`` a list of those of their defects. By default there is no map.
@@ -135,6 +135,9 @@ def write_seq_corrections(
         first pixel, (y, x), before binning.
     at
         Byte of that file where this begins; it differs between cameras.
+    sections
+        Sections that the ``.mrc`` files promise: by default far more than the one that they hold,
+        as in those of a camera.
 
     Returns
     -------
@@ -146,7 +149,7 @@ def write_seq_corrections(
     for name, frame in (("dark", dark), ("gain", gain)):
         if frame is not None:
             written.append(Path(f"{root}.{name}.mrc"))
-            _write_reference(written[-1], np.asarray(frame))
+            _write_reference(written[-1], np.asarray(frame), sections)
     if maps:
         nodes = "".join(map(_map_text, maps))
         written.append(Path(f"{root}.Config.Metadata.xml"))
@@ -162,9 +165,9 @@ def write_seq_corrections(
     return written
 
 
-def _write_reference(path: Path, frame: npt.NDArray[Any]) -> None:
+def _write_reference(path: Path, frame: npt.NDArray[Any], sections: int) -> None:
     height, width = frame.shape
-    header = struct.pack("<10i", width, height, 32766, 2, 0, 0, 0, width, height, 1)
+    header = struct.pack("<10i", width, height, sections, 2, 0, 0, 0, width, height, 1)
     header += struct.pack("<3i3f3i", width, height, 1, 90, 90, 90, 1, 2, 3)
     header = header.ljust(208, b"\0") + b"MAP DA\0\0"
     path.write_bytes(header.ljust(1024, b"\0") + frame.astype("<f4").tobytes() + bytes(512))
