@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
+from dask_tiled.testing import (
+    counting_frames,
+    write_blo,
+    write_empad,
+    write_mib,
+    write_mib_series,
+    write_npy,
+    write_raw,
+    write_seq,
+)
 
 
 class Sample(NamedTuple):
@@ -101,6 +110,29 @@ def make_mib_series(folder, stem):
     return Sample({"path": members[0]}, frames, members, counted=False)
 
 
+def make_blo(folder, stem, *, dtype, order):
+    frames = counting_frames((3, 4, 6, 6), dtype)
+    path = write_blo(folder / f"{stem}.blo", frames, order=order)
+    return Sample({"path": path}, frames, [path])
+
+
+def make_empad(folder, stem, *, by=".xml", nav=(2, 3), mode="acquire"):
+    frames = counting_frames((*nav, 128, 128), "f4")
+    name = f"{stem}_frames.raw" if by == ".xml" else f"{stem}_x3_y2.raw"
+    path = write_empad(folder / f"{stem}.xml", frames, mode=mode, raw_name=name)
+    raw = path.with_name(name)
+    if by == ".xml":
+        return Sample({"path": path}, frames, [raw, path])
+    path.unlink()
+    return Sample({"path": raw}, frames, [raw], known_by="suffix")
+
+
+def make_seq(folder, stem, *, dtype, version):
+    frames = counting_frames((12, 5, 7), dtype)
+    path = write_seq(folder / f"{stem}.seq", frames, version=version)
+    return Sample({"path": path}, frames, [path])
+
+
 # The first word of a name is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -117,4 +149,12 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "mib 12 bit quad": partial(make_mib, kind="R64", depth=12, quad=True, dtype="u2", bits=12),
     "mib hdr": make_mib_hdr,
     "mib series": make_mib_series,
+    "blo": partial(make_blo, dtype="u1", order="<"),
+    "blo 16 bit big-endian": partial(make_blo, dtype="u2", order=">"),
+    "empad scan": make_empad,
+    "empad scan while searching": partial(make_empad, mode="search"),
+    "empad series": partial(make_empad, nav=(4,)),
+    "empad raw file alone": partial(make_empad, by=".raw"),
+    "seq 4": partial(make_seq, dtype="u1", version=4),
+    "seq 5": partial(make_seq, dtype="u2", version=5),
 }
