@@ -123,6 +123,7 @@ HOSTILE = {
     "document type": '<!DOCTYPE root [<!ENTITY a "b">]><root><raw_file filename="&a;"/></root>',
     "outer entity": '<!DOCTYPE root SYSTEM "file:///etc/passwd"><root/>',
     "depth": "<root>" + "<a>" * 100_000,
+    "elements": "<root>" + "<a/>" * 200_000,
     "half": "<root><raw_file filename=",
     "nothing": "<root/>",
     "another": "<?xml version='1.0' encoding='nonsense'?><root/>",
