@@ -59,8 +59,8 @@ class DatasetError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Write what is no text in the name of a file as escapes; printing it would be an error."""
-    return text.encode("utf8", "backslashreplace").decode("utf8")
+    """Write what cannot be printed in the name of a file as escapes, also the end of a line."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _rebuild(

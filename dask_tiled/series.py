@@ -85,7 +85,7 @@ def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     """
     member = read(path)
     folder, name = os.path.split(member.file.path)
-    parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name)
+    parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
     if parts is None:
         return [member]
     prefix, number, suffix = parts.groups()

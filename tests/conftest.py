@@ -1,17 +1,20 @@
 """What the tests share: the real files, and how hypothesis and dask run."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import dask
-import numpy as np
 import pytest
+from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
 from dask_tiled.backends import BACKENDS, Mapped
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
+
+# Of clusters: the port of the dashboard is taken even without one, or else warned of.
+ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
 
 # Writing files takes long at times: neither the duration of an example nor that of making one says
 # anything about the package.
@@ -72,43 +75,22 @@ def loads(monkeypatch):
     return backend
 
 
-MERLIN = {
-    "mib u16": ({"kind": "U16"}, "u2", 16),
-    "mib 1 bit": ({"kind": "R64", "depth": 1}, "u1", 1),
-    "mib 6 bit": ({"kind": "R64", "depth": 6}, "u1", 6),
-    "mib 12 bit": ({"kind": "R64", "depth": 12}, "u2", 12),
-    "mib 24 bit": ({"kind": "R64", "depth": 24}, "u4", 24),
-    "mib 1 bit quad": ({"kind": "R64", "depth": 1, "quad": True}, "u1", 1),
-    "mib 12 bit quad": ({"kind": "R64", "depth": 12, "quad": True}, "u2", 12),
-}
+@pytest.fixture(scope="session")
+def sample_of(tmp_path_factory):
+    """Small files of any format by name, made once: they are to be read, not to be changed."""
+    return cache(lambda name: TABLE[name](tmp_path_factory.mktemp("sample"), "scan"))
 
 
 @pytest.fixture(scope="session")
-def layouts(tmp_path_factory):
-    """Files of twelve frames in every layout: what opens them, and the frames on one axis."""
-    folder = tmp_path_factory.mktemp("layouts")
-    found = {}
-    for name, (options, dtype, bits) in MERLIN.items():
-        frames = counting_frames((12, 4, 128), dtype, bits=bits)
-        path = write_mib(folder / f"{name}.mib", frames, hdr=False, **options)
-        found[name] = {"path": path}, frames
-    frames = counting_frames((12, 4, 128), "u2", bits=12)
-    members = write_mib_series(
-        folder / "series", frames, frames_per_file=5, hdr=False, kind="R64", depth=12
-    )
-    found["mib series"] = {"path": members[1]}, frames
+def layouts(sample_of):
+    """Counts in every layout: what opens them, and the frames on one axis.
 
-    frames = counting_frames((12, 5, 7), "u2")
-    raw = {"format": "raw", "sig_shape": (5, 7)}
-    gaps = {"file_header": 13, "frame_header": 3, "frame_footer": 2}
-    path = write_raw(folder / "plain.raw", frames)
-    found["raw"] = {"path": path, "dtype": "u2", **raw}, frames
-    path = write_raw(folder / "gaps.raw", frames.astype(">f4"), **gaps)
-    found["raw with gaps"] = {"path": path, "dtype": ">f4", **gaps, **raw}, frames.astype("f4")
-    parts = np.split(frames, [2, 9])
-    paths = [write_raw(folder / f"part{i}.raw", part, **gaps) for i, part in enumerate(parts)]
-    found["raw series"] = {"path": paths, "dtype": "u2", **gaps, **raw}, frames
-    for order in "CF":
-        path = write_npy(folder / f"{order}.npy", frames.reshape(3, 4, 5, 7), order=order)
-        found[f"npy {order}"] = {"path": path}, frames
-    return found
+    Without those so large that nothing could be tried a hundred times.
+    """
+    return {
+        name: (sample.options, sample.frames)
+        for name, sample in zip(TABLE, map(sample_of, TABLE), strict=True)
+        if sample.sig_dims == 2
+        and sample.frames.dtype.kind in "iuf"
+        and sample.frames.nbytes < 1 << 20
+    }

@@ -400,19 +400,6 @@ def test_mib_truncated_anywhere(tmp_path, kind, depth, quad, hdr):
     assert opened == (set() if hdr else {len(whole) // 3, 2 * len(whole) // 3})
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_npy_truncated_anywhere(tmp_path, order):
-    """An npy file that lost its end never opens."""
-    path = write_npy(tmp_path / "array.npy", FRAMES, order=order)
-    whole = path.read_bytes()
-    for length in np.linspace(0, len(whole) - 1, 40, dtype=int).tolist():
-        path.write_bytes(whole[:length])
-        with pytest.raises(DatasetError) as caught:
-            open_dataset(path, "npy").compute()
-        assert caught.value.path == str(path)
-        assert isinstance(caught.value, TruncatedFileError | CorruptFileError)
-
-
 # Headers of .mib files
 
 

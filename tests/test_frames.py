@@ -2,7 +2,6 @@
 
 import math
 import os
-import pickle
 
 import dask
 import dask.array as da
@@ -19,7 +18,6 @@ from dask_tiled import (
     descriptors,
     open_dataset,
 )
-from dask_tiled.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -82,52 +80,6 @@ def selections(draw):
         places = st.lists(st.integers(-count, count - 1), min_size=1, max_size=30)
         roi = draw(st.sampled_from([list, np.array]))(draw(places))
     return nav_shape, sync_offset, roi
-
-
-@st.composite
-def cuts(draw, shape):
-    """Draw an index of integers and slices with positive steps that is not empty."""
-    index = []
-    for n in shape:
-        start = draw(st.integers(0, n - 1))
-        cut = st.builds(slice, st.just(start), st.integers(start + 1, n), st.integers(1, 3))
-        index.append(draw(st.just(slice(None)) | cut | st.just(start)))
-    return tuple(index)
-
-
-def chunks_of(shape):
-    return st.tuples(*(st.integers(1, n) for n in shape))
-
-
-@given(selection=selections(), data=st.data())
-def test_any_frames_of_any_layout(layouts, selection, data):
-    """One rule for all formats; a slice, whatever was selected, is a slice of it."""
-    draw = data.draw
-    options, frames = layouts[draw(st.sampled_from(sorted(layouts)), label="layout")]
-    nav_shape, sync_offset, roi = selection
-    fill_value = draw(st.sampled_from([0, 1, 77]), label="fill_value")
-    expected, missing = shown(frames, nav_shape, sync_offset, roi, fill_value)
-    arr = open_dataset(
-        **options,
-        nav_shape=nav_shape,
-        sync_offset=sync_offset,
-        roi=roi,
-        fill_value=fill_value,
-        chunks=draw(st.none() | chunks_of(expected.shape), label="chunks"),
-        io=draw(st.sampled_from(["auto", *BACKENDS]), label="io"),
-    )
-    assert type(arr) is TiledArray
-    assert arr.description.missing.tolist() == missing
-    assert arr.description.nav_shape == expected.shape[:-2]
-    assert_same(arr, expected)
-    index = draw(cuts(expected.shape), label="index")
-    part = arr[index]
-    assert_same(part, expected[index])
-    nav = arr.ndim - 2
-    absent = np.zeros(expected.shape[:nav], bool)
-    absent.flat[missing] = True
-    assert part.description.missing.tolist() == np.flatnonzero(absent[index[:nav]]).tolist()
-    assert pickle.loads(pickle.dumps(part)).name == part.name
 
 
 @pytest.mark.parametrize("missing", ["fill", "raise"])

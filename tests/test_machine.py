@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import ANY_PORT
 
 from dask_tiled import machine
 
@@ -149,7 +150,7 @@ def test_a_real_client():
         threads_per_worker=2,
         processes=False,
         memory_limit="64MiB",
-        dashboard_address=None,
+        **ANY_PORT,
     )
     with cluster, distributed.Client(cluster):
         assert machine.thread_memory()[0] == 32 * MIB

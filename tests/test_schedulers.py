@@ -5,10 +5,10 @@ import itertools
 import os
 import re
 
-import dask
 import numpy as np
 import psutil
 import pytest
+from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
 import dask_tiled
@@ -40,7 +40,7 @@ def scans(tmp_path_factory):
 def client():
     options = {"n_workers": 2, "threads_per_worker": 2, "memory_limit": MEMORY_LIMIT}
     with (
-        LocalCluster(processes=True, dashboard_address=None, **options) as cluster,
+        LocalCluster(processes=True, **ANY_PORT, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -67,13 +67,6 @@ def parts(scans):
         lazy[name, part] = take(arr)
         expected[name, part] = checksum(take(frames))
     return lazy, expected
-
-
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
-def test_local_schedulers(scans, scheduler):
-    lazy, expected = parts(scans)
-    (computed,) = dask.compute(lazy, scheduler=scheduler, num_workers=2)
-    assert {key: checksum(part) for key, part in computed.items()} == expected
 
 
 def test_a_cluster(scans, client):

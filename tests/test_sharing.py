@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import ANY_PORT
 from dask.base import tokenize
 from dask.graph_manipulation import bind, wait_on
 from distributed import Client, LocalCluster
@@ -474,7 +475,7 @@ def test_a_cluster(scan):
     arr = opened(scan)
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
     with (
-        LocalCluster(dashboard_address=None, **options) as cluster,
+        LocalCluster(**ANY_PORT, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         (future,) = client.compute([{**results(arr), "array": arr}])

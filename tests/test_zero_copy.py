@@ -8,6 +8,7 @@ import pickle
 import dask
 import numpy as np
 import pytest
+from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
 from dask_tiled import StaleFileError, backends, open_dataset
@@ -225,7 +226,7 @@ def describe_block(block):
 @pytest.mark.parametrize("processes", [False, True])
 def test_workers_own_their_chunks(path, processes):
     """Results are kept there, and sent: a view would count as memory that cannot be given back."""
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 1, **ANY_PORT}
     arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
     told = arr.map_blocks(describe_block, chunks=((1,) * 3, (1,), (3,)), dtype=bool)
     with (

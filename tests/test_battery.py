@@ -1,0 +1,372 @@
+"""What holds for every format: each sample of the table goes through all of it."""
+
+import math
+import multiprocessing
+import os
+import pickle
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+
+import dask
+import numpy as np
+import pytest
+from conftest import ANY_PORT
+from distributed import Client, LocalCluster
+from formats_table import TABLE
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_frames import selections, shown
+
+import dask_tiled
+from dask_tiled import (
+    DatasetError,
+    StaleFileError,
+    TiledArray,
+    TilingRequest,
+    UnknownFormatError,
+    describe,
+    map_tiles,
+    open_dataset,
+    reduce_tiles,
+)
+from dask_tiled.backends import BACKENDS
+from dask_tiled.formats import _MODULES, HEAD_BYTES, detect
+from dask_tiled.testing import check_format
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+EVERY = pytest.mark.parametrize("name", TABLE)
+
+
+def random_cuts(rng, shape):
+    """Choose integers and slices with positive steps that leave something."""
+    index = []
+    for n in shape:
+        start = int(rng.integers(n))
+        part = slice(start, int(rng.integers(start + 1, n + 1)), int(rng.integers(1, 4)))
+        index.append((part, slice(None), start)[rng.integers(3)])
+    return tuple(index)
+
+
+def halved(shape):
+    """Give chunks that cut every axis, also those of the frames."""
+    return tuple(-(-n // 2) for n in shape)
+
+
+# What a file holds
+
+
+def not_plain(value, where="metadata"):
+    """List what is neither a number, a truth, a text nor a tuple of such, however deep."""
+    if type(value) in {str, int, float, bool}:
+        return []
+    if type(value) is tuple:
+        return [x for k, item in enumerate(value) for x in not_plain(item, f"{where}[{k}]")]
+    if type(value) is dict and all(type(key) is str for key in value):
+        return [x for key, item in value.items() for x in not_plain(item, f"{where}.{key}")]
+    return [f"{where} is {value!r}, of {type(value)}"]
+
+
+@EVERY
+def test_descriptions(sample_of, name):
+    """Shape, axes, plain metadata, two ways to print them; small enough for every task."""
+    sample = sample_of(name)
+    desc = describe(**sample.options)
+    assert desc.format == name.split()[0]
+    assert desc.shape == sample.expected.shape
+    assert desc.sig_shape == sample.sig_shape
+    assert desc.dtype == sample.expected.dtype
+    assert desc.dtype.isnative
+    assert desc.missing.size == 0
+    assert len(set(desc.dims)) == desc.nav_ndim + sample.sig_dims
+    for axis in desc.axes:
+        assert type(axis.name) is type(axis.units) is str
+        assert type(axis.scale) is type(axis.offset) is float
+        assert math.isfinite(axis.scale)
+        assert math.isfinite(axis.offset)
+        assert axis.scale
+    assert next(iter(desc.metadata)) == desc.format
+    assert not_plain(desc.metadata) == []
+    assert {file.path for file in desc.files} <= set(map(str, sample.members))
+    rows = str(desc).splitlines()
+    assert [row.split()[0] for row in rows[:5]] == [
+        *("format", "files", "navigation", "signal", "dtype")
+    ]
+    for _, value in desc.rows():
+        assert value.isprintable()
+    assert f">{desc.format}</td>" in desc._repr_html_()
+    assert desc._repr_html_().endswith("</pre></details>")
+    again = describe(**sample.options)
+    assert again == desc
+    assert hash(again) == hash(desc)
+    if len(desc.files) == 1:
+        arr = open_dataset(**sample.options)
+        assert len(pickle.dumps(desc)) < 4096
+        assert len(pickle.dumps(arr._source)) < 4096
+        assert not arr._source.is_large
+
+
+# Every way to the same pixels
+
+
+@EVERY
+def test_reading(sample_of, name):
+    """Chunks that cut frames, slices, pickles, threads: what third-party formats must pass."""
+    sample = sample_of(name)
+    check_format(expected=sample.expected, cuts=10, **sample.options)
+
+
+@EVERY
+@settings(max_examples=3)
+@example(selection=((12,), 2, None), seed=0)
+@example(selection=((12,), -2, None), seed=1)
+@example(selection=((3, 4), 0, np.eye(3, 4, dtype=bool)), seed=2)
+@example(selection=((3, 5), -1, [14, 0, 3, 3, -2]), seed=3)
+@example(selection=((2, 2, 3), 0, None), seed=4)
+@example(selection=((2, 3, 4), 1, None), seed=5)
+@example(selection=((1, 2), 0, None), seed=6)
+@given(selection=selections(), seed=st.integers(0, 2**32 - 1))
+def test_frames(sample_of, name, selection, seed):
+    """One rule for all formats; a slice, whatever was selected, is a slice of it."""
+    sample = sample_of(name)
+    nav_shape, sync_offset, roi = selection
+    rng = np.random.default_rng(seed)
+    fill_value = (0, 1, 77)[rng.integers(3)]
+    expected, missing = shown(sample.frames, nav_shape, sync_offset, roi, fill_value)
+    arr = open_dataset(
+        **sample.options,
+        nav_shape=nav_shape,
+        sync_offset=sync_offset,
+        roi=roi,
+        fill_value=fill_value,
+        chunks=tuple(int(rng.integers(-(-n // 3), n + 1)) for n in expected.shape),
+        io=rng.choice(["auto", *BACKENDS]).item(),
+    )
+    assert type(arr) is TiledArray
+    assert arr.dtype == expected.dtype
+    assert arr.description.missing.tolist() == missing
+    nav = expected.ndim - sample.sig_dims
+    assert arr.description.nav_shape == expected.shape[:nav]
+    np.testing.assert_array_equal(arr.compute(), expected)
+    index = random_cuts(rng, expected.shape)
+    part = arr[index]
+    np.testing.assert_array_equal(part.compute(), expected[index])
+    absent = np.zeros(expected.shape[:nav], bool)
+    absent.flat[missing] = True
+    assert part.description.missing.tolist() == np.flatnonzero(absent[index[:nav]]).tolist()
+    assert pickle.loads(pickle.dumps(part)).name == part.name
+
+
+def parts(whole):
+    """Take what a user takes: all, chunks that meet, a crop, and a sum."""
+    return {
+        "whole": whole,
+        "meeting": whole[1:] + whole[:-1],
+        "crop": whole[0, ..., ::2].max(axis=0),
+        "sum": whole.sum(axis=0),
+    }
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A cluster that is in this process for once."""
+    local = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    with (
+        LocalCluster(**ANY_PORT, **local) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Two processes, for all samples."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+def lazy_parts(sample):
+    return parts(open_dataset(**sample.options, chunks=halved(sample.expected.shape)))
+
+
+def assert_parts(found, sample):
+    expected = parts(sample.expected)
+    assert found.keys() == expected.keys()
+    for part, pixels in found.items():
+        np.testing.assert_allclose(pixels, expected[part], rtol=1e-5 * (part == "sum"))
+
+
+@EVERY
+def test_threads(sample_of, name):
+    sample = sample_of(name)
+    assert_parts(dask.compute(lazy_parts(sample), scheduler="threads")[0], sample)
+
+
+@EVERY
+def test_processes(sample_of, workers, name):
+    sample = sample_of(name)
+    (found,) = dask.compute(lazy_parts(sample), scheduler="processes", pool=workers)
+    assert_parts(found, sample)
+
+
+@EVERY
+def test_cluster(sample_of, client, name):
+    sample = sample_of(name)
+    assert_parts(client.compute([lazy_parts(sample)])[0].result(), sample)
+
+
+def take(tile, _info):
+    return tile.copy()
+
+
+def add(total, tile, _info):
+    return total + tile.sum(dtype=total.dtype)
+
+
+@EVERY
+def test_tiles(sample_of, name):
+    """Functions on tiles and sums give what numpy gives, also where chunks cut the frames."""
+    sample = sample_of(name)
+    frames, sig = sample.frames, tuple(range(1, 1 + sample.sig_dims))
+    whole = np.result_type(frames.dtype, "f8" if frames.dtype.kind in "fc" else "u8")
+    near = {"rtol": 1e-6 if frames.dtype.kind in "fc" else 0}
+    for chunks in (None, halved(frames.shape)):
+        arr = open_dataset(**sample.options, nav_shape=len(frames), chunks=chunks)
+        for by in ("tile", "frame", "pixel"):
+            request = TilingRequest(by=by, depth=None if by == "pixel" else 2)
+            tiles = map_tiles(take, arr, dtype=arr.dtype, tiling=request, sig_shape=None)
+            np.testing.assert_array_equal(tiles.compute(), frames)
+        total = reduce_tiles(arr, init=whole.type(0), step=add, combine=np.add)
+        np.testing.assert_allclose(total.compute(), frames.sum(dtype=whole), **near)
+        for axis in (0, sig, None):
+            np.testing.assert_allclose(arr.sum(axis=axis).compute(), frames.sum(axis=axis), **near)
+            if frames.dtype.kind != "c":
+                np.testing.assert_array_equal(arr.max(axis=axis).compute(), frames.max(axis=axis))
+
+
+# Files as they come
+
+ODD = {
+    "spaces and brackets": " two  words [0-9] (1){a,b}",
+    "patterns": "*?[!a]%s{} #1&~$HOME.mib.",
+    "unicode": "größe 電子 e\u0301\U0001f52c\n2",
+}
+
+
+@EVERY
+@pytest.mark.parametrize("stem", ODD.values(), ids=list(ODD))
+def test_odd_names(tmp_path, name, stem):
+    """Of the folder, and of every file in it."""
+    folder = tmp_path / stem.strip()
+    folder.mkdir()
+    sample = TABLE[name](folder, stem)
+    assert all(stem in member.name for member in sample.members)
+    arr = open_dataset(**sample.options)
+    np.testing.assert_array_equal(arr.compute(), sample.expected)
+    assert all(value.isprintable() for _, value in arr.description.rows())
+
+
+def claims(path):
+    """Name the formats that take a file for their own by its content."""
+    with open(path, "rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    return [
+        format.name
+        for format in dask_tiled.formats().values()
+        if format.sniff(str(path), head) is None
+    ]
+
+
+@EVERY
+def test_detection(sample_of, tmp_path, name):
+    """A file is recognised by its own format, and by no other, whatever it is called."""
+    sample = sample_of(name)
+    path, own = sample.options["path"], [name.split()[0]]
+    paths = path if isinstance(path, list) else [path]
+    suffixes = {s for format in dask_tiled.formats().values() for s in format.extensions}
+    for path in paths:
+        if sample.known_by == "content":
+            assert claims(path) == own
+            for suffix in ["", ".unknown", *sorted(suffixes)]:
+                other = shutil.copy(path, tmp_path / f"other{suffix}")
+                assert claims(other) == own
+        elif sample.known_by == "suffix":
+            assert detect(str(path)).name == own[0]
+            assert claims(path) in ([], own)
+            assert claims(shutil.copy(path, tmp_path / "other")) == []
+        else:
+            assert claims(path) == []
+            with pytest.raises(UnknownFormatError):
+                detect(shutil.copy(path, tmp_path / "other"))
+
+
+def test_real_files_are_recognised_by_one_format_at_most(data):
+    """Whatever their formats are, which need not be among ours."""
+    files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.stat().st_size]
+    found = {str(path.relative_to(data)): claims(path) for path in files}
+    assert {path: names for path, names in found.items() if len(names) > 1} == {}
+
+
+FILL = 7
+
+
+def check_cut(sample, path, options):
+    """Open what is left: an error says what is wrong, or every frame is right or missing."""
+    try:
+        arr = open_dataset(**sample.options, **options)
+    except DatasetError as error:
+        assert error.path is not None  # noqa: PT017 - an error is one of two right outcomes
+        return
+    pixels = arr.compute().reshape(-1, *arr.description.sig_shape)
+    absent = np.zeros(len(pixels), bool)
+    absent[arr.description.missing] = True
+    there = np.flatnonzero(~absent)
+    assert pixels.dtype == sample.expected.dtype
+    assert len(pixels) <= len(sample.frames)
+    assert len(pixels) == len(sample.frames) or not (sample.counted or options)
+    np.testing.assert_array_equal(pixels[there], sample.frames[there], err_msg=str(path))
+    assert (pixels[absent] == FILL).all()
+
+
+@EVERY
+def test_files_cut_short(tmp_path, name):
+    """At forty places of a file, also of those without pixels: no frame is ever wrong."""
+    sample = TABLE[name](tmp_path, "scan")
+    nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
+    ways = [{}, {"nav_shape": nav_shape, "fill_value": FILL}] if nav_shape else [{}]
+    cut = sample.cut or sample.members
+    for path in cut:
+        whole = path.read_bytes()
+        for length in np.linspace(len(whole) - 1, 0, max(10, 40 // len(cut)), dtype=int).tolist():
+            os.truncate(path, length)
+            for options in ways:
+                check_cut(sample, path, options)
+        path.write_bytes(whole)
+    np.testing.assert_array_equal(open_dataset(**sample.options).compute(), sample.expected)
+
+
+@EVERY
+def test_replaced_files(tmp_path, name):
+    """Each file that pixels come from is missed when another one takes its place."""
+    sample = TABLE[name](tmp_path, "scan")
+    arr = open_dataset(**sample.options)
+    np.testing.assert_array_equal(arr.compute(), sample.expected)
+    for file in arr.description.files:
+        before = os.stat(file.path)
+        shutil.copy2(file.path, tmp_path / "other")
+        os.replace(tmp_path / "other", file.path)
+        after = os.stat(file.path)
+        assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        for stale in (arr, arr[:, ..., 0], arr.sum()):
+            with pytest.raises(StaleFileError) as caught:
+                stale.compute()
+            assert caught.value.path == file.path
+        arr = open_dataset(**sample.options)
+        np.testing.assert_array_equal(arr.compute(), sample.expected)
+
+
+def test_table_is_complete():
+    """Every format of this package is in it."""
+    named = {name.split()[0] for name in TABLE}
+    own = {f"dask_tiled.formats.{name}" for name in named}
+    assert set(_MODULES.values()) == own
