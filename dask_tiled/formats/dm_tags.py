@@ -13,8 +13,7 @@ import os
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from io import BufferedReader
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.headers import Fields, parse_fields, size_of
@@ -56,7 +55,7 @@ class Array(NamedTuple):
 class _Source:
     """The bytes of a file, one after the other, and nothing beyond its end."""
 
-    def __init__(self, path: str, stream: BufferedReader) -> None:
+    def __init__(self, path: str, stream: BinaryIO) -> None:
         self.path = path
         self.size = os.fstat(stream.fileno()).st_size
         self.at = 0
@@ -116,7 +115,7 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
     """
     name = os.fspath(path)
     with open(name, "rb", buffering=1 << 14) as stream:
-        header = parse_header(name, stream.peek(16)[:16])
+        header = parse_header(name, stream.read(16))
         source = _Source(name, stream)
         source.skip(size_of(HEADERS[header["version"]]))
         return _read_tree(source, header, until)
@@ -189,19 +188,8 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
 
 def _read_value(source: _Source, info: tuple[int, ...], order: str, *, stays: bool) -> Any:
     """Read a value, whose type some words tell."""
-    kind, n = info[0], len(info)
-    codes: tuple[int, ...] = ()
-    count = 1
-    if kind in SIMPLE and n == 1:
-        codes = info
-    elif kind == STRUCT and n > 2 and n == 3 + 2 * info[2]:
-        codes = info[4::2]
-    elif kind == STRING and n == 2:
-        codes, count = (10,), info[1]
-    elif kind == ARRAY and n == 3:
-        codes, count = info[1:2], info[2]
-    elif kind == ARRAY and n > 4 and info[1] == STRUCT and n == 5 + 2 * info[3]:
-        codes, count = info[5:-1:2], info[-1]
+    kind = info[0]
+    codes, count = _type_of(info)
     form = _form(codes, order)
     if form is None:
         raise source.corrupt("unknown type of a value", "numbers, records, arrays", info[:8])
@@ -221,6 +209,22 @@ def _read_value(source: _Source, info: tuple[int, ...], order: str, *, stays: bo
         return data.decode("utf-16-le" if order == "<" else "utf-16-be", "replace").rstrip("\0")
     values = tuple(form.iter_unpack(data))
     return tuple(value for (value,) in values) if len(codes) == 1 else values
+
+
+def _type_of(info: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Give the codes of the numbers in an element, none if it is unknown, and the elements."""
+    kind, n = info[0], len(info)
+    if n == 1:
+        return info, 1
+    if kind == STRUCT and n > 2 and n == 3 + 2 * info[2]:
+        return info[4::2], 1
+    if kind == STRING and n == 2:
+        return (10,), info[1]
+    if kind == ARRAY and n == 3:
+        return info[1:2], info[2]
+    if kind == ARRAY and n > 4 and info[1] == STRUCT and n == 5 + 2 * info[3]:
+        return info[5:-1:2], info[-1]
+    return (), 0
 
 
 @lru_cache(maxsize=256)
