@@ -53,7 +53,10 @@ FOR_FORMATS = {
     "description",
 }
 # Modules of numba functions: they know no other module, but may share kernels.compiled.
-KERNELS = {"kernels", "correction_kernels", "folds", "streaming", "fold_functions", "gathering"}
+KERNELS = {
+    *("kernels", "complex_kernels", "correction_kernels", "gathering"),
+    *("folds", "streaming", "fold_functions"),
+}
 KERNELS_FOR = {
     "kernels": set(),
     "folds": set(),

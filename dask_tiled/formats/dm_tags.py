@@ -40,7 +40,7 @@ class Array(NamedTuple):
         Byte at which it begins.
     dtype : str
         Type of its elements, as numpy reads it: ``"<H"``, or ``"<f,<f"`` for records.
-    count : int
+    length : int
         How many there are.
     nbytes : int
         Bytes of all of them.
@@ -48,7 +48,7 @@ class Array(NamedTuple):
 
     offset: int
     dtype: str
-    count: int
+    length: int
     nbytes: int
 
 
@@ -121,6 +121,13 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
         return _read_tree(source, header, until)
 
 
+def group(tags: Any, *labels: str) -> dict[str, Any]:
+    """Give the group that labels lead to; an empty one where there is none."""
+    for label in labels:
+        tags = tags.get(label) if isinstance(tags, dict) else None
+    return tags if isinstance(tags, dict) else {}
+
+
 def parse_header(path: str, head: bytes) -> dict[str, int]:
     """Read what stands before the first group.
 
@@ -157,7 +164,7 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
     stack = [(root, iter(range(count)), ())]
     tags = 0
     while stack:
-        group, entries, labels = stack[-1]
+        holder, entries, labels = stack[-1]
         for number in entries:
             kind, length = entry.unpack(source.take(3))
             label = _text(source.take(length)) if length else str(number)
@@ -169,7 +176,7 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
                     raise source.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
                 _, _, count = group_head.unpack(source.take(group_head.size))
                 inner: dict[str, Any] = {}
-                group[label] = inner
+                holder[label] = inner
                 stack.append((inner, iter(range(count)), (*labels, label)))
                 break
             if kind != DATA:
@@ -178,7 +185,7 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
             if mark != MARK or not 1 <= words <= MAX_INFO:
                 raise source.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, words))
             info = struct.unpack(f">{words}{code}", source.take(words * word))
-            group[label] = _read_value(source, info, order, stays=label == "Data")
+            holder[label] = _read_value(source, info, order, stays=label == "Data")
         else:
             stack.pop()
             if until and labels == until:
