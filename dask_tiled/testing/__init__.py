@@ -9,6 +9,7 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -22,17 +23,22 @@ True
 """
 
 from dask_tiled.testing.conformance import check_format
+from dask_tiled.testing.dm import write_dm
+from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.raw import write_npy, write_raw
 
 __all__ = [
+    "Gap",
     "check_format",
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
+    "write_dm",
     "write_mib",
     "write_mib_series",
     "write_npy",
     "write_raw",
+    "write_tags",
 ]
