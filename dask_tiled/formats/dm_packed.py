@@ -40,12 +40,12 @@ AS_IT_IS, CONJUGATE, REAL = range(3)
 
 def decoders(dtype: np.dtype) -> list[Decoder]:
     """Give what makes complex numbers of what is stored."""
-    size = dtype.itemsize
+    native, size = dtype.newbyteorder("="), dtype.itemsize
     kernels = "dask_tiled.complex_kernels"
     return [
         plain(dtype),
-        Decoder(f"{kernels}:conjugate", dtype, size),
-        Decoder(f"{kernels}:real", dtype, size // 2),
+        Decoder(f"{kernels}:conjugate", native, size),
+        Decoder(f"{kernels}:real", native, size // 2),
     ]
 
 
