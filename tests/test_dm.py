@@ -1,17 +1,12 @@
 """DM3 and DM4 files: real ones against independent readers, synthetic ones in every shape."""
 
-import contextlib
-import struct
-
 import numpy as np
 import pytest
 from test_manifest import by_file, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.dm import sniff
-from dask_tiled.formats.dm_tags import Array, read_tags
-from dask_tiled.testing import check_format, counting_frames, write_dm, write_tags
+from dask_tiled import CorruptFileError, DatasetError
+from dask_tiled.testing import check_format, counting_frames, write_dm
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -194,11 +189,11 @@ def test_d5_stack_of_files_that_end_with_their_pixels(tmp_path, size):
     paths = []
     for n, frame in enumerate(frames):
         options = {"pixels_last": True, "thumbnail": False}
-        path = write_dm(tmp_path / f"{n}.dm4", frame, **options)
-        pad = "-" * (-path.stat().st_size // 2 % size)
-        paths.append(write_dm(path, frame, tags={"": "", "Pad": pad}, **options))
-        tail = path.read_bytes()[-frame.size :]
-        assert tail == frame.tobytes()
+        path = write_dm(tmp_path / f"{n}.dm4", frame, tags={"Pad": b""}, **options)
+        pad = bytes(-path.stat().st_size % frame.size)
+        paths.append(write_dm(path, frame, tags={"Pad": pad}, **options))
+        assert path.stat().st_size % frame.size == 0
+        assert path.read_bytes().endswith(frame.tobytes())
     check_format(paths, frames)
 
 
@@ -225,60 +220,3 @@ def test_option_transposed_has_the_last_word(tmp_path):
     np.testing.assert_array_equal(turned, np.moveaxis(frames, (0, 1), (2, 3)))
     with pytest.raises(DatasetError, match="order"):
         dask_tiled.describe(path, transposed="no")
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_truncated_files_are_refused(tmp_path, version):
-    frames = counting_frames((3, 5, 6), "u2")
-    whole = write_dm(tmp_path / "a.dm", frames, version=version).read_bytes()
-    path = tmp_path / "b.dm"
-    for size in range(1, len(whole) - 8):
-        path.write_bytes(whole[:size])
-        with pytest.raises((TruncatedFileError, CorruptFileError)):
-            dask_tiled.describe(path, "dm")
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_no_byte_makes_a_hang_or_another_error(tmp_path, version):
-    """Every field of 4 and 8 bytes set to 0, to 1 and to the largest numbers."""
-    frames = counting_frames((2, 2, 3), "u2")
-    whole = write_dm(tmp_path / "a.dm", frames, version=version).read_bytes()
-    path = tmp_path / "b.dm"
-    for at in range(len(whole)):
-        for patch in (bytes(4), b"\0\0\0\1", b"\xff" * 4, b"\x7f" + b"\xff" * 7):
-            path.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[: len(whole)])
-            with contextlib.suppress(DatasetError):
-                assert dask_tiled.describe(path, "dm").nbytes <= len(whole)
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_tags(tmp_path, version):
-    tags = {"a": 1, "b": [2.5, {"c": (3, -4)}], "text": "µm", "long": "x" * 600, "on": True}
-    found = read_tags(write_tags(tmp_path / "a", {**tags, "raw": b"\0\1"}, version=version))
-    long = found.pop("long")
-    assert isinstance(long, Array)
-    assert (long.dtype, long.length, long.nbytes) == ("<H", 600, 1200)
-    assert (tmp_path / "a").read_bytes()[long.offset :].startswith(b"x\0x\0")
-    del tags["long"]
-    assert found == {**tags, "b": {"0": 2.5, "1": {"c": (3, -4)}}, "raw": (0, 1)}
-    assert read_tags(tmp_path / "a", ("b", "1")).keys() == {"a", "b"}
-
-
-def test_groups_in_groups_and_endless_groups_are_refused(tmp_path):
-    tags = {}
-    for _ in range(100):
-        tags = {"a": tags}
-    with pytest.raises(CorruptFileError, match="groups in groups"):
-        read_tags(write_tags(tmp_path / "deep", tags))
-    endless = struct.pack(">IQIBBQ", 4, 8, 1, 0, 0, 2**64 - 1) + (b"\x14\0\0" + bytes(18)) * 50_000
-    (tmp_path / "wide").write_bytes(endless)
-    with pytest.raises(TruncatedFileError):
-        read_tags(tmp_path / "wide")
-
-
-def test_sniff_takes_its_own_files_only(tmp_path):
-    head = write_dm(tmp_path / "a.bin", counting_frames((5, 6), "u2")).read_bytes()
-    assert sniff("a.bin", head) is None
-    assert "K2" in sniff("a.gtg", head)
-    assert all(sniff("a.bin", head[:n]) for n in range(27))
-    assert dask_tiled.describe(tmp_path / "a.bin").format == "dm"

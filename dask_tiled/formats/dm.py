@@ -22,7 +22,8 @@ from dask_tiled.formats import Format
 from dask_tiled.formats.dm_packed import PACKED, Box, boxes, decoders
 from dask_tiled.formats.dm_pictures import Order, Picture, find_order, read_axes, read_picture
 from dask_tiled.formats.dm_tags import group, parse_header, read_tags
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.selection import Selection
 
 

@@ -41,12 +41,8 @@ AS_IT_IS, CONJUGATE, REAL = range(3)
 def decoders(dtype: np.dtype) -> list[Decoder]:
     """Give what makes complex numbers of what is stored."""
     native, size = dtype.newbyteorder("="), dtype.itemsize
-    kernels = "dask_tiled.complex_kernels"
-    return [
-        plain(dtype),
-        Decoder(f"{kernels}:conjugate", native, size),
-        Decoder(f"{kernels}:real", native, size // 2),
-    ]
+    conjugate = Decoder("dask_tiled.kernels:conjugate", native, size)
+    return [plain(dtype), conjugate, Decoder("dask_tiled.kernels:real", native, size // 2)]
 
 
 def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dtype) -> int:
