@@ -128,7 +128,7 @@ def test_order_of_axes_is_that_of_libertem(tmp_path, shape, transposed):
     usual = len(shape) == 4 or shape == (2, 3, 7)
     options = {"sig_dims": sig_dims, "transposed": transposed and usual}
     path = write_dm(tmp_path / "a.dm4", counting_frames(shape, "u2"), **options)
-    theirs = reader.SingleDMDataSet._read_metadata(str(path))  # noqa: SLF001 - opening it needs a Context
+    theirs = reader.SingleDMDataSet._read_metadata(str(path))
     desc = dask_tiled.describe(path)
     assert theirs["c_order"] != desc.metadata["dm"]["transposed"]
     assert theirs["sig_dims"] == len(desc.sig_shape)
