@@ -10,6 +10,8 @@ an array or an iterable, and can write files larger than memory.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
 - Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
+- MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
+- TVIPS series: `write_tvips`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -27,7 +29,9 @@ from dask_tiled.testing.dm import write_dm
 from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
+from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
     "Gap",
@@ -35,10 +39,13 @@ __all__ = [
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
+    "write_direct_electron",
     "write_dm",
     "write_mib",
     "write_mib_series",
+    "write_mrc",
     "write_npy",
     "write_raw",
     "write_tags",
+    "write_tvips",
 ]
