@@ -9,6 +9,7 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
 - TVIPS series: `write_tvips`.
 - NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
@@ -27,6 +28,8 @@ True
 
 from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
+from dask_tiled.testing.dm import write_dm
+from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
@@ -36,12 +39,14 @@ from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
+    "Gap",
     "check_format",
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
     "write_blo",
     "write_direct_electron",
+    "write_dm",
     "write_empad",
     "write_mib",
     "write_mib_series",
@@ -50,5 +55,6 @@ __all__ = [
     "write_raw",
     "write_seq",
     "write_seq_corrections",
+    "write_tags",
     "write_tvips",
 ]
