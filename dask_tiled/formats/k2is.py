@@ -103,7 +103,9 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
             raise TruncatedFileError(
                 "the file holds fewer frames than the scan has" if scan else "a sector is short",
                 path=short,
-                expected=f"{first + wanted} frames, as in {gtg}" if scan else f"{max(counts)} frames",
+                expected=f"{first + wanted} frames, as in {gtg}"
+                if scan
+                else f"{max(counts)} frames",
                 found=f"{n_frames} frames",
                 hint=f"Pass nav_shape={scan or (shown,)} to read them.",
             )

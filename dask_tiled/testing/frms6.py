@@ -84,7 +84,7 @@ def write_frms6(
         f"darkFrames = {counts[0]}",
         "dwellTimeMicroseconds = 1000",
         "gain = 16",
-        f"readoutMode = \"bin: {binning}, windowing: {shape[0] * binning} x {shape[1]}\"",
+        f'readoutMode = "bin: {binning}, windowing: {shape[0] * binning} x {shape[1]}"',
         f"signalFrames = {sum(counts[1:])}",
         f"STEMImageSize = {scan_shape[0]}x{scan_shape[1]}",
     ]
