@@ -26,7 +26,8 @@ from dask_tiled.formats.frms6_files import (
     problem_of,
     read_hdr,
 )
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.series import Member, in_sequence
 
 

@@ -49,7 +49,7 @@ def mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     """
     frames = Frames.at(path)
     count, record = frames.count(settled=False), frames.stored
-    height, width = record.sig_shape
+    chip = record.sig_shape[1] // 2
     whole = np.dtype([("header", "V", record.header), ("pixels", "<u2", record.sig_shape)])
     per_block = max(1, BLOCK_BYTES // record.nbytes)
     total = np.zeros(record.sig_shape, dtype=np.uint64)
@@ -61,7 +61,7 @@ def mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
             frames.file.check(os.fstat(stream.fileno()))
             total += np.frombuffer(data, whole)["pixels"].sum(axis=0, dtype=np.uint64)
     mean = (total / count).astype(np.float32)
-    upper, lower = mean[:, : width // 2], mean[::-1, : width // 2 - 1 : -1]
+    upper, lower = mean[:, :chip], mean[::-1, : chip - 1 : -1]
     return np.concatenate([upper, lower]).repeat(binning, axis=0)
 
 
@@ -99,7 +99,7 @@ def read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
 
 def _read_mat(path: str) -> npt.NDArray[Any]:
     try:
-        from scipy.io import loadmat
+        from scipy.io import loadmat  # type: ignore[import-untyped]
     except ImportError as error:
         raise DatasetError(
             ".mat files need scipy",
@@ -108,7 +108,7 @@ def _read_mat(path: str) -> npt.NDArray[Any]:
         ) from error
     try:
         found = loadmat(path, variable_names=[MAT_KEY]).get(MAT_KEY)
-    except Exception as error:  # noqa: BLE001 - scipy raises about anything on damaged files
+    except Exception as error:  # scipy raises about anything on damaged files
         raise CorruptFileError(
             "the .mat file cannot be read",
             path=path,

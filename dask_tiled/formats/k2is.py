@@ -32,7 +32,8 @@ from dask_tiled.formats.k2is_blocks import (
     first_open,
     synchronise,
 )
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 
 UNPACK = Decoder("dask_tiled.kernels:unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
 TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
@@ -77,39 +78,38 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         A sector is missing or shorter than the others, or there are too few frames.
     """
     stem, _ = _parts(paths[0])
-    other = next((path for path in paths if _parts(path)[0] != stem), None)
-    if other is not None:
-        raise DatasetError("not of one set", path=other, expected=f"files called {stem}...")
+    stray = [path for path in paths if _parts(path)[0] != stem]
+    if stray:
+        raise DatasetError("not of one set", path=stray[0], expected=f"files called {stem}...")
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
     starts, counts = synchronise(sectors)
-    n_frames, opened = min(counts), first_open(sectors[0], starts[0], min(counts))
+    n_frames = min(counts)
+    opened = first_open(sectors[0], starts[0], n_frames)
     gtg = _beside(stem, (".gtg", ".GTG"))
     tags = {} if gtg is None else read_tags(gtg)
-    scan = None if gtg is None else _scan_shape(tags, gtg)
-    first = max(0, opened - 1) if opened is not None and scan else opened or 0
+    scan = _scan_shape(tags, str(gtg))
+    # A scan goes with a flag that comes one frame late; a series shows what has the flag.
+    first = max(0, (opened or 0) - bool(scan))
+    bounds = zip(sectors, starts, strict=True)
     facts: dict[str, Any] = {
-        "first_bytes": tuple(
-            sector.byte(start) for sector, start in zip(sectors, starts, strict=True)
-        ),
+        "first_bytes": tuple(sector.byte(start) for sector, start in bounds),
+        "complete_frames": n_frames,
         "first_frame_with_open_shutter": "none" if opened is None else opened,
-        "first_frame": first,
+        "first_frame_shown": first,
         "gtg": tags,
     }
-    short = sectors[counts.index(n_frames)].file.path
-    shown = n_frames - first
-    wanted = math.prod(scan or (max(counts) - first - 1,))
+    # Sectors do not end with the same frame, but not much earlier than others.
+    promised = first + math.prod(scan) if scan else max(counts) - 1
+    if nav_shape is None and n_frames < promised:
+        raise TruncatedFileError(
+            "frames are missing at the end",
+            path=sectors[counts.index(n_frames)].file.path,
+            expected=f"{promised} frames, as in {gtg if scan else 'other sectors'}",
+            found=f"{n_frames} frames",
+            hint=f"Pass nav_shape={scan or (n_frames - first,)} to read those that are there.",
+        )
     if nav_shape is None:
-        if shown < wanted:
-            raise TruncatedFileError(
-                "the file holds fewer frames than the scan has" if scan else "a sector is short",
-                path=short,
-                expected=f"{first + wanted} frames, as in {gtg}"
-                if scan
-                else f"{max(counts)} frames",
-                found=f"{n_frames} frames",
-                hint=f"Pass nav_shape={scan or (shown,)} to read them.",
-            )
-        nav_shape = scan or (shown,)
+        nav_shape = scan or (n_frames - first,)
         facts["nav_shape_from"] = gtg if scan else "the number of frames"
     layout = _layout(sectors, starts, n_frames)
     desc = Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))
@@ -130,21 +130,22 @@ def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> 
     return Layout([s.file for s in sectors], (n_frames,), sig_shape, pieces, [UNPACK])
 
 
-def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, int] | None:
-    """Find the size of the scan, flyback included."""
+def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
+    """Find the size of the scan, with the flyback."""
     sizes = tags.get("SI Dimensions")
     found = [sizes.get(f"Size {axis}") if isinstance(sizes, dict) else None for axis in "YX"]
     if None in found:
         return None
-    if not all(isinstance(size, (int, float)) and 1 <= size < 1 << 31 for size in found):
+    shape = tuple(int(n) for n in found if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
+    if len(shape) < len(found):
         raise CorruptFileError(
             "the size of the scan cannot be",
             path=path,
             where="SI Dimensions",
             expected="Size Y and Size X of 1 or more",
-            found=tuple(found),
+            found=found,
         )
-    return int(found[0]), int(found[1])
+    return shape
 
 
 def _parts(path: str) -> tuple[str, str]:

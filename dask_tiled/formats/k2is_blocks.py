@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
@@ -213,11 +212,13 @@ def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
     def is_open(frame: int) -> bool:
         return bool(sector.block(start + frame * PER_FRAME)["flags"] & SHUTTER_OPEN)
 
-    step = -(-n_frames // PROBES)
-    for before, probe in pairwise([0, *range(0, n_frames, step), n_frames - 1]):
-        if is_open(probe):
-            return before + _first_of(probe - before, lambda i: is_open(before + i))
-    return None
+    # In the order of time, as it may close again before the end.
+    probes = [*range(0, n_frames, -(-n_frames // PROBES)), n_frames - 1]
+    i = next((i for i, frame in enumerate(probes) if is_open(frame)), None)
+    if i is None:
+        return None
+    before = probes[max(0, i - 1)]
+    return before + _first_of(probes[i] - before, lambda frame: is_open(before + frame))
 
 
 def _first_of(count: int, holds: Callable[[int], bool]) -> int:
