@@ -9,6 +9,8 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- PNDetector FRMS6 sets: `write_frms6`.
+- Gatan K2 in-situ sets: `write_k2is`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -23,6 +25,8 @@ True
 
 from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
+from dask_tiled.testing.frms6 import write_frms6
+from dask_tiled.testing.k2is import write_k2is
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.raw import write_npy, write_raw
 
@@ -31,6 +35,8 @@ __all__ = [
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
+    "write_frms6",
+    "write_k2is",
     "write_mib",
     "write_mib_series",
     "write_npy",
