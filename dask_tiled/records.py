@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
+from dask_tiled.pieces import piece_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def count_frames(
     TruncatedFileError
         A file ends inside a record.
     """
-    parts = [divmod(max(0, file.size - file_header), record.nbytes) for file in files]
+    nbytes = record.nbytes
+    parts = [divmod(max(0, file.size - file_header), nbytes) for file in files]
     counts = [whole for whole, _ in parts]
     for file, (whole, rest) in zip(files, parts, strict=True):
         last = file is files[-1]
@@ -101,12 +104,12 @@ def record_layout(
     file_header : int
         Bytes before the first record of each file.
     """
-    pieces = []
-    first = 0
-    for i, count in enumerate(counts):
-        start = (first, *(0,) * len(record.sig_shape))
-        strides = (record.nbytes, *record.sig_strides)
-        offset = file_header + record.header
-        pieces.append(Piece(i, start, (count, *record.sig_shape), offset, strides))
-        first += count
-    return Layout(files, (first,), record.sig_shape, pieces, [record.decoder])
+    frames = np.array(counts, np.int64)
+    start = np.zeros((len(counts), 1 + len(record.sig_shape)), np.int64)
+    start[1:, 0] = np.cumsum(frames[:-1])
+    shape = np.broadcast_to((0, *record.sig_shape), start.shape).copy()
+    shape[:, 0] = frames
+    strides = record.nbytes, *record.sig_strides
+    offset = file_header + record.header
+    pieces = piece_table(start, shape, offset, strides, file=np.arange(len(counts)))
+    return Layout(files, (sum(counts),), record.sig_shape, pieces, [record.decoder])
