@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from libertem_reader import SCRIPT
 
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    formats,
+    open_dataset,
+)
 from dask_tiled.testing import check_format, counting_frames, write_k2is
 
 blocks = importlib.import_module("dask_tiled.formats.k2is_blocks")
@@ -198,3 +205,15 @@ def test_opening_reads_few_headers(scan, monkeypatch):
     monkeypatch.setattr(blocks, "read_fields", lambda *a: reads.append(a) or read_fields(*a))
     describe(scan[0])
     assert len(reads) < 300
+
+
+def test_tag_files_are_claimed_with_their_sectors_only(tmp_path):
+    sniff = formats()["k2is"].sniff
+    small(tmp_path)
+    gtg = tmp_path / "set7_.gtg"
+    head = gtg.read_bytes()[:4096]
+    assert sniff(str(gtg), head) is None
+    assert sniff(str(gtg.with_suffix(".dm4")), head) is not None
+    assert sniff(str(tmp_path / "other.gtg"), head) is not None
+    assert sniff(str(gtg), b"no tags") is not None
+    assert sniff(str(gtg), head[:3]) is not None
