@@ -14,9 +14,9 @@ from dask.base import tokenize
 from dask_tiled.backends import Backend, Bytes
 from dask_tiled.coded import CodedRange
 from dask_tiled.decoders import Decoder
+from dask_tiled.file_order import Places, are_neighbours
 from dask_tiled.jobs import Chunk, Run, TileInfo
 from dask_tiled.loader import RawChunk
-from dask_tiled.file_order import Places, are_neighbours
 from dask_tiled.planning import frame_ranges
 from dask_tiled.ranges import ReadRanges
 from dask_tiled.requests import TilingRequest
