@@ -25,7 +25,7 @@ HEAD_BYTES = 4096
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
-_MODULES = {name: f"dask_tiled.formats.{name}" for name in ("npy", "mib", "ser", "raw")}
+_MODULES = {name: f"dask_tiled.formats.{name}" for name in ("npy", "mib", "ser", "raw_csr", "raw")}
 _registered: dict[str, Format] = {}
 
 

@@ -9,6 +9,7 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
 
@@ -26,6 +27,7 @@ from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.ser import write_ser
 
 __all__ = [
@@ -37,5 +39,6 @@ __all__ = [
     "write_mib_series",
     "write_npy",
     "write_raw",
+    "write_raw_csr",
     "write_ser",
 ]
