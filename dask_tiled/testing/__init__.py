@@ -9,6 +9,8 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
+- TVIPS series: `write_tvips`.
 - Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
@@ -26,19 +28,24 @@ True
 from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
+from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.ser import write_ser
+from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
     "check_format",
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
+    "write_direct_electron",
     "write_mib",
     "write_mib_series",
+    "write_mrc",
     "write_npy",
     "write_raw",
     "write_raw_csr",
     "write_ser",
+    "write_tvips",
 ]
