@@ -16,6 +16,8 @@ an array or an iterable, and can write files larger than memory.
   `write_seq_corrections` for what lies beside a sequence.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
+- Sparse frames: `write_raw_csr`.
+- TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -39,7 +41,9 @@ from dask_tiled.testing.k2is import write_k2is
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
+from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
@@ -59,8 +63,10 @@ __all__ = [
     "write_mrc",
     "write_npy",
     "write_raw",
+    "write_raw_csr",
     "write_seq",
     "write_seq_corrections",
+    "write_ser",
     "write_tags",
     "write_tvips",
 ]
