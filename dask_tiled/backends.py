@@ -63,6 +63,9 @@ class Backend(Protocol):
             The byte of the file that ``data`` begins with.
         """
 
+    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+        """Fetch some bytes of a file; they are valid until the next ones are asked for."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
@@ -91,6 +94,11 @@ class Mapped:
         if len(_living) >= LIVING_MAPS:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
+
+    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+        """Map a file around some bytes."""
+        data, base = self._around(file, start, stop, sparse=False)
+        return data[start - base : stop - base]
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         data, base = self._maps.get(file, (None, 0))
@@ -138,6 +146,12 @@ class Buffered:
                 return
             for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
                 yield (part, *self._read(fd, part.file, *part.span))
+
+    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+        """Read some bytes."""
+        with descriptor(file, direct=self.direct) as fd:
+            data, base = self._read(fd, file, start, stop)
+        return data[start - base : stop - base]
 
     def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
         from dask_tiled import gathering, kernels

@@ -139,15 +139,15 @@ def _first_frames(layout: Layout) -> Index:
     """Give the number of the first frame of each file; nothing where frames lie on a grid."""
     if len(layout.files) < 2 or len(layout.grid) > 1:
         return np.zeros(0, dtype=np.int64)
-    file, _, _, start, _, _ = layout.columns()
-    return np.unique(start[np.flatnonzero(np.diff(file, prepend=-1)), 0])
+    pieces = layout.columns()
+    return np.unique(pieces.start[np.flatnonzero(np.diff(pieces.file, prepend=-1)), 0])
 
 
 def frame_bytes(layout: Layout) -> tuple[int, int] | None:
     """Give the offset of frame 0 and the distance of frames; None where that is not all to say."""
     if len(layout.files) > 1 or len(layout.grid) > 1 or layout.selection.numbers is not None:
         return None
-    _, _, offset, start, _, strides = layout.columns()
-    if len(offset) > 1 or (strides < 0).any() or start.any():
+    pieces = layout.columns()
+    if len(pieces.offset) > 1 or (pieces.strides < 0).any() or pieces.start.any():
         return None
-    return int(offset[0]), int(strides[0, 0])
+    return int(pieces.offset[0]), int(pieces.strides[0, 0])

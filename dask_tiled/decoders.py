@@ -7,6 +7,7 @@ the task, so describing and graph building never load numba.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +43,34 @@ class Decoder:
         return self.pixels * self.dtype.itemsize
 
     @property
+    def is_copy(self) -> bool:
+        """Whether pixels are stored just as they come out."""
+        return self.kernel == "dask_tiled.kernels:copy" and self.pixels == 1
+
+    @property
     def reach(self) -> int:
         """Bytes from the start of a unit to the end of all that is read with it."""
         return self.nbytes + self.lag
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDecoder:
+    """How a piece becomes pixels that decodes only as a whole, because it is compressed.
+
+    Attributes
+    ----------
+    function : str
+        A Python function, as ``"module:function"``. ``function(block, fetch, **options)`` gives the
+        pixels of a :class:`~dask_tiled.pieces.Block`; ``fetch(file, start, stop)`` reads bytes.
+    dtype : numpy.dtype
+        Type of the pixels that it gives, in native byte order.
+    options : tuple of (str, value)
+        Further arguments of the function: plain values.
+    """
+
+    function: str
+    dtype: np.dtype
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 def plain(dtype: np.dtype) -> Decoder:

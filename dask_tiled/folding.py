@@ -12,10 +12,13 @@ import numpy.typing as npt
 from dask.base import tokenize
 
 from dask_tiled.backends import Backend, Bytes
+from dask_tiled.coded import CodedRange
 from dask_tiled.decoders import Decoder
+from dask_tiled.file_order import Places, are_neighbours
 from dask_tiled.jobs import Chunk, Run, TileInfo
 from dask_tiled.loader import RawChunk
-from dask_tiled.ranges import ReadRanges, frame_ranges
+from dask_tiled.planning import frame_ranges
+from dask_tiled.ranges import ReadRanges
 from dask_tiled.requests import TilingRequest
 from dask_tiled.selection import Index
 
@@ -27,6 +30,8 @@ DEPTH = 8
 """Frames that are decoded together, where their pixels are added up."""
 SHARED_BYTES = 4 << 20
 """So much is fetched at a time for several folds: it stays in the outer cache for all of them."""
+LEAST_RUN = 64
+"""Pixels of a run that are worth a call."""
 NARROW_FRAMES = 1 << 15
 """So many counts of 2 bytes can be added up in 4 bytes."""
 
@@ -132,7 +137,7 @@ class FoldRun:
             self._take(tile, frame[None], 0)
 
     def stream(self, part: ReadRanges, data: Bytes, base: int) -> None:
-        """Fold read ranges whose pixels are neighbours in the frame."""
+        """Fold read ranges, unit after unit as the file has them."""
         from dask_tiled.fold_functions import stream, stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
@@ -157,13 +162,21 @@ class FoldRun:
         if self._fold.name == "sum_frames":
             depth = 1
         block = min(runs.length, max(1, STREAMED_BYTES // (depth * decoder.width)))
+        places = None if are_neighbours(part.units) else Places(part.units, self._pixel)
+        firsts, results, weights = runs.dests // self._pixel.itemsize, self._results, self._weights
+        if places is not None:
+            firsts = places.firsts
+            if not self._fold.by_frame:
+                results = places.take(results)
+            elif weights.size:
+                weights = places.take(weights)
         stream(self._fold.function(self._pixel), *self._types, decoder.kernel)(
             data,
             part.offsets - base,
             part.frames,
             runs.starts,
             runs.step,
-            runs.dests // self._pixel.itemsize,
+            firsts,
             runs.length,
             decoder.nbytes,
             decoder.width,
@@ -171,9 +184,11 @@ class FoldRun:
             block,
             depth,
             np.empty(depth * block * decoder.pixels, self._pixel),
-            self._results,
-            self._weights,
+            results,
+            weights,
         )
+        if places is not None and not self._fold.by_frame:
+            places.put(results, self._results)
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         from dask_tiled.fold_functions import fold
@@ -215,9 +230,11 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
     if len(folds) < len(runs) or not raw.conversion.nothing:
         return False
     region = raw.region()
-    ranges = list(frame_ranges(raw.layout, region.frames, region.sig))
-    if not all(map(_is_streamable, ranges)):
-        return False
+    ranges = []
+    for piece in frame_ranges(raw.layout, region.frames, region.sig):
+        if isinstance(piece, CodedRange) or not _is_streamable(piece):
+            return False
+        ranges.append(piece)
     limit = None if len(folds) == 1 else SHARED_BYTES
     for piece in ranges:
         for part, data, base in backend.windows(piece, limit):
@@ -230,12 +247,10 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
 
 
 def _is_streamable(piece: ReadRanges) -> bool:
-    """Tell whether neighbouring units of the runs hold neighbouring pixels, in every part of it."""
+    """Tell whether runs of units are long enough to go through a file as it lies."""
     units = piece.units
-    low, high = units.loops[-1].reach
-    rows_apart = all(abs(o.step) > high - low for o in units.loops[:-1] if o.length > 1)
-    near = units.runs.length == 1 or units.runs.out_step == units.decoder.width
-    return units.pick is None and near and rows_apart
+    long = units.runs.length * units.decoder.pixels >= LEAST_RUN
+    return units.pick is None and (long or are_neighbours(units))
 
 
 def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:

@@ -18,10 +18,23 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from dask_tiled.words import (
+    big16,
+    big32,
+    big64,
+    little16,
+    little32,
+    little64,
+    move,
+    reverse_bits,
+    spread_bits,
+    spread_nibbles,
+    store16,
+    store32,
+    store64,
+)
 
 SIGNATURE = types.void(
     types.Array(types.uint8, 1, "C", readonly=True),
@@ -37,86 +50,6 @@ SIGNATURE = types.void(
 _COMPILING = threading.Lock()
 
 
-def _loader(bits: int, *, big: bool) -> Any:
-    """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
-
-    @intrinsic
-    def load(typingctx: Any, array: Any, offset: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
-            word = builder.load(pointer, align=1)
-            return builder.bswap(word) if big else word
-
-        return getattr(types, f"uint{bits}")(array, types.int64), codegen
-
-    return load
-
-
-def _storer(bits: int) -> Any:
-    """Make ``store(array, offset, word)``."""
-
-    @intrinsic
-    def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
-            builder.store(args[2], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(array, types.int64, getattr(types, f"uint{bits}")), codegen
-
-    return store
-
-
-little16, little32, little64 = (_loader(bits, big=False) for bits in (16, 32, 64))
-big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
-store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
-
-
-@intrinsic
-def move(typingctx, out, at, src, start, count):
-    """Copy bytes from one array to another."""
-
-    def codegen(context, builder, signature, args):
-        target, source = (
-            builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
-            for kind, array, offset in (
-                (signature.args[0], *args[:2]),
-                (signature.args[2], *args[2:4]),
-            )
-        )
-        cgutils.raw_memcpy(builder, target, source, args[4], 1)
-        return context.get_dummy_value()
-
-    return types.void(out, types.int64, src, types.int64, types.int64), codegen
-
-
-@intrinsic
-def spread_bits(typingctx, out, at, word):
-    """Store the 64 bits of a word as 64 bytes, the lowest bit first."""
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        lanes = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), 64))
-        row = ir.VectorType(ir.IntType(8), 64)
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), row.as_pointer())
-        builder.store(builder.zext(lanes, row), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(out, types.int64, types.uint64), codegen
-
-
-@intrinsic
-def reverse_bits(typingctx, word):
-    """Turn a word round, so that its highest bit becomes the lowest."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitreverse(args[0])
-
-    return types.uint64(types.uint64), codegen
-
-
 def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Copy units as they are."""
     if step == nbytes and out_step == nbytes:
@@ -125,6 +58,10 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
         return
     for r in range(starts.size):
         s, d = starts[r], dests[r]
+        if nbytes == 2 and step == -2 and out_step == 2:  # pixels of a turned chip
+            for k in range(count):
+                store16(out, d + 2 * k, little16(src, s - 2 * k))
+            continue
         for _ in range(count):
             if nbytes == 2:
                 store16(out, d, little16(src, s))
@@ -225,6 +162,17 @@ def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
         s, d = starts[r], dests[r]
         for k in range(count):
             spread_bits(out, d + k * out_step, reverse_bits(big64(src, s + k * step)))
+
+
+def unpack12(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Unpack 12-bit pixels from little-endian bits, 16 from every 24 bytes."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for _ in range(count):
+            for i in range(nbytes // 24):
+                spread_nibbles(out, d + 32 * i, src, s + 24 * i)
+            s += step
+            d += out_step
 
 
 @njit

@@ -9,40 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.decoders import Decoder
-from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.decoders import BlockDecoder, Decoder
+from dask_tiled.errors import DatasetError
 from dask_tiled.files import File
+from dask_tiled.pieces import Columns, Piece, check_reach, table_of
 from dask_tiled.selection import Index, Selection, c_order
 
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""
-
-
-class Piece(NamedTuple):
-    """A box of the array that lies in one file as a lattice of equally strided units.
-
-    The axes of a piece are the frame axes of the files followed by the signal axes.
-
-    Attributes
-    ----------
-    file : int
-        Index of the file in the layout.
-    start, shape : tuple of int
-        The box, in pixels.
-    offset : int
-        Byte at which the unit in the first corner of the box begins.
-    strides : tuple of int
-        Bytes from one unit to the next along each axis; they may be negative.
-    decoder : int
-        Index of the decoder in the layout.
-    """
-
-    file: int
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
-    offset: int
-    strides: tuple[int, ...]
-    decoder: int = 0
 
 
 class Cut(NamedTuple):
@@ -77,6 +51,10 @@ class Layout:
         Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
     cuts : tuple of Cut, optional
         What is shown of each axis of ``nav_shape + sig_shape``; by default all.
+    repeats : tuple of int, optional
+        How many times in a row every stored unit is shown along each signal axis: what a detector
+        has binned, spread over its pixels again. Strides count stored units; everything else
+        counts pixels as they are shown. The last axis only repeats units of one pixel.
 
     Raises
     ------
@@ -91,6 +69,7 @@ class Layout:
         "files",
         "grid",
         "pieces",
+        "repeats",
         "selection",
         "sig_shape",
     )
@@ -101,15 +80,18 @@ class Layout:
         grid: tuple[int, ...],
         sig_shape: tuple[int, ...],
         pieces: Sequence[Piece] | Index,
-        decoders: Sequence[Decoder],
+        decoders: Sequence[Decoder | BlockDecoder],
         selection: Selection | None = None,
         cuts: tuple[Cut, ...] | None = None,
+        *,
+        repeats: tuple[int, ...] | None = None,
     ) -> None:
         self.files = tuple(files)
         self.grid = grid
         self.sig_shape = sig_shape
-        self.pieces = pieces if isinstance(pieces, np.ndarray) else _table(pieces)
+        self.pieces = pieces if isinstance(pieces, np.ndarray) else table_of(pieces)
         self.decoders = tuple(decoders)
+        self.repeats = repeats or (1,) * len(sig_shape)
         self.selection = selection or Selection(grid, math.prod(grid))
         self.cuts = (
             tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
@@ -140,16 +122,14 @@ class Layout:
     def unit_shape(self) -> tuple[int, ...]:
         """Give the smallest part of a frame, as shown, that decodes by itself."""
         sig = self.cuts[len(self.nav_shape) :]
-        last = max(d.pixels for d in self.decoders) if sig[-1].step == 1 else 1
+        decoders = [d for d in self.decoders if isinstance(d, Decoder)]
+        last = max((d.pixels for d in decoders), default=1) if sig[-1].step == 1 else 1
         units = [1] * (len(sig) - 1) + [last]
         return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
 
-    def columns(self) -> tuple[Index, Index, Index, Index, Index, Index]:
-        """Give file, decoder, offset (each one per piece), start, shape and strides (per axis)."""
-        n = len(self.grid) + len(self.sig_shape)
-        t = self.pieces
-        a, b, c = t[:, 3 : 3 + n], t[:, 3 + n : 3 + 2 * n], t[:, 3 + 2 * n : 3 + 3 * n]
-        return t[:, 0], t[:, 1], t[:, 2], a, b, c
+    def columns(self) -> Columns:
+        """Give the pieces, column by column."""
+        return Columns.of(self.pieces)
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
         """List the numbers of the frames that cuts of the navigation axes show, in C order."""
@@ -183,8 +163,9 @@ class Layout:
                 hint="Open the file in that shape, or reshape the array.",
             )
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
-        source = self.files, self.grid, self.sig_shape, self.pieces, self.decoders
-        return Layout(*source, Selection(nav_shape, self.n_frames, first, numbers), cuts)
+        selection = Selection(nav_shape, self.n_frames, first, numbers)
+        _check_axes(self.files, len(cuts))
+        return _restore(*self._values()[:-1], selection, None, cuts)
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
         """Show a part: for each axis shown a start, a step, a count and whether it stays."""
@@ -208,6 +189,7 @@ class Layout:
             self.sig_shape,
             self.pieces,
             self.decoders,
+            self.repeats,
             self.selection,
         )
 
@@ -215,7 +197,8 @@ class Layout:
         # repr and bytes are the same in every process; hashing what pickle writes would not be.
         if self._token is None:
             *shown, numbers = self.selection
-            text = repr((self.files, self.grid, self.sig_shape, self.decoders, shown))
+            source = self.files, self.grid, self.sig_shape, self.decoders, self.repeats
+            text = repr((*source, shown))
             digest = hashlib.blake2b(text.encode(), digest_size=16)
             digest.update(self.pieces.tobytes())
             digest.update(b"" if numbers is None else numbers.tobytes())
@@ -237,49 +220,25 @@ class Layout:
         return _restore, (*self._values(), self._token, self.cuts)
 
     def _check(self) -> None:
-        """Make sure that no piece reaches beyond its file: kernels do not look."""
-        if len(self.cuts) > MAX_NDIM or len(self.grid + self.sig_shape) > MAX_NDIM:
-            raise DatasetError(
-                "too many axes",
-                path=self.files[0].path,
-                expected=f"at most {MAX_NDIM}",
-                found=max(len(self.cuts), len(self.grid + self.sig_shape)),
-            )
-        file, decoder, offset, _, shape, strides = self.columns()
-        pixels = np.array([d.pixels for d in self.decoders])[decoder]
-        reach = np.array([d.reach for d in self.decoders])[decoder]
-        units = shape.copy()
-        units[:, -1:] = -(-shape[:, -1:] // pixels[:, None])
-        ends = (units - 1) * strides
-        first = offset + np.minimum(ends, 0).sum(axis=1)
-        last = offset + np.maximum(ends, 0).sum(axis=1) + reach
-        sizes = np.array([f.size for f in self.files], dtype=np.int64)[file]
-        bad = np.flatnonzero((first < 0) | (last > sizes))
-        if len(bad):
-            i = int(bad[0])
-            raise TruncatedFileError(
-                "the pixels reach beyond the file",
-                path=self.files[int(file[i])].path,
-                where=f"byte {int(offset[i])}",
-                expected=f"bytes {int(first[i])} to {int(last[i])}",
-                found=f"{int(sizes[i])} bytes",
-            )
-        if math.prod(self.grid + self.sig_shape) != int(shape.prod(axis=1).sum()):
+        """Make sure that the pieces can be read, and cover the array."""
+        _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
+        columns = self.columns()
+        check_reach(self.files, columns, self.decoders, self.repeats)
+        if math.prod(self.grid + self.sig_shape) != int(columns.shape.prod(axis=1).sum()):
             raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 
 
-def _table(pieces: Sequence[Piece]) -> Index:
-    """Put pieces into the rows of one table: file, decoder, offset, start, shape, strides."""
-    rows = [(p.file, p.decoder, p.offset, *p.start, *p.shape, *p.strides) for p in pieces]
-    table = np.array(rows, dtype=np.int64)
-    table.flags.writeable = False
-    return table
+def _check_axes(files: Sequence[File], ndim: int) -> None:
+    if ndim > MAX_NDIM:
+        raise DatasetError(
+            "too many axes", path=files[0].path, expected=f"at most {MAX_NDIM}", found=ndim
+        )
 
 
 def _restore(*values: Any) -> Layout:
     """Make a layout of values that another one held: there is nothing to check again."""
     layout = object.__new__(Layout)
-    names = ("files", "grid", "sig_shape", "pieces", "decoders", "selection")
+    names = ("files", "grid", "sig_shape", "pieces", "decoders", "repeats", "selection")
     for name, value in zip((*names, "_token", "cuts"), values, strict=True):
         setattr(layout, name, value)
     return layout

@@ -169,7 +169,10 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
         read = formats()[desc.format].corrections
         if read is None:
             raise DatasetError(
-                f"files of the format {desc.format!r} come without corrections", path=path
+                f"files of the format {desc.format!r} come without corrections",
+                path=path,
+                expected="Corrections",
+                found=given,
             )
         given = read(desc)
     if not isinstance(given, Corrections):

@@ -1,10 +1,8 @@
-"""From a box of an array to the bytes that hold it."""
+"""The bytes of a file that hold a part of an array."""
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -13,7 +11,6 @@ import numpy as np
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.files import File
-from dask_tiled.layout import Cut, Layout
 from dask_tiled.runs import Loop, Pick, Runs, make_runs
 from dask_tiled.selection import Index
 
@@ -138,8 +135,7 @@ class ReadRanges(NamedTuple):
     def lies_as(self, dtype: np.dtype) -> bool:
         """Tell whether the bytes are pixels of a type, one after the other, as numpy has them."""
         decoder = self.units.decoder
-        plain = decoder.kernel == "dask_tiled.kernels:copy" and decoder.nbytes == dtype.itemsize
-        return plain and self.follows()
+        return decoder.is_copy and decoder.nbytes == dtype.itemsize and self.follows()
 
     def between(self, first: int, stop: int) -> ReadRanges:
         """Take the frames at some positions of the output, which become the first ones."""
@@ -172,117 +168,3 @@ class ReadRanges(NamedTuple):
             return self._replace(offsets=self.offsets[first:stop], frames=self.frames[first:stop])
         units, further = self.units.part(axis - 1, first, stop)
         return self._replace(units=units, offsets=self.offsets + further)
-
-
-def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[ReadRanges]:
-    """Find the bytes of some frames, and a cut of each.
-
-    Parameters
-    ----------
-    layout : Layout
-        Where the bytes lie.
-    frames : int64 array
-        Numbers of the frames, in any order. Those that are not there are left out.
-    sig : sequence of Cut
-        What is wanted of each signal axis.
-
-    Yields
-    ------
-    ReadRanges
-        For a C-contiguous output: the frames on one axis, then the signal axes.
-    """
-    there = np.flatnonzero(~layout.selection.are_absent(frames))
-    if not len(there):
-        return
-    frames = frames[there]
-    coordinates = np.unravel_index(frames, layout.grid) if len(layout.grid) != 1 else (frames,)
-    file, decoder, offset, start, shape, strides = layout.columns()
-    n = len(layout.grid)
-    for i in _overlapping(start, shape, coordinates, sig):
-        positions = _inside(coordinates, start[i], shape[i])
-        piece = _SignalPiece(start[i, n:].tolist(), shape[i, n:].tolist(), strides[i, n:].tolist())
-        counts = [_overlap(*axis)[1] for axis in zip(sig, piece.start, piece.shape, strict=True)]
-        if not len(positions) or not all(counts):  # a stride has stepped over the piece
-            continue
-        offsets = np.full(len(positions), offset[i])
-        for c, first, stride in zip(coordinates, start[i], strides[i], strict=False):
-            offsets += (c[positions] - first) * stride
-        units, first = _units(layout.decoders[decoder[i]], piece, sig)
-        offsets += first
-        ascending = bool((np.diff(offsets) >= 0).all())
-        yield ReadRanges(layout.files[file[i]], units, offsets, there[positions], ascending)
-
-
-class _SignalPiece(NamedTuple):
-    """The signal axes of a piece."""
-
-    start: list[int]
-    shape: list[int]
-    strides: list[int]
-
-
-def _overlapping(
-    start: Index, shape: Index, coordinates: Sequence[Index], sig: Sequence[Cut]
-) -> list[int]:
-    """List the pieces that the hull of a box meets."""
-    low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
-    high = [int(c.max()) for c in coordinates]
-    high += [cut.start + cut.step * (cut.length - 1) for cut in sig]
-    meets = (start <= np.array(high)) & (start + shape > np.array(low))
-    return np.flatnonzero(meets.all(axis=1)).tolist()
-
-
-def _inside(coordinates: Sequence[Index], start: Index, shape: Index) -> Index:
-    """List the positions, among some frames, of those that lie in a piece."""
-    inside = np.ones(coordinates[0].shape if coordinates else 1, dtype=bool)
-    for c, s, n in zip(coordinates, start, shape, strict=False):
-        inside &= (c >= s) & (c < s + n)
-    return np.flatnonzero(inside)
-
-
-def _overlap(cut: Cut, start: int, size: int) -> tuple[int, int, int]:
-    """Give the first position of a cut in ``start .. start + size``, how many, and its pixel."""
-    first = max(0, -(-(start - cut.start) // cut.step))
-    stop = min(cut.length, -(-(start + size - cut.start) // cut.step))
-    return first, max(0, stop - first), cut.start + cut.step * first - start
-
-
-def _units(decoder: Decoder, piece: _SignalPiece, sig: Sequence[Cut]) -> tuple[Units, int]:
-    """Find the units of a frame that a piece contributes to a box, and the offset of the first."""
-    overlaps = [_overlap(c, s, n) for c, s, n in zip(sig, piece.start, piece.shape, strict=True)]
-    counts = [count for _, count, _ in overlaps]
-    size, itemsize = decoder.pixels, decoder.dtype.itemsize
-    step, first_pixel, count = sig[-1].step, overlaps[-1][2], counts[-1]
-    pick = None
-    if size == 1 or (step == 1 and not first_pixel % size and not count % size):
-        first_unit = first_pixel // size
-        row = Loop(count // size, step * piece.strides[-1], size * itemsize)
-        shape = [cut.length for cut in sig]
-        firsts = [first for first, _, _ in overlaps]
-    else:
-        pixels = first_pixel + step * np.arange(count, dtype=np.int64)
-        units, which = np.unique(pixels // size, return_inverse=True)
-        shape = [*counts[:-1], len(units) * size]
-        firsts = [0] * len(sig)
-        first_unit = int(units[0])
-        places = np.arange(len(units), dtype=np.int64) * size * itemsize
-        row = Loop.over(units * piece.strides[-1], places)
-        place = tuple(slice(first, first + n) for first, n, _ in overlaps)
-        pick = Pick(tuple(shape), which * size + pixels % size, place)
-    out_strides = [itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
-    corners = [pixel for _, _, pixel in overlaps[:-1]] + [first_unit]
-    loops = [
-        Loop(n, stride * cut.step, out_stride)
-        for n, cut, stride, out_stride in zip(
-            counts, sig[:-1], piece.strides, out_strides[1:], strict=False
-        )
-    ]
-    loops.append(row)
-    found = Units(
-        decoder=decoder,
-        loops=tuple(loops),
-        dest=sum(map(operator.mul, firsts, out_strides[1:])),
-        frame_bytes=out_strides[0],
-        pick=pick,
-    )
-    return found, sum(map(operator.mul, corners, piece.strides))

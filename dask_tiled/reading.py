@@ -11,17 +11,41 @@ import numpy.typing as npt
 
 from dask_tiled.backends import Backend, Bytes, Mapped
 from dask_tiled.boxes import Region
+from dask_tiled.coded import CodedRange
 from dask_tiled.conversion import Conversion
 from dask_tiled.layout import Cut, Layout
-from dask_tiled.ranges import ReadRanges, frame_ranges
+from dask_tiled.planning import Ranges, frame_ranges
+from dask_tiled.ranges import ReadRanges
 from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
 
 
-def read_into(out: Array, ranges: Iterable[ReadRanges], backend: Backend) -> None:
-    """Fetch and decode read ranges into an array: frames, then signal axes, C-contiguous."""
+def read_into(
+    out: Array,
+    ranges: Iterable[Ranges],
+    backend: Backend,
+    kept: dict[tuple[int, ...], Array] | None = None,
+) -> None:
+    """Fetch and decode ranges into an array.
+
+    Parameters
+    ----------
+    out : array
+        Frames, then signal axes; C-contiguous.
+    ranges : iterable of ReadRanges or CodedRange
+    backend : Backend
+    kept : dict, optional
+        Blocks that are decoded already, by the box that they begin at; further ones are added.
+    """
     for piece in ranges:
+        if isinstance(piece, CodedRange):
+            key = piece.block.start
+            pixels = kept[key] if kept and key in kept else piece.decode(backend.fetch)
+            if kept is not None:
+                kept[key] = pixels
+            piece.copy(pixels, out)
+            continue
         for part, data, base in backend.windows(piece):
             run_kernel(part, data, base, out)
 
@@ -51,13 +75,17 @@ def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: Array) -> None:
 
 
 def view_of(
-    ranges: Sequence[ReadRanges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
+    ranges: Sequence[Ranges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
 ) -> Array | None:
     """Look at pixels where they lie mapped, read-only; None unless they lie as numpy has them."""
     if not isinstance(backend, Mapped) or len(ranges) != 1:
         return None
     (piece,) = ranges
-    if not piece.lies_as(dtype) or piece.nbytes != math.prod(shape) * dtype.itemsize:
+    if (
+        isinstance(piece, CodedRange)
+        or not piece.lies_as(dtype)
+        or piece.nbytes != math.prod(shape) * dtype.itemsize
+    ):
         return None
     first = piece.offsets[0]
     if first % dtype.alignment:
@@ -96,6 +124,14 @@ class TileReader:
         self._frames = region.frames
         self._backend = backend
         self._ranges = [list(frame_ranges(layout, region.frames, part)) for part in parts]
+        self._spans = [_spans(ranges) for ranges in self._ranges]
+        self._ends: dict[tuple[int, ...], int] = {
+            piece.block.start: int(piece.frames[-1]) + 1
+            for ranges in self._ranges
+            for piece in ranges
+            if isinstance(piece, CodedRange)
+        }
+        self._kept: dict[tuple[int, ...], Array] = {}
         absent = layout.selection.are_absent(region.frames)
         self._absent = absent if absent.any() else None
         corrections = conversion.corrections
@@ -123,20 +159,27 @@ class TileReader:
             What they are written to: frames, then signal axes; C-contiguous.
         """
         ranges = self._between(first, stop, part)
+        once = len(self._ranges) == 1 and (first, stop) == (0, len(self._frames))
+        kept = None if once else self._kept
         if self._conversion.nothing:
-            read_into(tile, ranges, self._backend)
+            read_into(tile, ranges, self._backend, kept)
         else:
             native = self._native(tile.shape)
-            read_into(native, ranges, self._backend)
+            read_into(native, ranges, self._backend, kept)
             self._convert(native, tile, self._frames[first:stop], part)
         if self._absent is not None:
             tile[self._absent[first:stop]] = self._conversion.fill_value
+        if self._kept and part == len(self._ranges) - 1:
+            for key in [key for key in self._kept if self._ends[key] <= stop]:
+                del self._kept[key]
 
-    def _between(self, first: int, stop: int, part: int) -> list[ReadRanges]:
+    def _between(self, first: int, stop: int, part: int) -> list[Ranges]:
         ranges = self._ranges[part]
         if (first, stop) == (0, len(self._frames)):
             return ranges
-        some = (piece.between(first, stop) for piece in ranges)
+        firsts, lasts = self._spans[part]
+        met = np.flatnonzero((firsts < stop) & (lasts >= first))
+        some = (ranges[i].between(first, stop) for i in met.tolist())
         return [piece for piece in some if len(piece.frames)]
 
     def _native(self, shape: tuple[int, ...]) -> Array:
@@ -160,3 +203,10 @@ class TileReader:
             halo.repair(block, corrected)
         if corrected is not tile:
             np.copyto(tile, corrected, casting="unsafe")
+
+
+def _spans(ranges: Sequence[Ranges]) -> tuple[Index, Index]:
+    """Give the positions of the first and the last frame of each piece."""
+    ends = np.array([(piece.frames[0], piece.frames[-1]) for piece in ranges], np.int64)
+    firsts, lasts = ends.reshape(-1, 2).T
+    return firsts, lasts

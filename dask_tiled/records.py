@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 
 
 @dataclass(frozen=True, slots=True)

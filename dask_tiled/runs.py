@@ -106,7 +106,7 @@ def make_runs(loops: Sequence[Loop]) -> Runs:
             merged[-1] = Loop(merged[-1].length * loop.length, loop.step, loop.out_step)
         else:
             merged.append(loop)
-    even = [loop for loop in merged if loop.listed is None]
+    even = [loop for loop in merged if loop.listed is None and loop.step]
     inner = min(reversed(even), key=lambda loop: abs(loop.step), default=Loop(1, 0, 0))
     starts = dests = np.zeros(1, dtype=np.int64)
     for loop in merged:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.blocks import frames_base
+from dask_tiled.decoders import Decoder
 from dask_tiled.description import format_bytes
 from dask_tiled.division import Base, even_size, fill, least_sizes, split
 from dask_tiled.layout import Layout
@@ -123,14 +124,13 @@ def whole_chunks(q: Question, sizes: Sequence[int], *, zero_copy: bool) -> tuple
 def copied_because(q: Question) -> str:
     """Tell why pixels cannot be views of the file; nothing if they can."""
     layout = q.desc.layout
-    decoder = layout.decoders[0]
     if q.dtype != layout.dtype:
         return f"{layout.dtype} becomes {q.dtype}"
     if not q.desc.conversion.nothing:
         return "pixels are corrected"
-    if any(d.kernel != "dask_tiled.kernels:copy" or d.pixels > 1 for d in layout.decoders):
+    if not all(isinstance(d, Decoder) and d.is_copy for d in layout.decoders):
         return "pixels are not stored as they are shown"
-    if not decoder.dtype.isnative:
+    if not layout.dtype.isnative:
         return "bytes are swapped"
     return (
         ""
@@ -141,12 +141,13 @@ def copied_because(q: Question) -> str:
 
 def _is_one_stretch(layout: Layout) -> bool:
     """Tell whether frames lie one after the other in one file, whole, and all of them are there."""
-    _, _, _, _, _, strides = layout.columns()
+    strides = layout.columns().strides
     sig = layout.sig_shape
     contiguous = [layout.dtype.itemsize * math.prod(sig[k + 1 :]) for k in range(len(sig))]
     shown = layout.cuts[len(layout.nav_shape) :]
     return (
         len(layout.pieces) == 1
+        and max(layout.repeats, default=1) == 1
         and layout.selection.numbers is None
         and not layout.selection.absent()
         and np.array_equal(strides[0, len(layout.grid) :], contiguous)

@@ -25,7 +25,7 @@ from dask_tiled.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Auto, Buffered
 from dask_tiled.boxes import region_of
 from dask_tiled.filesystems import parse_mount
 from dask_tiled.loader import load
-from dask_tiled.ranges import frame_ranges
+from dask_tiled.planning import frame_ranges
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -15,10 +15,11 @@ ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "selection"},
+    {"pieces"},
     {"layout"},
     {"runs", "records", "series", "boxes"},
-    {"ranges"},
-    {"backends"},
+    {"ranges", "coded"},
+    {"backends", "file_order", "planning"},
     {"conversion"},
     {"reading", "description"},
     {"loader", "frames", "blocks", "pictures"},
@@ -47,15 +48,25 @@ FOR_FORMATS = {
     "decoders",
     "corrections",
     "selection",
+    "pieces",
     "layout",
     "records",
     "series",
     "description",
 }
 # Modules of numba functions: they know no other module, but may share kernels.compiled.
-KERNELS = {"kernels", "correction_kernels", "folds", "streaming", "fold_functions", "gathering"}
+KERNELS = {
+    "words",
+    "kernels",
+    "correction_kernels",
+    "folds",
+    "streaming",
+    "fold_functions",
+    "gathering",
+}
 KERNELS_FOR = {
-    "kernels": set(),
+    "words": set(),
+    "kernels": {"words"},
     "folds": set(),
     "gathering": set(),
     "fold_functions": {"kernels", "streaming"},

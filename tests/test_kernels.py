@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -29,6 +30,12 @@ def joined(*, lowest_first):
     return lambda unit: pixels(unit[:8]) * 4096 + pixels(unit[8:])
 
 
+def unpacked(unit):
+    """Pixels of 12 bits, from the lowest bit of the lowest byte on."""
+    bits = np.unpackbits(unit, bitorder="little").reshape(-1, 12)
+    return (bits * (1 << np.arange(12))).sum(axis=1).astype("u2")
+
+
 # The name of each kernel, possible unit sizes, the size of its output per unit, and what a unit
 # (with the unit behind the lag after it) becomes.
 FORMULAS = {
@@ -37,6 +44,7 @@ FORMULAS = {
     "swap2": (range(2, 41, 2), 1, swapped(2)),
     "swap4": (range(4, 41, 4), 1, swapped(4)),
     "swap8": (range(8, 41, 8), 1, swapped(8)),
+    "unpack12": ([24, 48], Fraction(4, 3), unpacked),
     "bits": ([8], 8, lambda unit: np.unpackbits(unit)[::-1]),
     "bits_reversed": ([8], 8, np.unpackbits),
     "join24": ([8], 2, joined(lowest_first=True)),
@@ -48,7 +56,7 @@ FORMULAS = {
 def calls(draw, sizes, scale, *, lag):
     """Draw the arguments of a kernel: its output units never meet, its input units may."""
     nbytes = draw(st.sampled_from(list(sizes)))
-    size = nbytes * scale
+    size = int(nbytes * scale)
     count = draw(st.integers(1, 9))
     n_runs = draw(st.integers(1, 6))
     step = draw(st.sampled_from([nbytes, nbytes, -nbytes, 0]) | st.integers(-60, 60))
@@ -109,17 +117,19 @@ def test_no_runs(name):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_runs_longer_than_vector_loops(name):
     """Thousands of units next to each other, from an odd address to an odd address."""
-    _, scale, formula = FORMULAS[name]
-    lag = 8 * 1000 if name.startswith("join") else 0
-    src = np.random.default_rng(0).integers(0, 256, 8 * 2000 + 1, "u1")
+    sizes, scale, formula = FORMULAS[name]
+    nbytes = 8 if 8 in sizes else min(sizes)
     count = 1000
-    out = np.full(8 * scale * count + 2, GUARD, "u1")
+    lag = nbytes * count if name.startswith("join") else 0
+    src = np.random.default_rng(0).integers(0, 256, nbytes * 2 * count + 1, "u1")
+    width = int(nbytes * scale)
+    out = np.full(width * count + 2, GUARD, "u1")
     kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
-    kernel(src, np.array([1]), 8, out, np.array([1]), 8 * scale, count, 8, lag)
+    kernel(src, np.array([1]), nbytes, out, np.array([1]), width, count, nbytes, lag)
 
-    units = src[1 : 1 + 8 * count].reshape(count, 8)
+    units = src[1 : 1 + nbytes * count].reshape(count, nbytes)
     if lag:
-        units = np.hstack([units, src[1 + lag : 1 + lag + 8 * count].reshape(count, 8)])
+        units = np.hstack([units, src[1 + lag : 1 + lag + nbytes * count].reshape(count, nbytes)])
     expected = [np.ascontiguousarray(formula(unit)).view("u1").reshape(-1) for unit in units]
     np.testing.assert_array_equal(out[1:-1], np.concatenate(expected))
     assert out[0] == out[-1] == GUARD

@@ -12,7 +12,8 @@ from dask_tiled import Corrections, Description, backends, negotiate
 from dask_tiled.decoders import plain
 from dask_tiled.files import File
 from dask_tiled.graph import build
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.testing import (
     counting_frames,
     write_mib,

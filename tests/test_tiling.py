@@ -18,7 +18,8 @@ from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.description import Description
 from dask_tiled.files import File
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.records import Record, record_layout
 
 MIB = 1 << 20
@@ -249,7 +250,7 @@ def test_what_is_said_about_files_is_true(case):
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
     text = dict(scheme.reasons).get("navigation", "")
-    start = desc.layout.columns()[3]
+    start = desc.layout.columns().start
     files = set(start[:, 0].tolist())
     if "in whole files" in text:
         assert borders(desc.nav_shape, scheme) <= files
@@ -872,7 +873,7 @@ def test_blocks_of_the_scan():
 def on_a_grid(nav, sig, base, dtype=">u2"):
     """Describe a file whose frames lie on a grid, in blocks."""
     layout = describe(nav, sig, dtype).layout
-    strides = layout.columns()[5][0].tolist()
+    strides = layout.columns().strides[0].tolist()
     records = [strides[0] * math.prod(nav[k + 1 :]) for k in range(len(nav))]
     piece = Piece(0, (0,) * len(nav + sig), nav + sig, 0, (*records, *strides[1:]))
     grid = Layout(layout.files, nav, sig, [piece], layout.decoders)

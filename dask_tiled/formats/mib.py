@@ -27,7 +27,8 @@ from dask_tiled.formats.mib_header import (
     read_header,
     scan_shape,
 )
-from dask_tiled.layout import Layout, Piece
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.records import Record, count_frames, record_layout
 from dask_tiled.series import Member, in_sequence, series_of
 

@@ -15,7 +15,8 @@ from dask_tiled.description import Description, nav_axes, sig_axes
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
-from dask_tiled.layout import Cut, Layout, Piece
+from dask_tiled.layout import Cut, Layout
+from dask_tiled.pieces import Piece
 from dask_tiled.selection import Selection
 
 MAGIC = b"\x93NUMPY"

@@ -1,0 +1,118 @@
+"""Machine words at byte offsets, and what is done to whole words: numba has no names for these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _loader(bits: int, *, big: bool) -> Any:
+    """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
+
+    @intrinsic
+    def load(typingctx: Any, array: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            word = builder.load(pointer, align=1)
+            return builder.bswap(word) if big else word
+
+        return getattr(types, f"uint{bits}")(array, types.int64), codegen
+
+    return load
+
+
+def _storer(bits: int) -> Any:
+    """Make ``store(array, offset, word)``."""
+
+    @intrinsic
+    def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            builder.store(args[2], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, getattr(types, f"uint{bits}")), codegen
+
+    return store
+
+
+little16, little32, little64 = (_loader(bits, big=False) for bits in (16, 32, 64))
+big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
+store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
+
+
+@intrinsic
+def move(typingctx, out, at, src, start, count):
+    """Copy bytes from one array to another."""
+
+    def codegen(context, builder, signature, args):
+        target, source = (
+            builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+            for kind, array, offset in (
+                (signature.args[0], *args[:2]),
+                (signature.args[2], *args[2:4]),
+            )
+        )
+        cgutils.raw_memcpy(builder, target, source, args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, src, types.int64, types.int64), codegen
+
+
+@intrinsic
+def spread_bits(typingctx, out, at, word):
+    """Store the 64 bits of a word as 64 bytes, the lowest bit first."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        lanes = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), 64))
+        row = ir.VectorType(ir.IntType(8), 64)
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), row.as_pointer())
+        builder.store(builder.zext(lanes, row), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, types.uint64), codegen
+
+
+@intrinsic
+def reverse_bits(typingctx, word):
+    """Turn a word round, so that its highest bit becomes the lowest."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitreverse(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def spread_nibbles(typingctx, out, at, src, start):
+    """Store 16 pixels of 12 bits, packed into 24 bytes from the lowest bit on, as 16-bit words."""
+    word, byte = ir.IntType(16), ir.IntType(8)
+    # Pixels 2 k and 2 k + 1 share the three bytes from 3 k on, and the one in the middle.
+    pairs = [3 * (lane // 2) + lane % 2 + part for lane in range(8) for part in (0, 1)]
+
+    def codegen(context, builder, signature, args):
+        source = context.make_array(signature.args[2])(context, builder, args[2]).data
+        target = context.make_array(signature.args[0])(context, builder, args[0]).data
+        row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 8)
+        # Two loads of 16 bytes, as wide as a register, for 12 bytes each.
+        for half, load, skipped in ((0, 0, 0), (1, 8, 4)):
+            pointer = builder.gep(source, [builder.add(args[3], args[3].type(load))])
+            data = builder.load(builder.bitcast(pointer, row.as_pointer()), align=1)
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), 16), [p + skipped for p in pairs])
+            both = builder.bitcast(builder.shuffle_vector(data, data, mask), lanes)
+            even = builder.and_(both, ir.Constant(lanes, [0x0FFF] * 8))
+            odd = builder.lshr(both, ir.Constant(lanes, [4] * 8))
+            blend = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0, 9, 2, 11, 4, 13, 6, 15])
+            pixels = builder.shuffle_vector(even, odd, blend)
+            place = builder.gep(target, [builder.add(args[1], args[1].type(16 * half))])
+            builder.store(pixels, builder.bitcast(place, lanes.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, src, types.int64), codegen
