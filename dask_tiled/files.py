@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
@@ -55,6 +56,21 @@ class File:
                 "the file is empty", path=full, expected="at least one frame", found="0 bytes"
             )
         return cls(full, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    @classmethod
+    def only(cls, paths: Sequence[str], format: str) -> File:
+        """Look at the file that a format of single files is given.
+
+        Raises
+        ------
+        DatasetError
+            It is given several; or as for :meth:`at`.
+        """
+        if len(paths) != 1:
+            raise DatasetError(
+                f"{format} opens one file at a time", path=paths[0], found=f"{len(paths)} files"
+            )
+        return cls.at(paths[0])
 
     def check(self, found: os.stat_result | None = None) -> None:
         """Make sure that the file is still the one that was opened.

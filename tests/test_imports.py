@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
-    {"decoders", "corrections", "descriptors", "headers", "selection"},
+    {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
     {"pieces"},
     {"layout"},
     {"runs", "records", "series", "boxes"},
@@ -45,6 +45,7 @@ FOR_FORMATS = {
     "errors",
     "files",
     "headers",
+    "markup",
     "decoders",
     "corrections",
     "selection",

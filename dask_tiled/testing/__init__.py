@@ -9,6 +9,8 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
+  `write_seq_corrections` for what lies beside a sequence.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -21,18 +23,25 @@ an array or an iterable, and can write files larger than memory.
 True
 """
 
+from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
+from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.seq import write_seq, write_seq_corrections
 
 __all__ = [
     "check_format",
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
+    "write_blo",
+    "write_empad",
     "write_mib",
     "write_mib_series",
     "write_npy",
     "write_raw",
+    "write_seq",
+    "write_seq_corrections",
 ]

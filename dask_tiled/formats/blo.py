@@ -1,0 +1,133 @@
+"""NanoMegas blockfiles of ASTAR and DigiSTAR, ``.blo``: a scan of square diffraction patterns.
+
+Layout as public readers describe it, and real files. Magic number 259 is that of newer files, whose
+note tells the depth of the pixels.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.decoders import plain
+from dask_tiled.description import Axis, Description, nav_axes
+from dask_tiled.errors import CorruptFileError
+from dask_tiled.files import File, read_head
+from dask_tiled.formats import Format
+from dask_tiled.headers import Fields, Order, read_fields
+from dask_tiled.records import Record, count_frames, record_layout
+
+ID = b"IMGBLO"
+ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
+"""Byte order by the bytes of the magic number, which is 258 or 259."""
+FIELDS: Fields = {
+    "MAGIC": (6, "u2"),
+    "Data_offset_1": (8, "u4"),
+    "Data_offset_2": (12, "u4"),
+    "flags": (16, "u4"),
+    "DP_SZ": (20, "u2"),
+    "DP_rotation": (22, "u2"),
+    "NX": (24, "u2"),
+    "NY": (26, "u2"),
+    "Scan_rotation": (28, "u2"),
+    "SX": (30, "f8"),
+    "SY": (38, "f8"),
+    "Beam_energy": (46, "u4"),
+    "SDP": (50, "u2"),
+    "Camera_length": (52, "u4"),
+    "Acquisition_time": (56, "f8"),
+    "Centering": (64, "8f8"),
+    "Distortion": (128, "14f8"),
+}
+NOTE = 240
+MAX_NOTE = 1 << 16
+BIT_DEPTH = re.compile(r"^\s*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
+FRAME_HEADER = 6
+"""Bytes 170 and 85, and the number of the frame."""
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the identifier and the magic number, in either byte order."""
+    if head.startswith(ID) and head[6:8] in ORDERS:
+        return None
+    return "does not begin with 'IMGBLO' and the number 258 or 259"
+
+
+def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+    """Describe a blockfile, of either byte order.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default that of the header, (NY, NX).
+    """
+    file = File.only(paths, "blo")
+    head = read_head(file.path, 8)
+    reason = sniff(file.path, head)
+    if reason is not None:
+        raise CorruptFileError("not a blockfile", path=file.path, where="byte 0", found=reason)
+    order = ORDERS[head[6:8]]
+    header = read_fields(file.path, FIELDS, order)
+    scan, size = (header["NY"], header["NX"]), header["DP_SZ"]
+    first, data = header["Data_offset_1"], header["Data_offset_2"]
+    if not size or not math.prod(scan) or data < NOTE:
+        raise CorruptFileError(
+            "the header makes no sense",
+            path=file.path,
+            where="bytes 8 to 28",
+            expected=f"sizes above 0, and Data_offset_2 of at least {NOTE}",
+            found=f"NX {scan[1]}, NY {scan[0]}, DP_SZ {size}, Data_offset_2 {data}",
+        )
+    note = read_head(file.path, max(0, min(first, data, MAX_NOTE) - NOTE), NOTE)
+    header["Note"] = note.decode("latin1").strip("\0\r\n ")
+    dtype = _dtype(header, file.path).newbyteorder(order)
+    record = Record((size, size), plain(dtype), FRAME_HEADER)
+    whole = data + math.prod(scan) * record.nbytes <= file.size  # whatever follows it
+    counts = count_frames([file], record, data, settled=whole or nav_shape is not None)
+    layout = record_layout([file], counts, record, data)
+    metadata: dict[str, Any] = {"header": header, "byte_order": order}
+    if NOTE <= first <= data - math.prod(scan):
+        metadata["virtual_bright_field"] = {"offset": first, "shape": scan, "dtype": "|u1"}
+    # Pixels per centimetre of the screen, times 100.
+    pixel = ("cm", 100 / header["SDP"]) if header["SDP"] else ("", 1.0)
+    axes = (*nav_axes(1), Axis("y", *pixel), Axis("x", *pixel))
+    desc = Description.of("blo", layout, {"blo": metadata}, axes)
+    if nav_shape is None:
+        desc = desc.with_scan(scan, "the header fields NY and NX")
+        metadata["nav_shape_from"] = "the header fields NY and NX"
+        nav = _scan_axis("scan_y", header["SY"]), _scan_axis("scan_x", header["SX"])
+        desc = replace(desc, axes=(*nav, *axes[1:]))
+    return desc
+
+
+def _dtype(header: dict[str, Any], path: str) -> np.dtype:
+    """Tell the type of the pixels; files of the older kind have 8 bits, whatever their note."""
+    found = BIT_DEPTH.search(header["Note"]) if header["MAGIC"] == 259 else None
+    bits = "8" if found is None else found[1]
+    if bits not in {"8", "16"}:
+        raise CorruptFileError(
+            "no such bit depth", path=path, where="the note", expected="8 or 16", found=bits
+        )
+    return np.dtype("u1" if bits == "8" else "u2")
+
+
+def _scan_axis(name: str, step: float) -> Axis:
+    return Axis(name, "nm", step) if math.isfinite(step) and step > 0 else Axis(name)
+
+
+FORMAT = Format(
+    name="blo",
+    extensions=(".blo",),
+    summary="NanoMegas blockfiles: magic numbers 258 and 259, 8 and 16 bits, both byte orders",
+    nav_shape_from="the header",
+    sniff=sniff,
+    describe=describe,
+    peers=("LiberTEM", "RosettaSciIO"),
+)

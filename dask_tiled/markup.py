@@ -1,0 +1,80 @@
+"""XML beside or inside of data files: read in one go, without document types, as plain values."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from dask_tiled.errors import CorruptFileError
+from dask_tiled.files import read_head
+
+MAX_BYTES = 1 << 22
+"""Headers are smaller; elements take many times the memory of their text."""
+MAX_DEPTH = 64
+
+
+class _Builder(ET.TreeBuilder):
+    """Refuses what can grow without bounds: entities, which need a document type, and depth."""
+
+    depth = 0
+
+    def doctype(self, name: str, *_: str | None) -> None:
+        raise ValueError(f"it has a document type, {name!r}, which is not read")
+
+    def start(self, tag: Any, attrs: dict[Any, Any], /) -> ET.Element:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"elements are nested more than {MAX_DEPTH} deep")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> ET.Element:
+        self.depth -= 1
+        return super().end(tag)
+
+
+def read_xml(path: str | os.PathLike[str]) -> ET.Element:
+    """Read an XML file; errors are those of :func:`parse_xml`."""
+    return parse_xml(read_head(path, MAX_BYTES + 1), path)
+
+
+def parse_xml(text: bytes, path: str | os.PathLike[str]) -> ET.Element:
+    """Read XML.
+
+    Parameters
+    ----------
+    text : bytes
+        The document.
+    path : path-like
+        What to name in errors.
+
+    Raises
+    ------
+    CorruptFileError
+        It is not well formed, larger than 4 MiB, nested more than 64 deep, or has a document type.
+    """
+    try:
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES} bytes")  # noqa: TRY301
+        parser = ET.XMLParser(target=_Builder())  # noqa: S314 - no entities, see the builder
+        parser.feed(text)
+        return parser.close()
+    except (ET.ParseError, ValueError, LookupError) as error:  # the last: unknown encodings
+        raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
+
+
+def plain_tree(element: ET.Element) -> Any:
+    """Turn an element into its text, or a dict of attributes, as ``@name``, and children.
+
+    Children of the same name make a tuple. Text beside them is ``#text``.
+    """
+    text = (element.text or "").strip()
+    children: dict[str, list[Any]] = {}
+    for child in element:
+        children.setdefault(child.tag, []).append(plain_tree(child))
+    tree: dict[str, Any] = {f"@{name}": value for name, value in element.attrib.items()}
+    for tag, values in children.items():
+        tree[tag] = values[0] if len(values) == 1 else tuple(values)
+    if not tree:
+        return text
+    return {**tree, "#text": text} if text else tree

@@ -1,0 +1,103 @@
+"""Write EMPAD scans and series: an `.xml` file and the `.raw` file that it names."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from dask_tiled.testing.frames import Frames, iter_frames
+
+if TYPE_CHECKING:
+    import os
+
+_SIDE = 128
+_STALE = (512, 512)  # larger than any scan for tests
+
+
+def write_empad(
+    path: str | os.PathLike[str],
+    frames: Frames,
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    mode: Literal["acquire", "search"] | None = "acquire",
+    raw_name: str | None = None,
+    named_as: str | None = None,
+    field_of_view: float | None = 1e-6,
+    pixel: float | None = 1.8e-10,
+) -> Path:
+    """Write a scan or a series.
+
+    Parameters
+    ----------
+    path
+        The `.xml` file to write; the `.raw` file goes beside it. Existing ones are replaced.
+    frames
+        Array of shape nav + (128, 128), or iterable of such frames; gone through once, one frame
+        in memory at a time.
+    nav_shape
+        Shape of the scan, (y, x), or of a series, (n,); by default that of an array.
+    mode
+        The scan parameters that hold this shape. Those of the other mode, or of both modes for
+        None, hold another one, as they do in files recorded while searching.
+    raw_name
+        Name of the `.raw` file, by default ``scan_xX_yY.raw`` or ``series_xN.raw``.
+    named_as
+        What the `.xml` file calls it, for example with the folder where it was recorded.
+    field_of_view
+        Of the scan, in m; None for none.
+    pixel
+        Size of a detector pixel, in 1e9 per nm; None for none.
+
+    Returns
+    -------
+    pathlib.Path
+        The `.xml` file.
+
+    Raises
+    ------
+    ValueError
+        If `nav_shape` is neither given nor that of an array, or does not suit the frames.
+    """
+    path = Path(path)
+    shape = getattr(frames, "shape", ())[:-2] if nav_shape is None else nav_shape
+    if len(shape) not in (1, 2):
+        raise ValueError(f"nav_shape: expected (y, x) or (n,), found {shape}")
+    if raw_name is None:
+        raw_name = "series_x{}.raw" if len(shape) == 1 else "scan_x{1}_y{0}.raw"
+        raw_name = raw_name.format(*shape)
+    _write_raw(path.with_name(raw_name), frames, math.prod(shape))
+    parts = [f'<raw_file filename="{named_as or raw_name}"/>', "<exposure_time>1</exposure_time>"]
+    if len(shape) == 1:
+        parts += ["<type>series</type>", f"<count>{shape[0]}</count>"]
+        parts.append(f"<scan_parameters><series_count>{shape[0]}</series_count></scan_parameters>")
+    else:
+        for name in ("search", "acquire"):
+            y, x = shape if name == mode else _STALE
+            size = f"<scan_resolution_x>{x}</scan_resolution_x>"
+            size += f"<scan_resolution_y>{y}</scan_resolution_y>"
+            parts.append(f'<scan_parameters mode="{name}">{size}</scan_parameters>')
+    measured = ""
+    if field_of_view is not None:
+        name = "optics.get_full_scan_field_of_view"
+        measured += f"<{name}>[{field_of_view}, {field_of_view}]</{name}>"
+    if pixel is not None:
+        measured += f"<calibrated_pixelsize>{pixel}</calibrated_pixelsize>"
+    parts.append(f"<iom_measurements>{measured}</iom_measurements>")
+    path.write_text(f'<root name="{path.stem}">{"".join(parts)}</root>', "utf8")
+    return path
+
+
+def _write_raw(path: Path, frames: Frames, count: int) -> None:
+    found = 0
+    with path.open("wb") as file:
+        for frame in iter_frames(frames):
+            if frame.shape != (_SIDE, _SIDE):
+                raise ValueError(f"frame {found}: expected {_SIDE} x {_SIDE}, found {frame.shape}")
+            file.write(frame.astype("<f4").tobytes())
+            file.write(np.full((2, _SIDE), -1e30 - found, "<f4").tobytes())
+            found += 1
+    if found != count:
+        raise ValueError(f"expected {count} frames, found {found}")

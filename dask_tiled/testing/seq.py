@@ -1,0 +1,183 @@
+"""Write Norpix sequences, and what Direct Electron cameras put beside them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_tiled.testing.frames import Frames, iter_frames
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+_ALIGNMENT = {4: 512, 5: 8192}
+_FIRST = {4: 1024, 5: 8192}
+
+
+def write_seq(
+    path: str | os.PathLike[str],
+    frames: Frames,
+    *,
+    version: int = 5,
+    depth: int | None = None,
+    promised: int | None = None,
+    room: int = 0,
+    compression: int = 0,
+    image_format: int = 100,
+) -> Path:
+    """Write a sequence of unsigned frames, each with its time stamp and padding.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    frames
+        Array of shape nav + sig, or iterable of frames of one shape and unsigned dtype; gone
+        through once, one frame in memory at a time.
+    version
+        4, with 1024 bytes before the first frame, or 5, with 8192 and finer time stamps.
+    depth
+        Bits that the camera counts with, by default all that a pixel is stored in.
+    promised
+        Number of frames in the header, by default that of the frames; 0 says nothing.
+    room
+        Frames of zeros that follow, for which there was room.
+    compression, image_format
+        Other values than 0 and 100 are a lie: frames are neither compressed nor coloured.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If the frames differ in shape or dtype, or are not unsigned.
+    """
+    path = Path(path)
+    kind: tuple[tuple[int, ...], np.dtype] | None = None
+    count = stride = 0
+    with path.open("wb") as file:
+        file.seek(_FIRST[version])
+        for frame in iter_frames(frames):
+            kind = kind or (frame.shape, frame.dtype)
+            if (frame.shape, frame.dtype) != kind or frame.dtype.kind != "u":
+                raise ValueError(f"frame {count}: {frame.dtype} of shape {frame.shape}")
+            unit = _ALIGNMENT[version]
+            stride = -(-(frame.nbytes + 8) // unit) * unit
+            stamp = struct.pack("<IH", 1_660_245_687, count % 1000)
+            if version >= 5:
+                stamp += struct.pack("<H", 646)
+            pixels = frame.astype(frame.dtype.newbyteorder("<")).tobytes()
+            file.write((pixels + stamp).ljust(stride, b"\xfe"))
+            count += 1
+        if kind is None:
+            raise ValueError("no frames")
+        file.write(bytes(room * stride))
+        (height, width), dtype = kind
+        bits = 8 * dtype.itemsize
+        header = struct.pack(
+            "<I24sii512s9Id",
+            0xFEED,
+            "Norpix seq".encode("utf-16-le"),
+            version,
+            1024,
+            "synthetic".encode("utf-16-le"),
+            width,
+            height,
+            bits,
+            depth or bits,
+            width * height * dtype.itemsize,
+            image_format,
+            count if promised is None else promised,
+            0,
+            stride,
+            30.0,
+        )
+        header += struct.pack("<i3IiiiIiHH", 0, 0, 0, 16, 0, 0, 0, compression, 0, 0, 0)
+        file.seek(0)
+        file.write(header)
+    return path
+
+
+def write_seq_corrections(
+    path: str | os.PathLike[str],
+    *,
+    dark: npt.ArrayLike | None = None,
+    gain: npt.ArrayLike | None = None,
+    maps: Sequence[dict[str, Any]] = (),
+    shape: tuple[int, int] = (0, 0),
+    offset: tuple[int, int] = (0, 0),
+    binning: int = 1,
+    at: int = 272,
+    sections: int = 32766,
+) -> list[Path]:
+    """Write what lies beside a sequence.
+
+    Parameters
+    ----------
+    path
+        The sequence, named ``*.seq`` or ``*.seq.seq``. Existing files beside it are replaced.
+    dark, gain
+        Frames for the ``.dark.mrc`` and ``.gain.mrc`` files; by default there are none.
+    maps
+        Maps of bad pixels: attributes, for example ``{"Rows": 8, "Columns": 8, "Binning": 2}``, and
+        under ``"defects"`` a list of those of their defects. By default there is no map.
+    shape, offset, binning
+        What the ``.metadata`` file says: shape of the part of the sensor that frames show, and its
+        first pixel, (y, x), before binning.
+    at
+        Byte of that file where this begins; it differs between cameras.
+    sections
+        Sections that the ``.mrc`` files promise: by default far more than the one that they hold,
+        as in those of a camera.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The files.
+    """
+    root = str(path).removesuffix(".seq").removesuffix(".seq") + ".seq"
+    written = []
+    for name, frame in (("dark", dark), ("gain", gain)):
+        if frame is not None:
+            written.append(Path(f"{root}.{name}.mrc"))
+            _write_reference(written[-1], np.asarray(frame), sections)
+    if maps:
+        nodes = "".join(map(_map_text, maps))
+        written.append(Path(f"{root}.Config.Metadata.xml"))
+        written[-1].write_text(
+            '<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>\n'
+            f"<Configuration><BadPixels>{nodes}</BadPixels></Configuration>",
+            "utf8",
+        )
+        written.append(Path(f"{root}.metadata"))
+        record = struct.pack("<11i?", 208, 16, *shape[::-1], *offset[::-1], binning, 12, 0, 0, 0, 0)
+        header = struct.pack("<4I", 1, 256, 1, 224)
+        written[-1].write_bytes((header.ljust(at, b"\0") + record).ljust(512, b"\0"))
+    return written
+
+
+def _write_reference(path: Path, frame: npt.NDArray[Any], sections: int) -> None:
+    height, width = frame.shape
+    header = struct.pack("<10i", width, height, sections, 2, 0, 0, 0, width, height, 1)
+    header += struct.pack("<3i3f3i", width, height, 1, 90, 90, 90, 1, 2, 3)
+    header = header.ljust(208, b"\0") + b"MAP DA\0\0"
+    path.write_bytes(header.ljust(1024, b"\0") + frame.astype("<f4").tobytes() + bytes(512))
+
+
+def _map_text(attributes: dict[str, Any]) -> str:
+    others = {key: value for key, value in attributes.items() if key != "defects"}
+    defects = "".join(f"<Defect {_text(defect)}/>" for defect in attributes.get("defects", ()))
+    return f"<BadPixelMap {_text(others)}>{defects}</BadPixelMap>"
+
+
+def _text(attributes: dict[str, Any]) -> str:
+    return " ".join(f'{key}="{value}"' for key, value in attributes.items())

@@ -1,0 +1,155 @@
+"""NanoMegas blockfiles."""
+
+import struct
+
+import numpy as np
+import pytest
+from libertem_reader import libertem_reads
+from test_manifest import by_file, manifest
+
+from dask_tiled import CorruptFileError, DatasetError, TilingRequest, describe, open_dataset
+from dask_tiled.testing import check_format, counting_frames, write_blo
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+ROWS = manifest("BLO")
+EIGHT = counting_frames((3, 4, 6, 6), "u1")
+SIXTEEN = counting_frames((3, 4, 6, 6), "u2")
+FILES = {
+    f"{frames.dtype} {order} {magic}": (frames, {"order": order, "magic": magic})
+    for frames, magics in ((EIGHT, (258, 259)), (SIXTEEN, (259,)))
+    for order in "<>"
+    for magic in magics
+}
+
+
+@by_file(ROWS, "row")
+def test_real_file_equals_rosettasciio_and_libertem(data, row, tmp_path):
+    path = data / row["file"]
+    arr = open_dataset(path)
+    assert arr.description.format == "blo"
+    assert (arr.shape, arr.dtype) == ((2, 3, 5, 5), np.uint8)
+    assert arr.compute().sum(dtype=int) == int(row["sum"])
+    reader = pytest.importorskip("rsciio.blockfile", reason="RosettaSciIO is not installed")
+    (signal,) = reader.file_reader(path)
+    np.testing.assert_array_equal(arr, signal["data"])
+    axes = [(axis["units"], axis["scale"]) for axis in signal["axes"]]
+    assert [(axis.units, axis.scale) for axis in arr.description.axes] == axes
+    theirs = libertem_reads(tmp_path, {"blo": ("blo", {"path": path})})
+    np.testing.assert_array_equal(arr, theirs["blo"]["frames"])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("blo")
+    return {
+        name: write_blo(folder / f"{k}.blo", frames, **options)
+        for k, (name, (frames, options)) in enumerate(FILES.items())
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_synthetic_file(written, name):
+    check_format(written[name], FILES[name][0], cuts=5)
+
+
+def test_synthetic_files_equal_libertem(written, tmp_path):
+    """It reads all but 16 bits of big-endian files, which it swaps."""
+    jobs = {
+        name: ("blo", {"path": path, "endianess": FILES[name][1]["order"]})
+        for name, path in written.items()
+    }
+    for name, theirs in libertem_reads(tmp_path, jobs).items():
+        if name.startswith("uint16 >"):
+            assert (theirs["frames"] != FILES[name][0]).any()
+        else:
+            np.testing.assert_array_equal(open_dataset(written[name]), theirs["frames"])
+
+
+def test_d6_big_endian_16_bit_blockfiles(written):
+    """Pixels came back with their bytes swapped."""
+    arr = open_dataset(written["uint16 > 259"])
+    assert arr.dtype.isnative
+    np.testing.assert_array_equal(arr, SIXTEEN)
+
+
+def test_434_tiles_larger_than_the_data_set_take_no_memory(written):
+    """LiberTEM allocated tiles of 1000 x 800 frames for a file of a few."""
+    path = written["uint8 < 258"]
+    for options in (
+        {"chunks": (1000, 800, 128, 128)},
+        {"tiling": TilingRequest(depth=1 << 40, nbytes=1 << 50)},
+    ):
+        arr = open_dataset(path, **options)
+        assert arr.chunksize == arr.shape
+        np.testing.assert_array_equal(arr, EIGHT)
+
+
+def test_axes_and_metadata(written):
+    desc = describe(written["uint16 > 259"])
+    scales = [(axis.name, axis.units, axis.scale) for axis in desc.axes]
+    assert scales[:2] == [("scan_y", "nm", 2.5), ("scan_x", "nm", 2.0)]
+    assert scales[2:] == [("y", "cm", 100 / 6226), ("x", "cm", 100 / 6226)]
+    metadata = desc.metadata["blo"]
+    assert metadata["header"]["Beam_energy"] == 200_000
+    assert metadata["header"]["Note"].endswith("Blo Bit Depth: 16 bits")
+    field = metadata["virtual_bright_field"]
+    assert (field["offset"], field["shape"]) == (4096, (3, 4))
+    stored = np.fromfile(desc.files[0].path, field["dtype"], 12, offset=field["offset"])
+    np.testing.assert_array_equal(stored, SIXTEEN.mean((2, 3)).astype(int).ravel() >> 8)
+
+
+def test_missing_calibration_gives_no_units(tmp_path):
+    path = write_blo(tmp_path / "a.blo", EIGHT, step=(0.0, float("nan")), sdp=0)
+    assert {(axis.units, axis.scale) for axis in describe(path).axes} == {("", 1.0)}
+
+
+def test_bytes_after_the_last_frame_are_nothing(tmp_path):
+    path = write_blo(tmp_path / "a.blo", EIGHT)
+    with path.open("ab") as file:
+        file.write(b"tail")
+    np.testing.assert_array_equal(open_dataset(path), EIGHT)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (6, "<H1"),  # magic
+        *((at, code) for at in (20, 24, 26) for code in ("<H0", "<H65535")),  # DP_SZ, NX, NY
+        *((12, code) for code in ("<I0", "<I239", "<I4294967295")),  # Data_offset_2
+    ],
+)
+def test_hostile_header_is_refused(tmp_path, at, value):
+    path = write_blo(tmp_path / "a.blo", EIGHT)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(struct.pack(value[:2], int(value[2:])))
+    with pytest.raises(DatasetError):
+        describe(path)
+
+
+def test_offset_of_the_bright_field_may_be_anything(tmp_path):
+    for offset in (0, 1 << 31):
+        path = write_blo(tmp_path / "a.blo", EIGHT)
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(struct.pack("<I", offset))
+        assert "virtual_bright_field" not in describe(path).metadata["blo"]
+        np.testing.assert_array_equal(open_dataset(path), EIGHT)
+
+
+def test_other_bit_depth_is_refused(tmp_path):
+    path = write_blo(tmp_path / "a.blo", EIGHT, magic=259, note="Blo Bit Depth: 12 bits\r\n")
+    with pytest.raises(CorruptFileError, match="bit depth"):
+        describe(path)
+
+
+def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
+    path = write_blo(tmp_path / "a.blo", EIGHT)
+    content = path.read_bytes()
+    for size in np.linspace(1, len(content) - 1, 40, dtype=int):
+        path.write_bytes(content[:size])
+        with pytest.raises(DatasetError):
+            describe(path, format="blo")
+    found = open_dataset(path, nav_shape=(3, 4), fill_value=7)
+    assert found.description.missing.tolist() == [11]
+    np.testing.assert_array_equal(found[:2], EIGHT[:2])

@@ -1,0 +1,168 @@
+"""EMPAD scans and series."""
+
+import numpy as np
+import pytest
+from libertem_reader import libertem_reads
+from test_manifest import manifest
+
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    UnknownFormatError,
+    describe,
+    open_dataset,
+)
+from dask_tiled.testing import check_format, counting_frames, write_empad
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+SCAN = counting_frames((2, 3, 128, 128), "f4")
+SERIES = SCAN.reshape(6, 128, 128)
+RECORD = 130 * 128 * 4
+
+
+@pytest.mark.parametrize("name", ["map4x4.xml", "scan_x4_y4.raw"])
+def test_real_file_equals_rosettasciio_and_libertem(data, name, tmp_path):
+    """LiberTEM cannot read this .xml file, whose scan parameters are those of other scans."""
+    row = next(row for row in manifest("EMPAD") if row["file"] == f"empad/{name}")
+    path = data / row["file"]
+    arr = open_dataset(path)
+    assert arr.description.format == "empad"
+    assert (arr.shape, arr.dtype) == ((4, 4, 128, 128), np.float32)
+    assert arr.compute().sum(dtype=float) == pytest.approx(float(row["sum"]), rel=1e-12)
+    reader = pytest.importorskip("rsciio.empad", reason="RosettaSciIO is not installed")
+    (signal,) = reader.file_reader(str(data / "empad" / "map4x4.xml"))
+    np.testing.assert_array_equal(arr, signal["data"])
+    units = {"1 / nm": "1/nm", "µm": "nm"}
+    for axis, theirs in zip(arr.description.axes, signal["axes"], strict=True):
+        assert axis.units == units.get(theirs["units"], theirs["units"])
+        factor = 1e3 if theirs["units"] == "µm" else 1
+        assert axis.scale == pytest.approx(theirs["scale"] * factor)
+    raw = {"path": data / "empad" / "scan_x4_y4.raw", "nav_shape": (4, 4)}
+    theirs = libertem_reads(tmp_path, {"raw": ("empad", raw)})["raw"]["frames"]
+    np.testing.assert_array_equal(arr, theirs)
+
+
+def test_synthetic_files_equal_libertem(tmp_path):
+    """Each of them by its .xml file, and by its .raw file alone."""
+    options = {"acquire": {}, "search": {"mode": "search"}, "series": {"nav_shape": (6,)}}
+    jobs, expected = {}, {}
+    for name, given in options.items():
+        (tmp_path / name).mkdir()
+        frames = SERIES if name == "series" else SCAN
+        path = write_empad(tmp_path / name / "a.xml", frames, **given)
+        expected[name] = frames
+        jobs[name] = ("empad", {"path": path})
+        check_format(path, frames, cuts=3)
+        (raw,) = path.parent.glob("*.raw")
+        check_format(raw, frames, cuts=3)
+        path.unlink()
+        check_format(raw, frames, cuts=3)  # its name tells the shape
+        write_empad(path, frames, **given)
+    for name, theirs in libertem_reads(tmp_path, jobs).items():
+        np.testing.assert_array_equal(expected[name], theirs["frames"])
+
+
+@pytest.mark.parametrize("mode", ["acquire", "search"])
+def test_1617_scan_parameters_of_the_mode_that_agrees_with_the_file(tmp_path, mode):
+    """Malformed files, recorded while searching, made LiberTEM fail."""
+    path = write_empad(tmp_path / "a.xml", SCAN, mode=mode, raw_name="frames.raw")
+    check_format(path, SCAN, cuts=2)
+    source = describe(path).metadata["empad"]["nav_shape_from"]
+    assert source == f"scan_parameters[@mode='{mode}']"
+
+
+def test_1617_name_of_the_raw_file_where_no_scan_parameters_agree(tmp_path):
+    path = write_empad(tmp_path / "a.xml", SCAN, mode=None)
+    check_format(path, SCAN, cuts=2)
+    assert "name" in describe(path).metadata["empad"]["nav_shape_from"]
+    path = write_empad(tmp_path / "a.xml", SCAN, mode=None, raw_name="frames.raw")
+    with pytest.raises(TruncatedFileError, match="512, 512") as caught:
+        open_dataset(path)
+    assert "nav_shape" in str(caught.value)
+    np.testing.assert_array_equal(open_dataset(path, nav_shape=(2, 3)), SCAN)
+
+
+def test_version_1_gives_the_field_of_view_of_the_longer_axis(tmp_path):
+    path = write_empad(tmp_path / "a.xml", SCAN, field_of_view=None, pixel=None)
+    field = "<full_scan_field_of_view><scale_factor>0.5</scale_factor><x>3e-06</x><y>3e-06</y>"
+    text = path.read_text().replace(
+        "<iom_measurements>", f"<iom_measurements>{field}</full_scan_field_of_view>"
+    )
+    path.write_text(text)
+    axes = describe(path).axes
+    assert [axis.units for axis in axes] == ["nm", "nm", "", ""]
+    assert axes[0].scale == axes[1].scale == pytest.approx(2000)
+
+
+def test_file_of_frames_is_looked_for_beside_the_xml_file_only(tmp_path):
+    folder = tmp_path / "moved"
+    folder.mkdir()
+    for name in ("/home/empad/scan.raw", "C:\\data\\scan.raw", "../scan.raw"):
+        path = write_empad(folder / "a.xml", SCAN, raw_name="scan.raw", named_as=name)
+        assert describe(path).files[0].path == str(folder / "scan.raw")
+    (folder / "scan.raw").rename(tmp_path / "scan.raw")
+    with pytest.raises(DatasetError, match=r"cannot be found.*renamed"):
+        open_dataset(path)
+    for name in ("..", "", "/", "a&#10;b"):
+        text = path.read_text().replace("../scan.raw", name)
+        (folder / "b.xml").write_text(text)
+        with pytest.raises(CorruptFileError, match="names no file"):
+            describe(folder / "b.xml")
+
+
+def test_raw_file_that_nothing_names_is_no_empad_file(tmp_path):
+    path = tmp_path / "other.raw"
+    path.write_bytes(bytes(2 * RECORD))
+    arr = open_dataset(path, dtype="u2", sig_shape=(130, 256))
+    assert arr.description.format == "raw"
+    assert open_dataset(path, format="empad").shape == (2, 128, 128)
+
+
+HOSTILE = {
+    "document type": '<!DOCTYPE root [<!ENTITY a "b">]><root><raw_file filename="&a;"/></root>',
+    "outer entity": '<!DOCTYPE root SYSTEM "file:///etc/passwd"><root/>',
+    "depth": "<root>" + "<a>" * 100_000,
+    "half": "<root><raw_file filename=",
+    "nothing": "<root/>",
+    "another": "<?xml version='1.0' encoding='nonsense'?><root/>",
+    "size": "<root>" + " " * (1 << 22),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_xml_is_refused(tmp_path, name):
+    path = tmp_path / "a.xml"
+    path.write_text(HOSTILE[name])
+    with pytest.raises(CorruptFileError, match="XML"):
+        describe(path)
+    with pytest.raises(UnknownFormatError, match="XML"):
+        describe(path.rename(tmp_path / "a.data"))
+
+
+@pytest.mark.parametrize("size", ["0", "-3", "x", "", "9" * 5000, "2.5"])
+def test_hostile_scan_shape_is_refused(tmp_path, size):
+    path = write_empad(tmp_path / "a.xml", SCAN, raw_name="frames.raw")
+    text = path.read_text().replace("_y>2<", f"_y>{size}<").replace("_y>512<", "_y>0<")
+    path.write_text(text)
+    assert describe(path).nav_shape == (6,)
+    path.write_text(text.replace("_y>0<", "_y>9999999999<"))
+    with pytest.raises(TruncatedFileError):
+        describe(path)
+
+
+def test_1617_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
+    """LiberTEM's answer was an AssertionError: len(mem) must fit the sig shape."""
+    path = write_empad(tmp_path / "a.xml", SCAN)
+    raw = tmp_path / "scan_x3_y2.raw"
+    content = raw.read_bytes()
+    for size in (*np.linspace(0, len(content) - 1, 37, dtype=int), RECORD, 5 * RECORD):
+        raw.write_bytes(content[:size])
+        with pytest.raises(TruncatedFileError):
+            describe(path)
+    arr = open_dataset(path, nav_shape=(2, 3))
+    assert arr.description.missing.tolist() == [5]
+    np.testing.assert_array_equal(arr[0], SCAN[0])
+    raw.write_bytes(content + content[:RECORD])
+    with pytest.raises(CorruptFileError, match="7 frames"):
+        describe(path)

@@ -1,0 +1,213 @@
+"""Norpix and Direct Electron sequences, and the corrections beside them."""
+
+import struct
+
+import numpy as np
+import pytest
+from libertem_reader import libertem_reads
+
+import dask_tiled
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
+from dask_tiled.testing import check_format, counting_frames, write_seq, write_seq_corrections
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+FRAMES = counting_frames((6, 8, 10), "u2", bits=12)
+DARK = counting_frames((8, 10), "f4", bits=6)
+GAIN = 1 + counting_frames((8, 10), "f4", bits=7) / 256
+FILES = {f"v{v} {8 * size} bit": (v, f"u{size}") for v in (4, 5) for size in (1, 2, 4, 8)}
+DEFECTS = [
+    {"Column": 5, "Row": 4},
+    {"Row": 7},
+    {"Rows": "0-2"},
+    {"Column": 12},
+    {"Columns": "9-10"},
+]
+MAP = {"Rows": 16, "Columns": 16, "defects": DEFECTS}
+
+
+def expected_mask(defects=DEFECTS, shape=(16, 16)):
+    """Mark the defects on the whole sensor, in the plain way."""
+    mask = np.zeros(shape, bool)
+    for y, x in np.ndindex(shape):
+        for defect in defects:
+            inside = True
+            for name, value in (("Row", y), ("Column", x)):
+                for text in (defect.get(name), defect.get(f"{name}s")):
+                    if text is not None:
+                        first, _, last = str(text).partition("-")
+                        inside &= int(first) <= value <= int(last or first)
+            mask[y, x] |= inside
+    return mask
+
+
+def excluded(path):
+    """Read the excluded pixels beside a file as a mask."""
+    desc = describe(path)
+    pixels = dask_tiled.formats()["seq"].corrections(desc).excluded_pixels
+    mask = np.zeros(desc.sig_shape, bool)
+    mask[tuple(pixels.T)] = True
+    return mask
+
+
+@pytest.fixture(scope="module")
+def libertem(tmp_path_factory):
+    """Write files of every kind, and some with corrections, and read them through LiberTEM."""
+    folder = tmp_path_factory.mktemp("seq")
+    jobs = {}
+    for name, (version, dtype) in FILES.items():
+        frames = counting_frames((6, 8, 10), dtype, bits=min(52, 8 * int(dtype[1])))
+        path = write_seq(folder / f"{name}.seq", frames, version=version, promised=0)
+        jobs[name] = path, frames
+    for name in ("plain.seq", "twice.seq.seq"):
+        path = write_seq(folder / name, FRAMES)
+        write_seq_corrections(path, dark=DARK, gain=GAIN, sections=1)
+        jobs[name] = path, FRAMES
+    # LiberTEM finds what the metadata says at byte 282, and takes the maps of square sensors only.
+    square = counting_frames((6, 8, 8), "u2", bits=12)
+    for name, binning in (("whole.seq", 1), ("binned.seq", 2)):
+        path = write_seq(folder / name, square)
+        shape, offset = ((8 * binning,) * 2, (2 * binning, 4 * binning))
+        maps = [MAP, MAP | {"Binning": 2, "defects": DEFECTS[:2]}]
+        write_seq_corrections(path, maps=maps, shape=shape, offset=offset, binning=binning, at=282)
+        jobs[name] = path, square
+    given = {name: ("seq", {"path": path, "nav_shape": (2, 3)}) for name, (path, _) in jobs.items()}
+    return jobs, libertem_reads(folder, given)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_synthetic_file_equals_libertem(libertem, name):
+    jobs, theirs = libertem
+    path, frames = jobs[name]
+    check_format(path, frames, cuts=3)
+    np.testing.assert_array_equal(frames.reshape(2, 3, 8, 10), theirs[name]["frames"])
+
+
+@pytest.mark.parametrize("name", ["plain.seq", "twice.seq.seq"])
+def test_1120_and_d9_corrections_are_found_beside_seq_and_seq_seq(libertem, name):
+    """The names are those of the code, ``<root>.seq.dark.mrc``, not those of its docstring."""
+    jobs, theirs = libertem
+    arr = open_dataset(jobs[name][0], corrections="dataset")
+    corrections = arr.description.conversion.corrections
+    np.testing.assert_array_equal(corrections.dark, theirs[name]["dark"])
+    np.testing.assert_array_equal(corrections.gain, theirs[name]["gain"])
+    assert arr.dtype == np.float32
+    np.testing.assert_allclose(arr, (FRAMES - DARK) * GAIN, rtol=1e-6)
+    np.testing.assert_array_equal(open_dataset(jobs[name][0]), FRAMES)
+
+
+@pytest.mark.parametrize("name", ["whole.seq", "binned.seq"])
+def test_bad_pixels_equal_libertem(libertem, name):
+    jobs, theirs = libertem
+    np.testing.assert_array_equal(excluded(jobs[name][0]), theirs[name]["excluded"])
+
+
+def test_d9_names_of_the_docstring_are_not_read_and_the_error_tells_the_right_ones(tmp_path):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    (corrections,) = write_seq_corrections(path, dark=DARK)
+    corrections.rename(tmp_path / "a.dark.mrc")
+    with pytest.raises(DatasetError, match=r"a\.seq\.dark\.mrc"):
+        open_dataset(path, corrections="dataset")
+
+
+def test_bad_pixels_of_a_part_of_a_sensor_that_is_not_square(tmp_path):
+    """LiberTEM takes rows for columns, and forgets ranges that meet."""
+    defects = [*DEFECTS, {"Columns": "2-4", "Row": 9}, {"Column": 6, "Rows": "9-30", "pattern": 1}]
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    maps = [{"Rows": 4, "Columns": 4}, {"Rows": 40, "Columns": 20, "defects": defects}]
+    write_seq_corrections(path, maps=maps, shape=(8, 10), offset=(6, 3))
+    whole = expected_mask(defects, (40, 20))
+    np.testing.assert_array_equal(excluded(path), whole[6:14, 3:13])
+
+
+def test_room_for_more_frames_is_not_shown(tmp_path):
+    """Real files are filled up with zeros; a nav_shape shows them."""
+    path = write_seq(tmp_path / "a.seq", FRAMES, room=3)
+    desc = describe(path)
+    check_format(path, FRAMES, cuts=3)
+    assert desc.metadata["seq"]["header"]["allocated_frames"] == 6
+    assert desc.metadata["seq"]["header"]["name"] == "Norpix seq"
+    assert not open_dataset(path, nav_shape=(3, 3)).compute()[2].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [({"compression": 1}, "compression_format"), ({"image_format": 200}, "image_format")],
+)
+def test_compressed_or_coloured_frames_are_refused(tmp_path, kind, where):
+    path = write_seq(tmp_path / "a.seq", FRAMES, **kind)
+    with pytest.raises(DatasetError, match=where):
+        describe(path)
+
+
+@pytest.mark.parametrize("at", [548, 552, 556, 572, 580])
+@pytest.mark.parametrize("value", [0, 1, 12, 1 << 31, (1 << 32) - 1])
+def test_hostile_header_is_refused_or_harmless(tmp_path, at, value):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(struct.pack("<I", value))
+    try:
+        desc = describe(path)
+    except DatasetError:
+        return
+    assert desc.nbytes <= path.stat().st_size
+    open_dataset(path).compute()
+
+
+def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    content = path.read_bytes()
+    for size in np.linspace(1, len(content) - 1, 40, dtype=int):
+        path.write_bytes(content[:size])
+        with pytest.raises(DatasetError):
+            describe(path, format="seq")
+    path.write_bytes(content[: 8192 * 6])
+    with pytest.raises(TruncatedFileError, match="allocated_frames"):
+        describe(path)
+    arr = open_dataset(path, nav_shape=(2, 3))
+    assert arr.description.missing.tolist() == [5]
+    np.testing.assert_array_equal(arr[0], FRAMES[:3])
+
+
+@pytest.mark.parametrize(
+    "maps",
+    [
+        [{"Rows": 8, "Columns": 9}],  # smaller than the frames
+        [{"Rows": "8"}],
+        [{"Rows": "1e3", "Columns": 10}],
+        [{"Rows": 8, "Columns": 10, "Binning": 2}],
+        [{"Rows": 8, "Columns": 10, "defects": [{"Row": "-1"}]}],
+        [{"Rows": 8, "Columns": 10, "defects": [{"pattern": "01"}]}],
+        [{"Rows": 8, "Columns": 10, "defects": [{"Rows": "1-2-3"}]}],
+    ],
+)
+def test_map_that_cannot_be_read_is_refused(tmp_path, maps):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    write_seq_corrections(path, maps=maps, shape=(8, 10))
+    with pytest.raises(CorruptFileError):
+        open_dataset(path, corrections="dataset")
+
+
+def test_corrections_that_do_not_suit_the_frames_are_refused(tmp_path):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    (dark,) = write_seq_corrections(path, dark=DARK.T)
+    with pytest.raises(DatasetError, match="another shape"):
+        open_dataset(path, corrections="dataset")
+    write_seq_corrections(path, dark=DARK)
+    dark.write_bytes(dark.read_bytes()[:1100])
+    with pytest.raises(TruncatedFileError, match="reference"):
+        open_dataset(path, corrections="dataset")
+    dark.unlink()
+    write_seq_corrections(path, maps=[MAP], shape=(9, 10))
+    with pytest.raises(CorruptFileError, match="metadata"):
+        open_dataset(path, corrections="dataset")
+    files = write_seq_corrections(path, maps=[MAP], shape=(8, 10))
+    files[-1].write_bytes(files[-1].read_bytes()[:300])
+    with pytest.raises(DatasetError):
+        open_dataset(path, corrections="dataset")
