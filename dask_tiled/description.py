@@ -179,6 +179,18 @@ class Description:
         sig = self.axes[self.nav_ndim :]
         return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 
+    def shifted(self, by: int) -> Description:
+        """Skip so many frames at the start, or begin with so many missing ones if it is negative.
+
+        Frames that are not in the order of the file keep their places.
+        """
+        selection = self.layout.selection
+        if selection.numbers is None:
+            return self.with_frames(self.nav_shape, selection.first + by)
+        there = ~selection.are_absent(selection.numbers)
+        numbers = np.where(there, selection.numbers + by, -1)
+        return replace(self.with_frames(self.nav_shape, numbers=numbers), axes=self.axes)
+
     def with_scan(self, nav_shape: tuple[int, ...], source: str) -> Description:
         """Show the frames in the shape of the scan that a header gives.
 

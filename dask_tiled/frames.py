@@ -54,11 +54,13 @@ def select_frames(
         )
     # Beyond these all frames are missing, and frame numbers would no longer be numbers of 8 bytes.
     first = max(-math.prod(shape), min(first, desc.layout.n_frames))
-    if shape != desc.nav_shape or first:
+    if shape != desc.nav_shape:
         desc = desc.with_frames(shape, first)
+    elif first:
+        desc = desc.shifted(first)
     if roi is not None:
         places = _places(roi, shape, path)
-        desc = desc.with_frames((len(places),), 0, places + first)
+        desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
     if missing not in ("fill", "raise"):
         raise DatasetError(
             "no such rule for missing frames", path=path, expected="fill or raise", found=missing

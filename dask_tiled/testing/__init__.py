@@ -11,6 +11,7 @@ an array or an iterable, and can write files larger than memory.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
 - NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
   `write_seq_corrections` for what lies beside a sequence.
+- MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -28,6 +29,7 @@ from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
+from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
 
@@ -37,9 +39,11 @@ __all__ = [
     "iter_counting_frames",
     "iter_frames",
     "write_blo",
+    "write_direct_electron",
     "write_empad",
     "write_mib",
     "write_mib_series",
+    "write_mrc",
     "write_npy",
     "write_raw",
     "write_seq",

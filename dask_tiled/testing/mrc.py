@@ -1,0 +1,174 @@
+"""Write MRC files, and what Direct Electron's software puts beside them.
+
+The layout follows the MRC2014 standard, and for bytes IMOD's additions to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dask_tiled.testing.frames import Frames, iter_frames
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+MODES = {"i1": 0, "u1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12}
+
+
+def write_mrc(
+    path: str | os.PathLike[str],
+    frames: Frames,
+    *,
+    byte_order: Literal["<", ">"] = "<",
+    stamp: bool = True,
+    imod: bool | None = None,
+    space_group: int = 0,
+    depth: int | None = None,
+    pixel_size: Sequence[float] = (0.0, 0.0, 0.0),
+    axes: tuple[int, int, int] = (1, 2, 3),
+    origin: Sequence[float] = (0.0, 0.0, 0.0),
+    extended: bytes = b"",
+    extended_type: bytes = b"",
+    sig_dims: int = 2,
+) -> Path:
+    """Write frames to one MRC file.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    frames
+        Array of shape nav + (y, x), or iterable of (y, x) frames, of int8, uint8, int16, uint16,
+        float16, float32 or complex64; gone through once, one frame in memory at a time. With
+        ``sig_dims=3``, int16 frames of (y, x, 2) give mode 3, complex numbers of two int16.
+    byte_order
+        Of header and pixels.
+    stamp
+        Whether the header has a machine stamp and the map identifier; old files have neither.
+    imod
+        Whether the header has IMOD's stamp, whose flags tell signed from unsigned bytes; by default
+        for uint8.
+    space_group
+        0 for a stack of images, 1 for a volume, 401 for a stack of volumes.
+    depth
+        MZ; by default 1 for images and all sections otherwise.
+    pixel_size
+        Along x, y and z of the cell, in Angstrom.
+    axes
+        MAPC, MAPR and MAPS.
+    origin
+        Along x, y and z of the cell, in Angstrom.
+    extended, extended_type
+        An extended header and its type, such as ``b"FEI1"``.
+    sig_dims
+        Number of trailing axes of an array that make a frame.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    TypeError
+        If no mode is for the dtype of the frames.
+    ValueError
+        If there are no frames, or they differ in shape or dtype.
+    """
+    path = Path(path)
+    count = 0
+    first = None
+    with path.open("wb") as file:
+        file.write(bytes(1024) + extended)
+        for frame in iter_frames(frames, sig_dims):
+            first = frame if first is None else first
+            if (frame.shape, frame.dtype) != (first.shape, first.dtype):
+                raise ValueError(
+                    f"frame {count}: expected {first.dtype} of {first.shape},"
+                    f" found {frame.dtype} of {frame.shape}"
+                )
+            file.write(frame.astype(frame.dtype.newbyteorder(byte_order)).tobytes())
+            count += 1
+        if first is None:
+            raise ValueError("expected at least one frame, found none")
+        kind = f"{first.dtype.kind}{first.dtype.itemsize}"
+        if kind not in MODES:
+            raise TypeError(f"no mode of MRC is for {first.dtype}")
+        mode = 3 if first.ndim == 3 else MODES[kind]
+        sizes = (first.shape[1], first.shape[0], count)
+        steps = [0, 0, 0]
+        for axis, size in zip(axes, sizes, strict=True):
+            steps[axis - 1] = size
+        steps[2] = depth or (1 if space_group == 0 else steps[2])
+        head = bytearray(1024)
+
+        def put(at: int, kind: str, *values: Any) -> None:
+            struct.pack_into(byte_order + kind, head, at, *values)
+
+        put(0, "4i", *sizes, mode)
+        put(28, "3i", *steps)
+        put(40, "3f", *(size * n for size, n in zip(pixel_size, steps, strict=True)))
+        put(52, "3f", 90, 90, 90)
+        put(64, "3i", *axes)
+        put(76, "3f", 0, -1, -2)  # not determined
+        put(88, "2i", space_group, len(extended))
+        put(104, "4si", extended_type, 20140)
+        if imod or (imod is None and kind == "u1"):
+            put(152, "2i", 1146047817, int(kind == "i1"))
+        put(196, "3f", *origin)
+        if stamp:
+            head[208:212] = b"MAP "
+            head[212:214] = b"DD" if byte_order == "<" else b"\x11\x11"
+        put(216, "f", -1)
+        put(220, "i80s", 1, b"synthetic".ljust(80))
+        file.seek(0)
+        file.write(head)
+    return path
+
+
+def write_direct_electron(
+    folder: str | os.PathLike[str],
+    frames: Frames,
+    info: Mapping[str, object],
+    *,
+    coordinates: Sequence[tuple[int, int]] | None = None,
+    name: str = "20250101_00001",
+    **options: Any,
+) -> Path:
+    """Write a movie of a Direct Electron camera with its ``_info.txt`` file.
+
+    Parameters
+    ----------
+    folder
+        Where to write ``<name>_movie.mrc`` and the files beside it.
+    frames
+        As for `write_mrc`.
+    info
+        Keys and values of the ``_info.txt`` file.
+    coordinates
+        x and y of each frame, for a ``_scan_coordinates.csv`` file.
+    name
+        What the names of the files begin with.
+    options
+        As for `write_mrc`.
+
+    Returns
+    -------
+    pathlib.Path
+        The movie.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `write_mrc`.
+    """
+    stem = Path(folder) / name
+    lines = [f"{key:<64}= {value}\n" for key, value in info.items()]
+    stem.with_name(f"{name}_info.txt").write_text("".join(lines), "utf8")
+    if coordinates is not None:
+        pairs = [f"{x},{y}\n" for x, y in coordinates]
+        stem.with_name(f"{name}_scan_coordinates.csv").write_text("".join(pairs), "utf8")
+    return write_mrc(stem.with_name(f"{name}_movie.mrc"), frames, space_group=1, **options)

@@ -1,0 +1,283 @@
+"""MRC files: real ones, and synthetic ones that mrcfile, RosettaSciIO and ncempy read too."""
+
+import contextlib
+import struct
+import warnings
+
+import mrcfile
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_manifest import by_file, expected_of, manifest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.testing import check_format, counting_frames, write_direct_electron, write_mrc
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ROWS = [
+    row
+    for row in manifest("MRC")
+    if row["reader"].startswith("mrcfile") and not row["file"].endswith((".gz", ".bz2"))
+]
+DTYPES = ["i1", "u1", "i2", "u2", "f2", "f4", "c8"]
+RASTER = {"Scan - Enable": "Enable", "Scan - Type": "Raster", "Scan - Size X": 3}
+RASTER |= {"Scan - Size Y": 4, "Image Size X (pixels)": 6, "Image Size Y (pixels)": 5}
+RASTER |= {"Specimen Pixel Size X (nanometers)": 0.5, "Diffraction Pixel Size Y": 0.25}
+CUSTOM = RASTER | {"Scan - Type": "XY File"}
+
+
+def rsciio_pixels(path):
+    reader = pytest.importorskip("rsciio.mrc", reason="RosettaSciIO is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it does not close files
+        return reader.file_reader(str(path))[0]["data"]
+
+
+def write_header(path, values, at=0):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(values)
+
+
+@by_file(ROWS, "row")
+def test_file_has_the_numbers_of_the_manifest_and_equals_mrcfile(data, row):
+    """A movie with a scan has the frames that mrcfile sees, in the shape that RosettaSciIO sees."""
+    path = data / row["file"]
+    arr = dask_tiled.open_dataset(path)
+    shape, dtype, total = expected_of(row)
+    pixels = arr.compute()
+    assert arr.description.format == "mrc"
+    assert pixels.reshape(shape).shape == shape
+    assert arr.dtype == dtype
+    assert pixels.sum(dtype="f8") == pytest.approx(float(total), rel=1e-6)
+    with mrcfile.open(path) as theirs:
+        np.testing.assert_array_equal(pixels.reshape(shape), theirs.data.reshape(shape))
+    if row["reader2"]:
+        np.testing.assert_array_equal(pixels.squeeze(), rsciio_pixels(path))
+
+
+def test_direct_electron_movie_has_the_scan_and_scales_of_its_info_file(data):
+    desc = dask_tiled.describe(data / "mrc/rsciio/20241021_00405_movie.mrc")
+    assert desc.shape == (4, 8, 4, 8)
+    assert desc.dims == ("scan_y", "scan_x", "y", "x")
+    assert [(axis.scale, axis.units) for axis in desc.axes[:2]] == [(0.2, "nm"), (0.1, "nm")]
+    assert [(axis.scale, axis.units) for axis in desc.axes[2:]] == [(0.1, "1/nm")] * 2
+    assert desc.metadata["mrc"]["direct_electron"]["Camera Model"] == "DESim"
+    assert desc.metadata["mrc"]["nav_shape_from"].endswith("_info.txt")
+
+
+def test_axes_of_a_map_are_named_after_the_cell_as_it_is_stored(data):
+    """MAPC, MAPR, MAPS are 3, 1, 2: columns run along z; mrcfile gives the same voxel sizes."""
+    path = data / "mrc/mrcfile/EMD-3001.map"
+    desc = dask_tiled.describe(path)
+    assert desc.dims == ("y", "x", "z")
+    with mrcfile.open(path) as theirs:
+        sizes = theirs.voxel_size
+        for axis in desc.axes:
+            assert axis.scale == pytest.approx(float(sizes[axis.name]), rel=1e-6)
+            assert axis.units == "Å"
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_synthetic_file_equals_frames_and_mrcfile(tmp_path, dtype, order):
+    frames = counting_frames((6, 5, 7), dtype)
+    path = write_mrc(tmp_path / "a.mrc", frames, byte_order=order, extended=bytes(96))
+    check_format(path, frames, cuts=5)
+    with mrcfile.open(path) as theirs:
+        if dtype != "u1":  # mrcfile does not know IMOD's flags
+            np.testing.assert_array_equal(theirs.data, frames)
+    if order == "<" and dtype != "i1":  # RosettaSciIO takes all bytes for unsigned ones
+        np.testing.assert_array_equal(rsciio_pixels(path), frames)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "u2", "f4"])
+def test_synthetic_file_equals_ncempy_through_which_libertem_reads(tmp_path, dtype):
+    reader = pytest.importorskip("ncempy.io.mrc", reason="ncempy is not installed")
+    frames = counting_frames((6, 5, 7), dtype)
+    path = write_mrc(tmp_path / "a.mrc", frames)
+    with reader.fileMRC(str(path)) as theirs:
+        np.testing.assert_array_equal(dask_tiled.open_dataset(path), theirs.getMemmap())
+
+
+def test_mode_3_has_an_axis_of_real_and_imaginary_parts(tmp_path):
+    frames = counting_frames((3, 5, 7, 2), "i2")
+    path = write_mrc(tmp_path / "a.mrc", frames, sig_dims=3, byte_order=">")
+    check_format(path, frames, cuts=5)
+    assert dask_tiled.describe(path).dims == ("frame", "y", "x", "complex")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_file_without_stamp_and_identifier_is_read_in_the_order_that_makes_sense(tmp_path, order):
+    frames = counting_frames((3, 5, 7), "i2")
+    path = write_mrc(tmp_path / "old.st", frames, byte_order=order, stamp=False)
+    check_format(path, frames, cuts=2)
+    wrong = write_mrc(tmp_path / "wrong.st", frames, byte_order=order)
+    write_header(wrong, b"\x11\x11" if order == "<" else b"DD", at=212)
+    check_format(wrong, frames, cuts=2)
+
+
+def test_bytes_are_signed_unless_the_header_says_otherwise(tmp_path):
+    frames = counting_frames((2, 5, 7), "u1")
+    standard = write_mrc(tmp_path / "standard.mrc", frames, imod=False)
+    arr = dask_tiled.open_dataset(standard)
+    np.testing.assert_array_equal(arr, frames.view("i1"))
+    assert arr.description.metadata["mrc"]["dtype_from"] == "MRC2014, where bytes are signed"
+    flagged = write_mrc(tmp_path / "flagged.mrc", frames.view("i1"), imod=True)
+    assert dask_tiled.open_dataset(flagged).dtype == "i1"
+    write_header(flagged, struct.pack("<i", 0), at=156)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(flagged), frames)
+    write_header(standard, struct.pack("<2f", 0, 250), at=76)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(standard), frames)
+
+
+def test_d10_grid_with_mz_equal_to_nz_does_not_double_the_sections(tmp_path):
+    """LiberTEM#1675: four frames of 8 x 16 became (4, 4, 8, 16)."""
+    frames = counting_frames((4, 8, 16), "u2")
+    path = write_mrc(tmp_path / "a.mrc", frames, depth=4)
+    check_format(path, frames, cuts=2)
+
+
+def test_1675_direct_electron_scan_is_read_from_the_info_file(tmp_path):
+    frames = counting_frames((4, 3, 5, 6), "u2")
+    path = write_direct_electron(tmp_path, frames, RASTER)
+    check_format(path, frames, cuts=5)
+    np.testing.assert_array_equal(rsciio_pixels(path), frames)
+    assert dask_tiled.describe(path, nav_shape=(12,)).shape == (12, 5, 6)
+
+
+def test_volume_stack_has_an_axis_for_the_volumes(tmp_path):
+    volumes = counting_frames((3, 4, 5, 6), "f4")
+    options = {"space_group": 401, "depth": 4, "pixel_size": (1, 2, 3), "origin": (10, 0, -30)}
+    path = write_mrc(tmp_path / "a.mrc", volumes, **options)
+    check_format(path, volumes, cuts=5)
+    desc = dask_tiled.describe(path)
+    assert desc.dims == ("volume", "z", "y", "x")
+    assert [(axis.scale, axis.offset) for axis in desc.axes[1:]] == [(3, -30), (2, 0), (1, 10)]
+    with mrcfile.open(path) as theirs:
+        np.testing.assert_array_equal(theirs.data, volumes)
+    write_header(path, struct.pack("<i", 5), at=36)
+    with pytest.raises(CorruptFileError, match="MZ"):
+        dask_tiled.describe(path)
+
+
+def test_extended_header_of_fei_is_metadata_of_the_first_section(tmp_path):
+    extended = bytearray(2 * 768)
+    struct.pack_into("<2i", extended, 0, 768, 0)
+    struct.pack_into("<d", extended, 100, 12.5)
+    struct.pack_into("<2d", extended, 156, 2e-10, 4e-10)
+    extended[435:439] = b"Ceta"
+    frames = counting_frames((2, 5, 7), "i2")
+    options = {"extended": bytes(extended), "extended_type": b"FEI1"}
+    path = write_mrc(tmp_path / "a.mrc", frames, **options)
+    check_format(path, frames, cuts=2)
+    desc = dask_tiled.describe(path)
+    found = desc.metadata["mrc"]["extended_header"]
+    assert (found["Alpha tilt"], found["Camera name"]) == (12.5, "Ceta")
+    assert [axis.scale for axis in desc.axes] == pytest.approx([1, 4, 2])
+    with mrcfile.open(path) as theirs:
+        assert theirs.indexed_extended_header["Alpha tilt"][0] == found["Alpha tilt"]
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_custom_scan_puts_frames_into_the_places_of_its_coordinates(tmp_path, repeats):
+    """A snake that leaves places out; RosettaSciIO shows those as zeros too."""
+    snake = [(0, 0), (2, 0), (2, 1), (1, 1), (0, 1), (0, 2), (2, 2)] * repeats
+    frames = counting_frames((len(snake), 5, 6), "u2")
+    expected = np.zeros((repeats, 3, 3, 5, 6), "u2")
+    for i, (x, y) in enumerate(snake):
+        expected[i * repeats // len(snake), y, x] = frames[i]
+    expected = expected[0] if repeats == 1 else expected
+    path = write_direct_electron(tmp_path, frames, CUSTOM, coordinates=snake)
+    check_format(path, expected, cuts=5)
+    if repeats == 1:  # RosettaSciIO mixes repeats up with rows
+        np.testing.assert_array_equal(rsciio_pixels(path), expected)
+    assert len(dask_tiled.describe(path).missing) == 2 * repeats
+    mask = np.zeros(expected.shape[:-2], bool)
+    mask[..., 1, :] = True
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, roi=mask), expected[mask])
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, nav_shape=len(snake)), frames)
+    later = dask_tiled.open_dataset(path, sync_offset=1)
+    np.testing.assert_array_equal(later[..., 0, 0, :, :].compute().reshape(-1, 5, 6)[0], frames[1])
+    assert not later[..., 0, 1, :, :].any()
+
+
+def test_places_visited_in_different_numbers_leave_frames_in_the_order_of_the_file(tmp_path):
+    coordinates = [(0, 0), (1, 0), (1, 0)]
+    frames = counting_frames((3, 5, 6), "u2")
+    path = write_direct_electron(tmp_path, frames, CUSTOM, coordinates=coordinates)
+    check_format(path, frames, cuts=2)
+    found = dask_tiled.describe(path).metadata["mrc"]["scan_coordinates"]
+    assert found == {"x": (0, 1, 1), "y": (0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "kind"),
+    [
+        ([(0, 0)] * 2, CorruptFileError),
+        ([(0, 0)] * 4, TruncatedFileError),
+        ([(0, 0), (1, "b"), (2, 2)], CorruptFileError),
+        ([(0, 0), (1, -1), (2, 2)], CorruptFileError),
+        ([(0, 0), (99999999, 99999999), (2, 2)], CorruptFileError),
+    ],
+)
+def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coordinates, kind):
+    frames = counting_frames((3, 5, 6), "u2")
+    path = write_direct_electron(tmp_path, frames, CUSTOM, coordinates=coordinates)
+    with pytest.raises(kind, match="nav_shape"):
+        dask_tiled.describe(path)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, nav_shape=(3,)), frames)
+
+
+def test_movie_without_scan_has_a_time_axis_and_repeated_scans_an_axis_more(tmp_path):
+    frames = counting_frames((24, 5, 6), "u2")
+    info = {"Frames Per Second": 100, "Autosave Movie Sum Count": 5}
+    info |= {"Specimen Pixel Size X (nanometers)": 0.5, "Scan - Enable": "Disable"}
+    desc = dask_tiled.describe(write_direct_electron(tmp_path, frames, info))
+    assert (desc.axes[0].name, desc.axes[0].units, desc.axes[0].scale) == ("time", "s", 0.05)
+    assert (desc.axes[2].units, desc.axes[2].scale) == ("nm", 0.5)
+    desc = dask_tiled.describe(write_direct_electron(tmp_path, frames, RASTER, name="b_1"))
+    assert (desc.dims[0], desc.nav_shape) == ("repeat", (2, 4, 3))
+    signed = counting_frames((12, 5, 6), "i1")
+    info = RASTER | {"Autosave Counted Movie Pixel Format": "uint8"}
+    path = write_direct_electron(tmp_path, signed, info, name="c_1")
+    assert dask_tiled.open_dataset(path).dtype == "u1"
+
+
+@pytest.mark.parametrize("mode", [16, 101])
+def test_modes_that_are_not_read_are_named(tmp_path, mode):
+    path = write_mrc(tmp_path / "a.mrc", counting_frames((2, 5, 7), "i2"))
+    write_header(path, struct.pack("<i", mode), at=12)
+    with pytest.raises(DatasetError, match=f"mode.*found {mode}"):
+        dask_tiled.describe(path)
+
+
+@given(
+    at=st.sampled_from([0, 4, 8, 12, 28, 36, 64, 68, 88, 92, 156, 212]),
+    value=st.sampled_from([0, -1, 1, 2, 7, 401, 65536, 2**30, 2**31 - 1, -(2**31)]),
+)
+def test_hostile_fields_give_typed_errors_or_an_array(tmp_path_factory, at, value):
+    path = tmp_path_factory.mktemp("hostile") / "a.mrc"
+    write_mrc(path, np.ones((3, 5, 7), "i2"), space_group=401, depth=3)
+    write_header(path, struct.pack("<i", value), at=at)
+    with contextlib.suppress(DatasetError):
+        dask_tiled.open_dataset(path).compute()
+
+
+def test_truncated_file_gives_typed_errors_or_missing_frames(tmp_path):
+    frames = counting_frames((3, 5, 7), "i2")
+    path = write_mrc(tmp_path / "a.mrc", frames, extended=bytes(32))
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 11):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DatasetError):
+            dask_tiled.describe(path)
+        complete = (size - 1056) // 70
+        if complete > 0:
+            desc = dask_tiled.describe(path, nav_shape=(3,))
+            assert len(desc.missing) == 3 - complete
+    path.write_bytes(whole + b"trailing")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
