@@ -12,6 +12,7 @@ an array or an iterable, and can write files larger than memory.
 - NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
   `write_seq_corrections` for what lies beside a sequence.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
+- TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -32,6 +33,7 @@ from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
+from dask_tiled.testing.ser import write_ser
 
 __all__ = [
     "check_format",
@@ -48,4 +50,5 @@ __all__ = [
     "write_raw",
     "write_seq",
     "write_seq_corrections",
+    "write_ser",
 ]

@@ -1,0 +1,61 @@
+"""The ``.emi`` files of TIA: metadata, and a way to their ``.ser`` files."""
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled import DatasetError
+from dask_tiled.testing import counting_frames, write_ser
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+def test_reciprocal_units_and_metadata_of_real_files(data):
+    """A diffraction pattern is in 1/m; the .emi file beside a .ser file is in the metadata."""
+    folder = data / "ser" / "old"
+    pattern = dask_tiled.describe(folder / "64x64_diffraction_acquire_1.ser")
+    assert [axis.units for axis in pattern.axes] == ["1/m", "1/m"]
+    about = pattern.metadata["emi"]["object_0"]["ExperimentalDescription"]
+    assert about["High tension (kV)"] == 200
+    assert "bottom row first" in pattern.metadata["ser"]["orientation"]
+
+
+def test_an_emi_file_opens_its_ser_files(data):
+    """The first by default; others by place or name."""
+    emi = data / "ser" / "old" / "16x16_STEM_BF_DF_acquire.emi"
+    names = [emi.stem + "_1.ser", emi.stem + "_2.ser"]
+    for dataset, name in [(None, 0), (0, 0), (1, 1), (names[1], 1), (names[0][:-4], 0)]:
+        desc = dask_tiled.describe(emi, dataset=dataset)
+        assert desc == dask_tiled.describe(emi.with_name(names[name]))
+    for dataset in (2, -1, "other", True, 1.5):
+        with pytest.raises(DatasetError, match="no such dataset"):
+            dask_tiled.open_dataset(emi, dataset=dataset)
+    with pytest.raises(DatasetError, match=r"choose by the \.emi"):
+        dask_tiled.open_dataset(emi.with_name(names[0]), dataset=0)
+
+
+HOSTILE_XML = {
+    "laughs": b'<!DOCTYPE a [<!ENTITY b "bbb">]><a>&b;</a>',
+    "deep": b"<a>" * 90_000 + b"</a>" * 90_000,
+    "wide": b"<Root/><Data/>" * 20_000,
+    "long": b" " * (1 << 20),
+    "broken": b"<a></b>",
+    "bytes": b"<a>\xff\xb5</a><Data><Label/><Value/></Data>",
+    "openings": b"<ObjectInfo>" * 80_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_XML)
+def test_xml_that_is_wrong_does_no_harm(tmp_path, name):
+    """It is told in the metadata, and the pixels are read."""
+    frames = counting_frames((5, 6), "u2")
+    path = write_ser(tmp_path / "a_1.ser", frames)
+    text = b"<ObjectInfo>" + HOSTILE_XML[name] + b"</ObjectInfo>"
+    (tmp_path / "a.emi").write_bytes(b"JK\0\2" + text + text)
+    desc = dask_tiled.describe(tmp_path / "a.emi")
+    assert set(desc.metadata["emi"]) == {"path", "object_0", "object_1"}
+    assert len(str(desc._repr_html_())) < 10_000
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path).compute(), frames)
+    path.unlink()
+    with pytest.raises(DatasetError, match=r"no \.ser file"):
+        dask_tiled.open_dataset(tmp_path / "a.emi")

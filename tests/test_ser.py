@@ -1,0 +1,234 @@
+"""TIA series: real files and written ones, against RosettaSciIO, ncempy and LiberTEM."""
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_manifest import by_file, expected_of, manifest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.testing import check_format, counting_frames, iter_counting_frames, write_ser
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ROWS = [row for row in manifest("SER/EMI") if row["file"].endswith(".ser")]
+NOT_BY_LIBERTEM = "no_AcquireDate"  # ncempy, and LiberTEM with it, cannot read the .emi file
+DTYPES = ["u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8", "c8", "c16"]
+# Without numba's compiler, as in test_manifest.
+LIBERTEM_READER = """
+import sys
+import numpy as np
+from libertem.api import Context
+from libertem.common import Shape
+from libertem.io.dataset.base import TilingScheme
+
+context = Context.make_with("inline")
+for path, target in zip(sys.argv[1::2], sys.argv[2::2]):
+    data = context.load("ser", path=path)
+    frames = np.zeros((data.shape.nav.size, *data.shape.sig), data.dtype)
+    shape = Shape((1, *data.shape.sig), sig_dims=len(data.shape.sig))
+    scheme = TilingScheme.make_for_shape(tileshape=shape, dataset_shape=data.shape)
+    for partition in data.get_partitions():
+        for tile in partition.get_tiles(scheme, dest_dtype=data.dtype):
+            frames[tile.tile_slice.origin[0]] = tile.data[0]
+    np.save(target, frames.reshape(data.shape))
+"""
+
+
+@by_file(ROWS, "row")
+def test_file_equals_rosettasciio_and_the_manifest(data, row):
+    """Every real file has the shape, dtype, sum and pixels that RosettaSciIO sees."""
+    reader = pytest.importorskip("rsciio.tia", reason="RosettaSciIO is not installed")
+    path = data / row["file"]
+    arr = dask_tiled.open_dataset(path)
+    shape, dtype, total = expected_of(row)
+    assert (arr.description.format, arr.shape, arr.dtype) == ("ser", shape, dtype)
+    pixels = arr.compute()
+    assert pixels.sum(dtype="f8") == pytest.approx(total, rel=1e-12)
+    (signal,) = reader.file_reader(str(path))
+    np.testing.assert_array_equal(pixels, signal["data"])
+
+
+@by_file(ROWS, "row")
+def test_file_equals_ncempy(data, row):
+    """Element by element, as ncempy reads them."""
+    module = pytest.importorskip("ncempy.io.ser", reason="ncempy is not installed")
+    if NOT_BY_LIBERTEM in row["file"]:
+        pytest.skip("ncempy cannot read its .emi file")
+    arr = dask_tiled.open_dataset(data / row["file"])
+    pixels = arr.compute().reshape(-1, *arr.description.sig_shape)
+    with module.fileSER(str(data / row["file"])) as file:
+        theirs = [file.getDataset(k)[0] for k in range(file.head["ValidNumberElements"])]
+    np.testing.assert_array_equal(pixels, theirs)
+
+
+def test_files_equal_libertem(data, tmp_path):
+    """Real files, and written ones of both versions, stopped early and unequally spaced."""
+    pytest.importorskip("libertem", reason="LiberTEM is not installed")
+    paths = [data / row["file"] for row in ROWS if NOT_BY_LIBERTEM not in row["file"]]
+    for k, version in enumerate([0x0210, 0x0220]):
+        frames = counting_frames((10, 5, 6), "i2")
+        options = {"nav_shape": (3, 4), "version": version, "gaps": (0, 3 * k)}
+        paths.append(write_ser(tmp_path / f"written{k}_1.ser", frames, **options))
+    jobs = [arg for path in paths for arg in (path, tmp_path / f"{path.stem}.npy")]
+    command = [sys.executable, "-c", LIBERTEM_READER, *map(str, jobs)]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for path in paths:
+        theirs = np.load(tmp_path / f"{path.stem}.npy")
+        found = dask_tiled.open_dataset(path)
+        np.testing.assert_array_equal(found.compute(), theirs.reshape(found.shape))
+
+
+@pytest.mark.parametrize("version", [0x0210, 0x0220])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_written_files_of_every_type(tmp_path, dtype, version):
+    """Images and spectra, here and in RosettaSciIO."""
+    for sig_shape in [(5, 6), (7,)]:
+        frames = counting_frames((3, 4, *sig_shape), dtype)
+        options = {"sig_dims": len(sig_shape), "version": version}
+        path = write_ser(tmp_path / "map_1.ser", frames, **options)
+        check_format(path, frames, cuts=5)
+        reader = pytest.importorskip("rsciio.tia", reason="RosettaSciIO is not installed")
+        np.testing.assert_array_equal(reader.file_reader(str(path))[0]["data"], frames)
+
+
+@pytest.mark.parametrize("nav_shape", [(), (1,), (6,), (2, 3), (1, 6), (2, 1, 3)])
+@pytest.mark.parametrize("gaps", [(0,), (5,), (1, 0, 7)])
+def test_scan_shapes_and_spacings(tmp_path, nav_shape, gaps):
+    """Equally spaced elements are one piece; others are a piece each."""
+    for sig_shape in [(5, 6), (7,)]:
+        frames = counting_frames((*nav_shape, *sig_shape), "u2")
+        path = write_ser(tmp_path / "map_1.ser", frames, sig_dims=len(sig_shape), gaps=gaps)
+        expected = frames.reshape(sig_shape) if frames.size == np.prod(sig_shape) else frames
+        check_format(path, expected, cuts=5)
+        count = int(np.prod(nav_shape))
+        pieces = len(dask_tiled.describe(path).layout.pieces)
+        assert pieces == (1 if len(gaps) == 1 else count)
+        check_format(path, frames.reshape(1, count, *sig_shape), cuts=2, nav_shape=(1, count))
+
+
+def test_a_scan_that_was_stopped_has_missing_places(tmp_path):
+    """A map keeps its shape; a series of acquisitions is only shorter."""
+    frames = counting_frames((7, 5, 6), "u2")
+    path = write_ser(tmp_path / "map_1.ser", frames, nav_shape=(3, 4))
+    expected = np.zeros((3, 4, 5, 6), "u2")
+    expected.reshape(12, 5, 6)[:7] = frames
+    check_format(path, expected, cuts=5)
+    assert dask_tiled.describe(path).missing.tolist() == [7, 8, 9, 10, 11]
+    assert (dask_tiled.open_dataset(path, fill_value=9)[2].compute() == 9).all()
+    with pytest.raises(TruncatedFileError, match="missing"):
+        dask_tiled.open_dataset(path, missing="raise")
+    write_ser(path, frames, nav_shape=(12,), positions=True)
+    check_format(path, expected.reshape(12, 5, 6), cuts=2)
+    write_ser(path, frames, nav_shape=(12,))
+    check_format(path, frames, cuts=2)
+    check_format(path, expected.reshape(12, 5, 6), cuts=2, nav_shape=(12,))
+    write_ser(path, frames[:1], nav_shape=(12,))
+    check_format(path, frames[0], cuts=2)
+
+
+def test_axes_are_those_of_the_file(tmp_path):
+    """Offset and delta belong to an element; rows are shown against the direction of the file."""
+    calibrations = [(-2.0, 0.25, 4), (3e-9, 1e-9, 1), (0.0, 2e-9, 0), (5e-9, -3e-9, 2)]
+    frames = iter_counting_frames((3, 4, 5, 6), "u2")
+    path = write_ser(tmp_path / "a.ser", frames, nav_shape=(3, 4), calibrations=calibrations)
+    scan_y, scan_x, y, x = dask_tiled.describe(path).axes
+    assert (x.name, x.units, x.scale, x.offset) == ("x", "m", 0.25, -3.0)
+    assert (y.name, y.units, y.scale) == ("y", "m", -1e-9)
+    assert y.offset == pytest.approx(3e-9 + 3e-9)  # row 0 in the file, at the bottom, is at 2e-9
+    assert (scan_x.name, scan_x.units, scan_x.scale, scan_x.offset) == ("scan_x", "m", 2e-9, 0)
+    assert (scan_y.name, scan_y.scale, scan_y.offset) == ("scan_y", -3e-9, pytest.approx(11e-9))
+    spectra = counting_frames((3, 8), "i4")
+    for calibration, axis in [((-20.0, 0.2, 0), "energy eV"), ((0.0, 1.0, 0), "channel ")]:
+        write_ser(path, spectra, sig_dims=1, calibrations=[calibration])
+        found = dask_tiled.describe(path).axes[-1]
+        assert f"{found.name} {found.units}" == axis
+
+
+@pytest.mark.parametrize("gaps", [(0,), (1, 2)])
+@pytest.mark.parametrize("sig_shape", [(5, 6), (7,)])
+def test_truncated_files(tmp_path, sig_shape, gaps):
+    """A file that is cut has a typed error, or with a nav_shape the elements that are there."""
+    frames = counting_frames((3, 4, *sig_shape), "u4")
+    whole = write_ser(tmp_path / "a.ser", frames, sig_dims=len(sig_shape), gaps=gaps)
+    content = whole.read_bytes()
+    path = tmp_path / "cut.ser"
+    for size in np.linspace(1, len(content) - 24 - max(gaps) - 1, 60).astype(int):
+        path.write_bytes(content[:size])
+        with pytest.raises((TruncatedFileError, dask_tiled.UnknownFormatError)):
+            dask_tiled.open_dataset(path, format="ser" if size > 30 else None)
+    desc = dask_tiled.describe(path, nav_shape=(3, 4))
+    assert desc.missing.tolist() == [11]
+    found = dask_tiled.open_dataset(path, nav_shape=(3, 4)).compute().reshape(12, *sig_shape)
+    np.testing.assert_array_equal(found[:11], frames.reshape(12, *sig_shape)[:11])
+    assert not found[11].any()
+
+
+@pytest.mark.parametrize("version", [0x0210, 0x0220])
+@pytest.mark.parametrize("sig_dims", [1, 2])
+def test_hostile_numbers(tmp_path, sig_dims, version):
+    """Any four or eight bytes of the headers may be 0, huge or negative."""
+    frames = counting_frames((2, 1, 3, 5)[2 - sig_dims :], "u4")
+    options = {"sig_dims": sig_dims, "version": version, "gaps": (0, 1)}
+    path = write_ser(tmp_path / "a.ser", frames, **options)
+    content = path.read_bytes()
+    last = dask_tiled.describe(path).layout.pieces[-1, 2]
+    for at in range(0, last, 2):
+        for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 63):
+            spoilt = bytearray(content)
+            struct.pack_into("<Q" if value >> 32 else "<I", spoilt, at, value)
+            path.write_bytes(spoilt)
+            try:
+                desc = dask_tiled.describe(path, format="ser")
+            except DatasetError:
+                continue
+            assert desc.nbytes <= frames.nbytes
+            if at % 10 == 0:
+                dask_tiled.open_dataset(path, format="ser").compute()
+
+
+def test_elements_that_differ_or_overlap(tmp_path):
+    """The last element is looked at, too; a table that points to one element twice is refused."""
+    path = write_ser(tmp_path / "a.ser", counting_frames((3, 4, 5), "u2"), gaps=(0, 1))
+    content = path.read_bytes()
+    (table,) = struct.unpack_from("<Q", content, 22)
+    offsets = np.frombuffer(content, "<u8", 3, table)
+    spoilt = bytearray(content)
+    spoilt[int(offsets[2]) + 42] += 1
+    path.write_bytes(spoilt)
+    with pytest.raises(CorruptFileError, match="differ"):
+        dask_tiled.open_dataset(path)
+    spoilt = bytearray(content)
+    spoilt[table + 8 : table + 16] = content[table : table + 8]
+    path.write_bytes(spoilt)
+    with pytest.raises(CorruptFileError, match="overlap"):
+        dask_tiled.open_dataset(path)
+
+
+def test_odd_dimensions_and_offsets_beyond_4_gib(tmp_path):
+    """Dimensions that do not fit the elements give one axis; offsets are not cut to 4 bytes."""
+    frames = counting_frames((12, 5, 6), "u2")
+    path = write_ser(tmp_path / "a.ser", frames, nav_shape=(3, 4))
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 34, 5)
+    path.write_bytes(content)
+    check_format(path, frames, cuts=2)
+    assert "do not fit" in dask_tiled.describe(path).metadata["ser"]["nav_shape_from"]
+    write_ser(path, frames, nav_shape=(12,))
+    content = bytearray(path.read_bytes())
+    (table,) = struct.unpack_from("<Q", content, 22)
+    (last,) = struct.unpack_from("<Q", content, table + 11 * 8)
+    far = (5 << 30) + last
+    struct.pack_into("<Q", content, table + 11 * 8, far)
+    with Path(path).open("wb") as file:  # a sparse file of 5 GiB
+        file.write(content)
+        file.seek(far)
+        file.write(content[last:])
+    check_format(path, frames, cuts=2)
