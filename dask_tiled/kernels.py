@@ -218,6 +218,25 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
                 _join(out, d + k * out_step, high, low)
 
 
+def conjugate(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Copy little-endian numbers, and change the sign of their imaginary part."""
+    sign = np.uint8(0x80)
+    for r in range(starts.size):
+        for k in range(count):
+            d = dests[r] + k * out_step
+            move(out, d, src, starts[r] + k * step, nbytes)
+            out[d + nbytes - 1] ^= sign
+
+
+def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Copy real numbers, and give them an imaginary part of 0."""
+    for r in range(starts.size):
+        for k in range(count):
+            d = dests[r] + k * out_step
+            move(out, d, src, starts[r] + k * step, nbytes)
+            out[d + nbytes : d + 2 * nbytes] = 0
+
+
 @cache
 def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
     """Import and compile a kernel.

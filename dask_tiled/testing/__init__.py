@@ -13,6 +13,7 @@ an array or an iterable, and can write files larger than memory.
   `write_seq_corrections` for what lies beside a sequence.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
 - TIA series of images or spectra: `write_ser`.
+- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -28,6 +29,8 @@ True
 from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.empad import write_empad
+from dask_tiled.testing.dm import write_dm
+from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
@@ -36,12 +39,14 @@ from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.ser import write_ser
 
 __all__ = [
+    "Gap",
     "check_format",
     "counting_frames",
     "iter_counting_frames",
     "iter_frames",
     "write_blo",
     "write_direct_electron",
+    "write_dm",
     "write_empad",
     "write_mib",
     "write_mib_series",
@@ -51,4 +56,5 @@ __all__ = [
     "write_seq",
     "write_seq_corrections",
     "write_ser",
+    "write_tags",
 ]

@@ -1,0 +1,210 @@
+"""Write DM3 and DM4 files as Digital Micrograph does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_tiled.testing.dm_tags import Gap, write_tags
+from dask_tiled.testing.frames import Array, Frames, iter_frames
+
+if TYPE_CHECKING:
+    import os
+
+# For each data type, the type of the pixels, and that of the elements of the array of tags.
+DATA_TYPES = {
+    1: ("i2", "h"),
+    2: ("f4", "f"),
+    3: ("c8", "ff"),
+    6: ("u1", "B"),
+    7: ("i4", "i"),
+    9: ("i1", "b"),
+    10: ("u2", "H"),
+    11: ("u4", "I"),
+    12: ("f8", "d"),
+    13: ("c16", "dd"),
+    14: ("?", "?"),
+    39: ("i8", "q"),
+    40: ("u8", "Q"),
+    # Colours are (blue, green, red, alpha) in a frame of shape (..., 4).
+    8: ("V4", "i"),
+    23: ("V4", "i"),
+    # Halves of Fourier transforms.
+    5: ("c8", "f"),
+    27: ("c8", "f"),
+    28: ("c16", "d"),
+}
+OF_DTYPE = {np.dtype(dtype): number for number, (dtype, _) in reversed(DATA_TYPES.items())}
+Calibration = tuple[float, float, str]
+
+
+def write_dm(
+    path: str | os.PathLike[str],
+    frames: Frames,
+    *,
+    version: int = 4,
+    nav_shape: tuple[int, ...] | None = None,
+    sig_dims: int = 2,
+    transposed: bool = False,
+    data_type: int | None = None,
+    calibrations: Sequence[Calibration] = (),
+    name: str = "frames",
+    tags: Mapping[str, Any] | None = None,
+    thumbnail: bool = True,
+    more: Mapping[str, Array] | None = None,
+    pixels_last: bool = False,
+) -> Path:
+    """Write a picture of one to four dimensions, and perhaps a thumbnail and others with it.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    frames
+        Array of shape nav + sig, or, with `nav_shape`, iterable of frames; gone through once, one
+        frame in memory at a time. Colours are records of four u1, in the order of the file.
+    version
+        3 or 4.
+    nav_shape
+        Shape of the scan.
+    sig_dims
+        Number of trailing axes of an array that make a frame: 2, or 1 for spectra.
+    transposed
+        Write the signal axes as the slowest ones, as is usual for spectrum images and 4D-STEM data;
+        without it such data are tagged as swapped.
+    data_type
+        Number of the data type, where the dtype leaves a choice: 8 or 23 for colours; 5, 27 or 28
+        for the stored half of a Fourier transform, whose origin is at (height // 2, width // 2).
+    calibrations
+        For each axis of the array an origin in pixels, a scale, and units.
+    name
+        Name of the picture.
+    tags
+        More of its tags "ImageTags".
+    thumbnail
+        Whether a thumbnail comes first.
+    more
+        Further pictures, by name.
+    pixels_last
+        Put all other tags before the pixels, which then end the file.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If the frames differ from the shape, or no data type is made for them.
+    """
+    path = Path(path)
+    shape = getattr(frames, "shape", None)
+    every = iter_frames(frames, sig_dims)
+    first = next(every)
+    nav = nav_shape or (() if shape is None else tuple(shape[: len(shape) - sig_dims]))
+    sig = first.shape
+    kind = _data_type_of(first.dtype) if data_type is None else data_type
+    order = tuple(range(len(nav + sig)))
+    if transposed:
+        order = order[len(nav) :] + order[: len(nav)]
+    said = _order_tags(nav, sig, transposed=transposed)
+    main = _picture(name, nav + sig, order, kind, calibrations, {"Meta Data": said, **(tags or {})})
+    small = np.full((8, 8), 0x80, "u4").view("V4")
+    others = {f"thumbnail of {name}": small} if thumbnail else {}
+    others.update(more or {})
+    pictures = [
+        _picture(other, a.shape, range(a.ndim), _data_type_of(a.dtype), (), {})
+        for other, a in others.items()
+    ]
+    further = list(pictures)
+    pictures.insert(1 if thumbnail else 0, main)
+    shown = [{"ImageIndex": 0, "SourceSize_Pixels": (8, 8)}] if thumbnail else []
+    root = {"DocumentTags": {}, "ImageList": pictures, "InImageMode": True, "Thumbnails": shown}
+    if pixels_last:
+        root["ImageList"] = root.pop("ImageList")
+        for picture in pictures:
+            picture["ImageData"] = picture.pop("ImageData")
+            picture["ImageData"]["Data"] = picture["ImageData"].pop("Data")
+    write_tags(path, root, version=version, trailer=0 if pixels_last else 8)
+    with path.open("r+b") as file:
+        for picture, array in zip(further, others.values(), strict=True):
+            file.seek(picture["ImageData"]["Data"].offset)
+            file.write(array.tobytes())
+        at = main["ImageData"]["Data"].offset
+        file.seek(at)
+        file.truncate(max(path.stat().st_size, at + main["ImageData"]["Data"].nbytes))
+        if transposed:
+            stored: Any = np.memmap(file, first.dtype, "r+", at, sig + nav)
+        for number, frame in enumerate(itertools.chain([first], every)):
+            if frame.shape != sig or number >= math.prod(nav):
+                raise ValueError(f"frame {number}: no frame {frame.shape} in {nav} of {sig}")
+            if transposed:
+                stored[(..., *np.unravel_index(number, nav))] = frame
+            else:
+                file.write(_stored(frame, kind))
+    return path
+
+
+def _data_type_of(dtype: np.dtype[Any]) -> int:
+    if dtype.itemsize == 4 and dtype.kind == "V":
+        return 23
+    if dtype not in OF_DTYPE:
+        raise ValueError(f"no data type for {dtype}")
+    return OF_DTYPE[dtype]
+
+
+def _order_tags(nav: tuple[int, ...], sig: tuple[int, ...], *, transposed: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {"Format": "Spectrum image"} if nav and len(sig) == 1 else {}
+    usual = len(nav + sig) == 4 or (len(sig) == 1 and len(nav) == 2)
+    if usual and not transposed:
+        said["Data Order Swapped"] = True
+    return said
+
+
+def _picture(
+    name: str,
+    shape: Sequence[int],
+    order: Sequence[int],
+    kind: int,
+    calibrations: Sequence[Calibration],
+    tags: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Make the tags of a picture; `order` lists the axes of the array, the slowest one first."""
+    given = list(calibrations) or [(0.0, 1.0, "")] * len(shape)
+    axes = [dict(zip(("Origin", "Scale", "Units"), given[k], strict=True)) for k in order]
+    element = DATA_TYPES[kind][1]
+    count = math.prod(shape)
+    if kind in (27, 28):
+        count = 2 * shape[0] * (shape[1] // 2 + 1)
+    data = {
+        "Calibrations": {
+            "Brightness": {"Origin": 0.0, "Scale": 1.0, "Units": ""},
+            "Dimension": axes[::-1],
+            "DisplayCalibratedUnits": True,
+        },
+        "Data": Gap(element, count),
+        "DataType": kind,
+        "Dimensions": [shape[k] for k in order][::-1],
+        "PixelDepth": np.dtype(DATA_TYPES[kind][0]).itemsize,
+    }
+    return {"ImageData": data, "ImageTags": dict(tags), "Name": name}
+
+
+def _stored(frame: Array, kind: int) -> bytes:
+    """Give the bytes of a frame; of a Fourier transform, those of the half that is stored."""
+    if kind in (27, 28):
+        return frame[:, frame.shape[1] // 2 :: -1].tobytes()
+    if kind != 5:
+        return frame.tobytes()
+    n = len(frame) // 2
+    half = frame[:, n:].copy()
+    for first, column in ((0, frame[:, 0]), (n, frame[:, n])):
+        half[first, 0] = column[n].real + 1j * column[0].real
+        half[first + 1 : first + n, 0] = column[n + 1 :]
+    return half.tobytes()

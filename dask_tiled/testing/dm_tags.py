@@ -1,0 +1,131 @@
+"""Write the tags of DM3, DM4 and `.gtg` files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+if TYPE_CHECKING:
+    import os
+
+CODES = {"h": 2, "i": 3, "H": 4, "I": 5, "f": 6, "d": 7, "?": 8, "b": 9, "B": 10, "q": 11, "Q": 12}
+
+
+@dataclass
+class Gap:
+    """An array that is left out, for its contents to be written later.
+
+    Attributes
+    ----------
+    kind : str
+        Characters of `struct` for an element; more than one make it a record.
+    count : int
+        Number of elements.
+    offset : int
+        Byte at which it begins, once the tags are written.
+    """
+
+    kind: str
+    count: int
+    offset: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.count * struct.calcsize("<" + self.kind)
+
+
+Chunks: TypeAlias = list["bytes | Gap"]
+
+
+def write_tags(
+    path: str | os.PathLike[str], tags: Mapping[str, Any], *, version: int = 4, trailer: int = 8
+) -> Path:
+    """Write a file of tags.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    tags
+        Groups as mappings, or as sequences where the entries have no labels. Values are bool, int
+        (signed, of 4 or, where that is too small, 8 bytes), float (of 4 bytes), text, tuples of
+        int, which become records, bytes, which become arrays, and `Gap`.
+    version
+        3 or 4.
+    trailer
+        So many zero bytes follow.
+
+    Returns
+    -------
+    pathlib.Path
+        The file. The gaps in `tags` know where they lie in it.
+    """
+    path = Path(path)
+    chunks = _group(tags, version)
+    head = struct.pack(">I", version)
+    length = _size(chunks)
+    head += struct.pack(">QI" if version == 4 else ">II", length, 1)
+    with path.open("wb") as file:
+        _write(file, [head, *chunks, bytes(trailer)])
+    return path
+
+
+def _write(file: BinaryIO, chunks: Chunks) -> None:
+    for chunk in chunks:
+        if isinstance(chunk, Gap):
+            chunk.offset = file.tell()
+            file.seek(chunk.nbytes, 1)
+        else:
+            file.write(chunk)
+    file.truncate()
+
+
+def _size(chunks: Chunks) -> int:
+    return sum(chunk.nbytes if isinstance(chunk, Gap) else len(chunk) for chunk in chunks)
+
+
+def _words(version: int, *values: int) -> bytes:
+    return struct.pack(f">{len(values)}{'Q' if version == 4 else 'I'}", *values)
+
+
+def _group(tags: Mapping[str, Any] | Sequence[Any], version: int) -> Chunks:
+    entries = list(tags.items()) if isinstance(tags, Mapping) else [("", tag) for tag in tags]
+    chunks: Chunks = [b"\1\0", _words(version, len(entries))]  # sorted, and not open
+    for label, value in entries:
+        name = label.encode("latin1")
+        inner = isinstance(value, (Mapping, list))
+        body = _group(value, version) if inner else _value(value, version)
+        chunks.append(struct.pack(">BH", 20 if inner else 21, len(name)) + name)
+        if version == 4:
+            chunks.append(struct.pack(">Q", _size(body)))
+        chunks += body
+    return chunks
+
+
+def _value(value: Any, version: int) -> Chunks:
+    info, data = _encoded(value)
+    return [b"%%%%", _words(version, len(info), *info), data]
+
+
+def _encoded(value: Any) -> tuple[tuple[int, ...], bytes | Gap]:
+    if isinstance(value, Gap):
+        kinds = [CODES[kind] for kind in value.kind]
+        fields = [word for kind in kinds for word in (0, kind)]
+        element = kinds if len(kinds) == 1 else [15, 0, len(kinds), *fields]
+        return (20, *element, value.count), value
+    if isinstance(value, str):
+        return (20, CODES["H"], len(value)), value.encode("utf-16-le")
+    if isinstance(value, bytes):
+        return (20, CODES["B"], len(value)), value
+    if isinstance(value, tuple):
+        fields = [word for _ in value for word in (0, CODES["i"])]
+        return (15, 0, len(value), *fields), struct.pack(f"<{len(value)}i", *value)
+    if isinstance(value, (bool, float)):
+        kind = "?" if isinstance(value, bool) else "f"
+    else:
+        kind = "i" if -(1 << 31) <= value < 1 << 31 else "q"
+    return (CODES[kind],), struct.pack("<" + kind, value)

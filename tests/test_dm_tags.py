@@ -1,0 +1,69 @@
+"""The tags of DM files: values of every kind, and files that are damaged or made to harm."""
+
+import contextlib
+import struct
+
+import pytest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.dm import sniff
+from dask_tiled.formats.dm_tags import Array, read_tags
+from dask_tiled.testing import counting_frames, write_dm, write_tags
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_truncated_files_are_refused(tmp_path, version):
+    frames = counting_frames((3, 5, 6), "u2")
+    whole = write_dm(tmp_path / "a.dm", frames, version=version).read_bytes()
+    path = tmp_path / "b.dm"
+    for size in range(1, len(whole) - 8, len(whole) // 60):
+        path.write_bytes(whole[:size])
+        with pytest.raises((TruncatedFileError, CorruptFileError)):
+            dask_tiled.describe(path, "dm")
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_no_byte_makes_a_hang_or_another_error(tmp_path, version):
+    """Fields of 4 and 8 bytes become 0, 1, and the largest numbers."""
+    frames = counting_frames((2, 2, 3), "u2")
+    whole = write_dm(tmp_path / "a.dm", frames, version=version, thumbnail=False).read_bytes()
+    path = tmp_path / "b.dm"
+    for at in range(0, len(whole), 7):
+        for patch in (bytes(4), b"\0\0\0\1", b"\xff" * 4, b"\x7f" + b"\xff" * 7):
+            path.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[: len(whole)])
+            with contextlib.suppress(DatasetError):
+                assert dask_tiled.describe(path, "dm").nbytes <= len(whole)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_tags(tmp_path, version):
+    tags = {"a": 1, "b": [2.5, {"c": (3, -4)}], "text": "µm", "long": "x" * 600, "on": True}
+    found = read_tags(write_tags(tmp_path / "a", {**tags, "raw": b"\0\1"}, version=version))
+    long = found.pop("long")
+    assert isinstance(long, Array)
+    assert (long.dtype, long.length, long.nbytes) == ("<H", 600, 1200)
+    assert (tmp_path / "a").read_bytes()[long.offset :].startswith(b"x\0x\0")
+    del tags["long"]
+    assert found == {**tags, "b": {"0": 2.5, "1": {"c": (3, -4)}}, "raw": (0, 1)}
+    assert read_tags(tmp_path / "a", ("b", "1")).keys() == {"a", "b"}
+
+
+def test_groups_in_groups_and_endless_groups_are_refused(tmp_path):
+    tags = {}
+    for _ in range(100):
+        tags = {"a": tags}
+    with pytest.raises(CorruptFileError, match="groups in groups"):
+        read_tags(write_tags(tmp_path / "deep", tags))
+    endless = struct.pack(">IQIBBQ", 4, 8, 1, 0, 0, 2**64 - 1) + (b"\x14\0\0" + bytes(18)) * 50_000
+    (tmp_path / "wide").write_bytes(endless)
+    with pytest.raises(TruncatedFileError):
+        read_tags(tmp_path / "wide")
+
+
+def test_sniff_takes_its_own_files_only(tmp_path):
+    head = write_dm(tmp_path / "a.bin", counting_frames((5, 6), "u2")).read_bytes()
+    assert sniff("a.bin", head) is None
+    assert "K2" in sniff("a.gtg", head)
+    assert all(sniff("a.bin", head[:n]) for n in range(27))
+    assert dask_tiled.describe(tmp_path / "a.bin").format == "dm"
