@@ -14,6 +14,8 @@ an array or an iterable, and can write files larger than memory.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
 - TIA series of images or spectra: `write_ser`.
 - Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
+- PNDetector FRMS6 sets: `write_frms6`.
+- Gatan K2 in-situ sets: `write_k2is`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -32,6 +34,8 @@ from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.dm import write_dm
 from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
+from dask_tiled.testing.frms6 import write_frms6
+from dask_tiled.testing.k2is import write_k2is
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
@@ -48,6 +52,8 @@ __all__ = [
     "write_direct_electron",
     "write_dm",
     "write_empad",
+    "write_frms6",
+    "write_k2is",
     "write_mib",
     "write_mib_series",
     "write_mrc",

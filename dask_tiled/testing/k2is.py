@@ -1,0 +1,132 @@
+"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file.
+
+Layout after the descriptions of public readers; nothing is shared with the package's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_tiled.testing.frames import Array, Frames, iter_frames
+
+if TYPE_CHECKING:
+    import os
+
+SHAPE = (1860, 2048)
+_SECTORS, _ROWS, _COLUMNS = 8, 930, 16
+_PER_FRAME = 32  # blocks of a sector: 2 rows of 16
+
+
+def write_k2is(
+    stem: str | os.PathLike[str],
+    frames: Frames,
+    *,
+    scan_shape: tuple[int, int] | None = None,
+    shutter_from: int = 0,
+    late: Sequence[int] = (0,) * _SECTORS,
+    early: Sequence[int] = (0,) * _SECTORS,
+    first_id: int = 17,
+    gtg: bool = True,
+) -> list[Path]:
+    """Write frames as a K2 camera does.
+
+    Parameters
+    ----------
+    stem
+        Path of the files without what tells them apart: ``scan_`` becomes ``scan_1.bin`` to
+        ``scan_8.bin`` and ``scan_.gtg``. Existing ones are replaced.
+    frames
+        Array of shape nav + (1860, 2048), or iterable of such frames, of integers below 4096; gone
+        through once, one frame in memory at a time.
+    scan_shape
+        The size of the scan, (y, x), in the ``.gtg`` file; by default none, as for a time series.
+    shutter_from
+        Number of the first frame that says that the shutter is open. The camera says so one frame
+        late, so the scan begins one frame before.
+    late, early
+        For each sector, how many of its blocks are lacking at the start and at the end: sectors
+        begin and end at any block, and not at the same.
+    first_id
+        Number that the camera gives to the first frame.
+    gtg
+        Whether there is a ``.gtg`` file.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The eight ``.bin`` files.
+
+    Raises
+    ------
+    ValueError
+        If frames have another shape, or values that do not fit into 12 bits.
+    """
+    stem = Path(stem)
+    paths = [stem.with_name(f"{stem.name}{k + 1}.bin") for k in range(_SECTORS)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in paths]
+        for number, frame in enumerate(iter_frames(frames)):
+            packed = _pack(frame)
+            active = number >= shutter_from
+            for k, file in enumerate(files):
+                for i in range(_PER_FRAME):
+                    count = number * _PER_FRAME + i
+                    if count >= late[k]:
+                        file.write(_header(count, first_id + number, i, active=active))
+                        file.write(packed[k, i].tobytes())
+        for file, blocks in zip(files, early, strict=True):
+            file.truncate(file.tell() - blocks * (40 + packed[0, 0].size))
+    if gtg:
+        tags: dict[str, Any] = {"Microscope": {"Voltage": 200000}}
+        if scan_shape is not None:
+            tags["SI Dimensions"] = {"Size X": scan_shape[1], "Size Y": scan_shape[0]}
+        stem.with_name(stem.name + ".gtg").write_bytes(_tag_file(tags))
+    return paths
+
+
+def _header(count: int, frame_id: int, i: int, *, active: bool) -> bytes:
+    row, column = divmod(i, 16)
+    left, top = _COLUMNS * (15 - column), _ROWS * row
+    box = left, top, left + _COLUMNS - 1, top + _ROWS - 1
+    fields = 0xFFFF0055, 1, int(active), 5000 + count, 256, SHAPE[0], frame_id, *box, 0x5758
+    return struct.pack(">I4xBB6xIHHI4HI", *fields)
+
+
+def _pack(frame: Array) -> Array:
+    """Put the pixels into 12 bits each: shape (sector, block, bytes)."""
+    if frame.shape != SHAPE or frame.dtype.kind not in "iu":
+        raise ValueError(f"expected integers of shape {SHAPE}, found {frame.dtype} {frame.shape}")
+    if frame.min() < 0 or frame.max() > 0xFFF:
+        raise ValueError(f"expected 0 to 4095, found {frame.min()} to {frame.max()}")
+    # From (block row, row, sector, block column, pixel); the blocks of a row run right to left.
+    boxes = frame.astype(np.uint16).reshape(2, _ROWS, _SECTORS, 16, _COLUMNS)
+    blocks = boxes[:, :, :, ::-1].transpose(2, 0, 3, 1, 4).reshape(_SECTORS, _PER_FRAME, -1, 2)
+    even, odd = blocks[..., 0], blocks[..., 1]
+    packed = np.stack([even & 0xFF, even >> 8 | (odd & 0xF) << 4, odd >> 4], axis=-1)
+    return packed.astype(np.uint8).reshape(_SECTORS, _PER_FRAME, -1)
+
+
+def _tag_file(tags: Mapping[str, Any]) -> bytes:
+    """Write whole numbers in groups as a tag file of version 4."""
+    root = _group(tags)
+    return struct.pack(">IQI", 4, len(root), 1) + root + bytes(8)
+
+
+def _group(tags: Mapping[str, Any]) -> bytes:
+    entries = [struct.pack(">BBQ", 1, 0, len(tags))]
+    for name, value in tags.items():
+        nested = isinstance(value, Mapping)
+        # One scalar: the number of words that tell its type, the type (u4), and the value.
+        content = _group(value) if nested else b"%%%%" + struct.pack(">QQ", 1, 5)
+        if not nested:
+            content += struct.pack("<I", value)
+        label = name.encode()
+        entries.append(struct.pack(">BH", 20 if nested else 21, len(label)) + label)
+        entries.append(struct.pack(">Q", len(content)) + content)
+    return b"".join(entries)

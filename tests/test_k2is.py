@@ -1,0 +1,204 @@
+"""Gatan K2 in-situ sets; there are no real ones, so LiberTEM reads what the writer writes."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from libertem_reader import SCRIPT
+
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled.testing import check_format, counting_frames, write_k2is
+
+blocks = importlib.import_module("dask_tiled.formats.k2is_blocks")
+pytestmark = pytest.mark.usefixtures("synchronous")
+BLOCK, SIG = 0x5758, (1860, 2048)
+# Frames 0 and 1 are not complete in the third sector, frame 7 not in the last one.
+LATE, EARLY = (0, 3, 40, 5, 0, 1, 2, 31), (0, 0, 0, 0, 0, 0, 0, 5)
+COMPLETE = range(2, 7)
+FRAMES = counting_frames((8, *SIG), "u2", bits=12)
+# LiberTEM looks for the shutter in steps of 400 frames, and fails beyond the end of the file.
+SMALL_STEPS = """
+from libertem.io.dataset.k2is import Sector
+search = Sector.first_block_with_search
+search.__defaults__ = (search.__defaults__[0], 32)
+"""
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """Write a scan that begins at frame 3, the one before the first with the flag."""
+    stem = tmp_path_factory.mktemp("scan 1 [k2]") / "Capture 5_"
+    return write_k2is(stem, FRAMES, scan_shape=(2, 2), shutter_from=4, late=LATE, early=EARLY)
+
+
+def small(folder, n=2, **options):
+    return write_k2is(folder / "set7_", FRAMES[:n], **options)
+
+
+def numbers(*args, **options):
+    """Tell which frames are shown; None stands for a missing one."""
+    frames = open_dataset(*args, **options)[..., ::310, ::128].compute().reshape(-1, 6, 16)
+    known = [frame.tobytes() for frame in FRAMES[:, ::310, ::128]]
+    return [known.index(f.tobytes()) if f.any() else None for f in frames]
+
+
+def overwrite(path, at, data):
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_scan(scan):
+    check_format(scan[2], FRAMES[3:7].reshape(2, 2, *SIG), cuts=5)
+
+
+def test_any_file_stands_for_the_set(scan):
+    layout = describe(scan[0]).layout
+    gtg = scan[0].with_name("Capture 5_.gtg")
+    assert all(describe(path).layout == layout for path in (*scan, gtg, scan))
+    desc = describe(gtg)
+    assert desc.format == "k2is"
+    assert desc.base_shape == (1, 930, 16)
+    assert desc.metadata["k2is"]["gtg"]["SI Dimensions"] == {"Size X": 2, "Size Y": 2}
+
+
+def test_scan_equals_libertem(scan, tmp_path):
+    pytest.importorskip("libertem", reason="LiberTEM is not installed")
+    job = f'[["k2is", {{"path": "{scan[0]}"}}, "{tmp_path}/frames.npz"]]'
+    # With numba's compiler: millions of pixels are too many without.
+    command = [sys.executable, "-W", "ignore", "-c", SMALL_STEPS + SCRIPT, job]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    with np.load(tmp_path / "frames.npz") as theirs:
+        np.testing.assert_array_equal(open_dataset(scan[0]), theirs["frames"])
+
+
+def test_sync_offset_counts_from_the_first_frame_of_the_scan(scan):
+    assert numbers(scan[0]) == [3, 4, 5, 6]
+    assert numbers(scan[0], sync_offset=-1) == [2, 3, 4, 5]
+    assert numbers(scan[0], sync_offset=-2) == [None, 2, 3, 4]
+    assert numbers(scan[0], sync_offset=2) == [5, 6, None, None]
+    assert numbers(scan[0], nav_shape=(3,), sync_offset=1) == [4, 5, 6]
+    assert numbers(scan[0], nav_shape=(5,)) == [3, 4, 5, 6, None]
+    assert numbers(scan[0], roi=[3, 1]) == [6, 4]
+
+
+@pytest.mark.parametrize("gtg", [False, True])
+def test_series_begins_with_the_flag(tmp_path, gtg):
+    paths = small(tmp_path, 4, shutter_from=1, gtg=gtg)
+    assert describe(paths[0]).dims == ("frame", "y", "x")
+    assert numbers(paths[0]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("scan_shape", [None, (1, 2)])
+@pytest.mark.parametrize("shutter_from", [0, 2])
+def test_flag_that_never_changes(tmp_path, scan_shape, shutter_from):
+    paths = small(tmp_path, scan_shape=scan_shape, shutter_from=shutter_from)
+    assert numbers(paths[0]) == [0, 1]
+
+
+def test_sectors_that_begin_inside_a_block(tmp_path):
+    paths = small(tmp_path, 3)
+    for path, lost in ((paths[0], 1), (paths[4], BLOCK - 1)):
+        path.write_bytes(path.read_bytes()[lost:])
+    assert numbers(paths[0]) == [1, 2]
+
+
+def test_u14_sectors_that_cannot_be_brought_together(tmp_path):
+    """LiberTEM's #1200: the counter of one sector is completely off."""
+    paths = small(tmp_path)
+    for k in range(64):
+        overwrite(paths[5], k * BLOCK + 16, (7 * k).to_bytes(4, "big"))
+    with pytest.raises(CorruptFileError, match="cannot be brought together.*byte"):
+        describe(paths[0])
+
+
+def test_block_that_is_lost_in_one_sector(tmp_path):
+    paths = small(tmp_path, 4, early=(0,) * 7 + (1,))
+    data = paths[7].read_bytes()
+    paths[7].write_bytes(data[: 40 * BLOCK] + data[41 * BLOCK :])
+    with pytest.raises(CorruptFileError, match="do not belong together"):
+        describe(paths[0])
+
+
+def test_sectors_that_end_early(tmp_path):
+    paths = small(tmp_path, 4, early=(0, 0, 0, 70, 0, 0, 0, 0))
+    with pytest.raises(TruncatedFileError, match=r"set7_4.*expected 3.*found 1.*nav_shape=\(1,\)"):
+        describe(paths[0])
+    assert numbers(paths[0], nav_shape=(2,)) == [0, None]
+    paths = small(tmp_path, 2, scan_shape=(3, 1))
+    with pytest.raises(TruncatedFileError, match=r"expected 3.*nav_shape=\(3, 1\)"):
+        describe(paths[0])
+
+
+def test_cut_anywhere(tmp_path):
+    paths = small(tmp_path, 3)
+    size = paths[6].stat().st_size
+    for n in sorted({0, 1, 39, 40, BLOCK, *range(0, size, size // 37), size - 1}, reverse=True):
+        os.truncate(paths[6], n)
+        try:
+            shown = numbers(paths[0])
+        except DatasetError as error:
+            assert error.path is not None
+        else:
+            assert shown == [0, 1, 2][: n // (32 * BLOCK)]
+            assert n >= 2 * 32 * BLOCK
+
+
+@pytest.mark.parametrize("at", [0, 8, 9, 16, 20, 22, 24, 28, 30, 36])
+@pytest.mark.parametrize("value", [0, 1, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_hostile_headers(tmp_path, at, value):
+    paths = small(tmp_path)
+    for path, block in ((paths[1], 0), (paths[0], 31), (paths[2], 32)):
+        overwrite(path, block * BLOCK + at, value.to_bytes(4, "big"))
+        try:
+            assert describe(paths[0]).sig_shape == SIG
+        except DatasetError as error:
+            assert error.path is not None
+
+
+def test_gtg_that_makes_no_sense(tmp_path):
+    paths = small(tmp_path, scan_shape=(0, 3))
+    with pytest.raises(CorruptFileError, match=r"SI Dimensions.*\[0, 3\]"):
+        describe(paths[0])
+    gtg = tmp_path / "set7_.gtg"
+    gtg.write_bytes(gtg.read_bytes()[:40])
+    with pytest.raises(DatasetError, match="gtg"):
+        describe(gtg)
+    gtg.unlink()
+    assert numbers(paths[0]) == [0, 1]
+
+
+def test_sets_that_are_not_whole(tmp_path):
+    paths = small(tmp_path)
+    other = paths[0].rename(tmp_path / "other_1.bin")
+    with pytest.raises(TruncatedFileError, match=r"set7_1\.bin.*found 7"):
+        describe(paths[3])
+    with pytest.raises(DatasetError, match="not of one set"):
+        describe([paths[3], other])
+
+
+def test_shutter_is_found_with_few_reads(tmp_path, monkeypatch):
+    """A hundred thousand frames, of which the headers alone are on disk."""
+    reads = []
+    n_frames = 100_000
+
+    def is_open(_sector, i):
+        reads.append(i)
+        return {"flags": int(54_321 <= i // 32 < 60_000)}
+
+    monkeypatch.setattr(blocks.Sector, "block", is_open)
+    assert blocks.first_open(blocks.Sector(None, 0), 0, n_frames) == 54_321
+    assert len(reads) < 80
+    assert blocks.first_open(blocks.Sector(None, 0), 0, 1000) is None
+
+
+def test_opening_reads_few_headers(scan, monkeypatch):
+    reads = []
+    read_fields = blocks.read_fields
+    monkeypatch.setattr(blocks, "read_fields", lambda *a: reads.append(a) or read_fields(*a))
+    describe(scan[0])
+    assert len(reads) < 300
