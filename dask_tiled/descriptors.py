@@ -13,8 +13,11 @@ from dask_tiled.files import File
 IDLE = 32
 """So many descriptors, and no more, wait to be used again."""
 
+Key = tuple[str, int, int, int, bool]
+"""A version of a file, and whether reads go past the page cache; quick to compare."""
+
 # A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
-_idle: deque[tuple[tuple[File, bool], int]] = deque()
+_idle: deque[tuple[Key, int]] = deque()
 
 
 @contextmanager
@@ -35,7 +38,8 @@ def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
         The file system does not do direct reads.
     """
     file.check()  # opening something else that has its name could wait for ever
-    fd = _take((file, direct))
+    key = file.path, file.size, file.mtime_ns, file.inode, direct
+    fd = _take(key)
     if fd is None:
         fd = _open(file.path, direct=direct)
     try:
@@ -45,7 +49,7 @@ def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
     except BaseException:
         os.close(fd)
         raise
-    _idle.append(((file, direct), fd))
+    _idle.append((key, fd))
     while len(_idle) > IDLE:
         try:
             os.close(_idle.popleft()[1])
@@ -53,7 +57,7 @@ def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
             break
 
 
-def _take(key: tuple[File, bool]) -> int | None:
+def _take(key: Key) -> int | None:
     for entry in tuple(_idle):
         if entry[0] == key:
             try:

@@ -110,6 +110,8 @@ class File:
 
 def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
     """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends."""
-    with open(path, "rb", buffering=0) as stream:
-        stream.seek(offset)
-        return stream.read(nbytes)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, nbytes, offset)
+    finally:
+        os.close(fd)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import read_head
@@ -42,16 +44,8 @@ def parse_fields(data: bytes, fields: Fields, order: Order = "<") -> dict[str, A
     dict
         Plain Python values: numbers, tuples of numbers, and text without what fills it up.
     """
-    names = list(fields)
-    record = np.dtype(
-        {
-            "names": names,
-            "formats": [kind for _, kind in fields.values()],
-            "offsets": [at for at, _ in fields.values()],
-        }
-    ).newbyteorder(order)
-    (values,) = np.frombuffer(data, record, 1)
-    return {name: _plain(values[name]) for name in names}
+    (values,) = np.frombuffer(data, _record(fields, order), 1)
+    return {name: _plain(values[name]) for name in fields}
 
 
 def read_fields(
@@ -80,6 +74,61 @@ def read_fields(
             found=f"{len(data)} bytes",
         )
     return parse_fields(data, fields, order)
+
+
+def read_table(
+    path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int, order: Order = "<"
+) -> dict[str, npt.NDArray[Any]]:
+    """Read the same fields of many headers, without what lies between them.
+
+    Parameters
+    ----------
+    path : path-like
+    fields : mapping
+        A table of fields.
+    at, step : int
+        The byte of the file that the first header begins at, and bytes from one to the next.
+    count : int
+        How many of them, at least one.
+    order : {"<", ">"}
+        Byte order of the fields.
+
+    Returns
+    -------
+    dict
+        For each field an array of `count` values in native byte order.
+
+    Raises
+    ------
+    TruncatedFileError
+        The file ends before the last header does.
+    """
+    record = _record(fields, order)
+    with (
+        open(path, "rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
+        if at + step * (count - 1) + size_of(fields) > len(mapped):
+            raise TruncatedFileError(
+                "the file ends inside a header",
+                path=path,
+                expected=f"{count} headers, {step} bytes apart, from byte {at} on",
+                found=f"{len(mapped)} bytes",
+            )
+        if hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)  # pages between headers are not wanted
+        values = np.ndarray((count,), record, mapped, at, (step,)).astype(record.newbyteorder("="))
+    return {name: values[name] for name in fields}
+
+
+def _record(fields: Fields, order: Order) -> np.dtype:
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [kind for _, kind in fields.values()],
+            "offsets": [at for at, _ in fields.values()],
+        }
+    ).newbyteorder(order)
 
 
 def _plain(value: Any) -> Any:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
+from dask_tiled.pieces import piece_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,11 @@ class Record:
 
 
 def count_frames(
-    files: Sequence[File], record: Record, file_header: int = 0, *, settled: bool = False
+    files: Sequence[File],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
+    *,
+    settled: bool = False,
 ) -> list[int]:
     """Count the frames in each file of a series.
 
@@ -59,8 +65,8 @@ def count_frames(
     files : sequence of File
         In the order of their frames.
     record : Record
-    file_header : int
-        Bytes before the first record of each file.
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
     settled : bool
         The number of frames is settled elsewhere, so the last file may end inside a frame.
 
@@ -69,17 +75,21 @@ def count_frames(
     TruncatedFileError
         A file ends inside a record.
     """
-    parts = [divmod(max(0, file.size - file_header), record.nbytes) for file in files]
+    headers, nbytes = _for_each(files, file_header), record.nbytes
+    parts = [
+        divmod(max(0, file.size - header), nbytes)
+        for file, header in zip(files, headers, strict=True)
+    ]
     counts = [whole for whole, _ in parts]
-    for file, (whole, rest) in zip(files, parts, strict=True):
+    for file, header, (whole, rest) in zip(files, headers, parts, strict=True):
         last = file is files[-1]
         if not whole or (rest and not (settled and last)):
             readable = last and any(counts)
             raise TruncatedFileError(
                 "the file ends inside a frame",
                 path=file.path,
-                where=f"byte {min(file.size, file_header + whole * record.nbytes)}",
-                expected=f"{file_header} bytes and a multiple of {record.nbytes}",
+                where=f"byte {min(file.size, header + whole * nbytes)}",
+                expected=f"{header} bytes and a multiple of {nbytes}",
                 found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
                 hint="Pass a nav_shape of whole frames to read those." if readable else None,
             )
@@ -87,7 +97,10 @@ def count_frames(
 
 
 def record_layout(
-    files: Sequence[File], counts: Sequence[int], record: Record, file_header: int = 0
+    files: Sequence[File],
+    counts: Sequence[int],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
 ) -> Layout:
     """Lay out a series of files, each of them a header and a number of records.
 
@@ -98,15 +111,19 @@ def record_layout(
     counts : sequence of int
         Frames in each file.
     record : Record
-    file_header : int
-        Bytes before the first record of each file.
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
     """
-    pieces = []
-    first = 0
-    for i, count in enumerate(counts):
-        start = (first, *(0,) * len(record.sig_shape))
-        strides = (record.nbytes, *record.sig_strides)
-        offset = file_header + record.header
-        pieces.append(Piece(i, start, (count, *record.sig_shape), offset, strides))
-        first += count
-    return Layout(files, (first,), record.sig_shape, pieces, [record.decoder])
+    frames = np.array(counts, np.int64)
+    start = np.zeros((len(counts), 1 + len(record.sig_shape)), np.int64)
+    start[1:, 0] = np.cumsum(frames[:-1])
+    shape = np.broadcast_to((0, *record.sig_shape), start.shape).copy()
+    shape[:, 0] = frames
+    offset = np.array(_for_each(files, file_header), np.int64) + record.header
+    strides = record.nbytes, *record.sig_strides
+    pieces = piece_table(start, shape, offset, strides, file=np.arange(len(counts)))
+    return Layout(files, (sum(counts),), record.sig_shape, pieces, [record.decoder])
+
+
+def _for_each(files: Sequence[File], file_header: int | Sequence[int]) -> Sequence[int]:
+    return [file_header] * len(files) if isinstance(file_header, int) else file_header

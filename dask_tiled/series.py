@@ -22,14 +22,14 @@ class Member(NamedTuple):
         Sequence number of its first frame.
     frames : int
         How many frames it holds.
-    geometry : tuple
-        What the frames of a series have in common.
+    geometry : object
+        What the frames of a series have in common; it can be compared.
     """
 
     file: File
     first: int
     frames: int
-    geometry: tuple[Any, ...]
+    geometry: Any
 
     def continues(self, other: Member) -> bool:
         """Tell whether this file goes on where another one ends."""

@@ -25,7 +25,7 @@ HEAD_BYTES = 4096
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
-_NAMES = ("npy", "mib", "mrc", "blo", "seq", "empad", "ser", "dm", "k2is", "frms6", "raw")
+_NAMES = ("npy", "mib", "mrc", "blo", "seq", "empad", "ser", "dm", "k2is", "frms6", "tvips", "raw")
 _MODULES = {name: f"dask_tiled.formats.{name}" for name in _NAMES}
 _registered: dict[str, Format] = {}
 
@@ -157,7 +157,7 @@ def _path_text(path: Any) -> str:
 
 def natural_key(path: str) -> tuple[tuple[str, int], ...]:
     """Sort key by which ``scan10`` comes after ``scan9``."""
-    parts = re.split(r"(\d+)", path)
+    parts = _NUMBERS.split(path)
     texts, numbers = parts[::2], [int(n) for n in parts[1::2]]
     return tuple(zip(texts, [*numbers, -1], strict=True))
 

@@ -21,10 +21,10 @@ from dask_tiled.formats.mib_header import (
     HDR_MAGIC,
     MAGIC,
     UNSIGNED,
-    Header,
-    named_fields,
+    Geometry,
     read_hdr,
     read_header,
+    read_named_fields,
     scan_shape,
 )
 from dask_tiled.layout import Layout
@@ -71,13 +71,13 @@ def describe(
     else:
         path, hdr = _find_pair(paths[0])
         members = series_of(path, read_member)
-    header, fields = read_header(members[0].file.path)
+    header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
     counts = count_frames(files, header.record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
-    metadata: dict[str, Any] = {"mib": {"header": named_fields(fields)}}
+    metadata: dict[str, Any] = {"mib": {"header": read_named_fields(files[0].path, header.nbytes)}}
     inferred = None
     if hdr is not None:
         keys = read_hdr(hdr)
@@ -93,40 +93,40 @@ def describe(
 def read_member(path: str) -> Member:
     """Read what tells whether a file belongs to a series."""
     file = File.at(path)
-    header, _ = read_header(file.path)
-    return Member(file, header.sequence, file.size // header.record.nbytes, header.geometry)
+    sequence, geometry = read_header(file.path)
+    return Member(file, sequence, file.size // geometry.record_bytes, geometry)
 
 
 def _check_last(
-    members: Sequence[Member], counts: Sequence[int], header: Header, *, whole: bool
+    members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
 ) -> None:
     """Make sure that each file ends with a frame of the same kind, and that none is missing."""
     for member, count in zip(members, counts, strict=True):
         if count == 1:
             continue
-        path, at = member.file.path, (count - 1) * header.record.nbytes
-        last, _ = read_header(path, at)
-        if last.geometry != header.geometry:
+        path, at = member.file.path, (count - 1) * header.record_bytes
+        sequence, geometry = read_header(path, at)
+        if geometry != header:
             raise CorruptFileError(
                 "the frames of the file differ",
                 path=path,
                 where=f"the frame header at byte {at}",
-                expected=header.geometry,
-                found=last.geometry,
+                expected=header,
+                found=geometry,
             )
         # Captures that begin again at 1 are whole; a number that jumps ahead has lost frames.
-        if whole and last.sequence > member.first + count - 1:
+        if whole and sequence > member.first + count - 1:
             raise TruncatedFileError(
                 "frames are missing inside the file",
                 path=path,
                 where=f"the sequence number of the frame header at byte {at}",
                 expected=member.first + count - 1,
-                found=last.sequence,
+                found=sequence,
                 hint="Pass a nav_shape to read the frames that are there as they come.",
             )
 
 
-def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Layout:
+def _layout(files: Sequence[File], counts: Sequence[int], header: Geometry) -> Layout:
     if header.kind != "R64":
         decoder = plain(np.dtype(UNSIGNED[header.kind]))
         shape = header.height, header.width
@@ -160,7 +160,7 @@ def _layout(files: Sequence[File], counts: Sequence[int], header: Header) -> Lay
 def _quad(
     files: Sequence[File],
     counts: Sequence[int],
-    header: Header,
+    header: Geometry,
     width: int,
     decoders: list[Decoder],
 ) -> Layout:

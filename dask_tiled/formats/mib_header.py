@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from dask_tiled.records import Record
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
-NUMBER = re.compile(r" *[0-9]{1,18} *")
+NUMBER = re.compile(rb" *[0-9]{1,18} *")
+NUMBERS = ("", "sequence", "nbytes", "chips", "width", "height")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 RAW_BITS = {1: 1, 6: 8, 12: 16, 24: 16}
 """Bits of a stored pixel by counter depth; the stored width counts both halves of 24 bits."""
@@ -39,13 +40,11 @@ NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """The header of a frame.
+class Geometry:
+    """What the headers of all frames of a series say.
 
     Attributes
     ----------
-    sequence : int
-        Number of the frame in its acquisition.
     nbytes : int
         Length of the header.
     chips, width, height : int
@@ -54,9 +53,12 @@ class Header:
         Type of the pixels, and the arrangement of the chips.
     depth : int
         Bits of the counters, where the data are raw.
+    record : Record
+        A frame as the file stores it: the header, and the pixels as mere bytes.
+    record_bytes : int
+        Its length.
     """
 
-    sequence: int
     nbytes: int
     chips: int
     width: int
@@ -64,42 +66,31 @@ class Header:
     kind: str
     layout: str
     depth: int
+    record: Record = field(init=False, repr=False, compare=False)
+    record_bytes: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        """Give what the frames of a series have in common."""
-        return self.nbytes, self.chips, self.width, self.height, self.kind, self.layout, self.depth
-
-    @property
-    def record(self) -> Record:
-        """Give a frame as the file stores it: the header, and the pixels as mere bytes."""
+    def __post_init__(self) -> None:
         pixels = self.width * self.height
         if self.kind == "R64":
             nbytes = pixels * RAW_BITS[self.depth] // 8
         else:
             nbytes = pixels * np.dtype(UNSIGNED[self.kind]).itemsize
-        return Record((nbytes,), plain(np.dtype("u1")), self.nbytes)
+        record = Record((nbytes,), plain(np.dtype("u1")), self.nbytes)
+        object.__setattr__(self, "record", record)
+        object.__setattr__(self, "record_bytes", record.nbytes)
 
 
-def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
-    """Read a frame header and give its fields, too.
+def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
+    """Read the sequence number of a frame, and what its header says of its kind.
 
     Raises
     ------
     CorruptFileError
-        It is not one, or its numbers cannot be.
+        It is no frame header, or its numbers cannot be.
     DatasetError
         The file is a ``.hdr`` file.
     """
     head = read_head(path, 1024, offset)
-
-    def wrong(where: str, expected: str, found: Any) -> CorruptFileError:
-        place = f"{where} of the frame header at byte {offset}"
-        return CorruptFileError(
-            "wrong frame header", path=path, where=place, expected=expected, found=found
-        )
-
-    fields = head.decode("latin1").split(",")
     if head.startswith(HDR_MAGIC):
         raise DatasetError(
             "a .hdr file has no frames of its own",
@@ -108,44 +99,72 @@ def read_header(path: str, offset: int = 0) -> tuple[Header, list[str]]:
             found="a .hdr file in a list, or with series=False",
             hint="Open the .hdr file alone, or the .mib files.",
         )
-    if not head.startswith(MAGIC) or len(fields) < 8:
-        raise wrong("the first field", "MQ1", head[:16])
-    numbers = _numbers(fields, wrong)
-    nbytes = numbers["nbytes"]
-    text = (head if nbytes <= len(head) else read_head(path, nbytes, offset))[:nbytes]
-    fields = [f for f in text.decode("latin1").split(",") if "\0" not in f and f.strip()]
-    if len(fields) < 8:
-        raise wrong("the header", "at least 8 fields", len(fields))
-    kind, layout = fields[6].strip(), fields[7].strip()
+    fields = head.split(b",", 8)
+    last = b""
+    try:
+        if not head.startswith(MAGIC) or len(fields) < 8:
+            raise _Wrong("the first field", "MQ1", head[:16])  # noqa: TRY301 - as those below
+        if fields[6].strip() == b"R64":
+            nbytes = _number(fields[2], 2)
+            text = head if nbytes <= len(head) else read_head(path, nbytes, offset)
+            last = _fields(text[:nbytes])[-1]
+        return _number(fields[1], 1), _geometry(tuple(fields[2:8]), last)
+    except _Wrong as wrong:
+        where, expected, found = wrong.args
+        raise CorruptFileError(
+            "wrong frame header",
+            path=path,
+            where=f"{where} of the frame header at byte {offset}",
+            expected=expected,
+            found=found,
+        ) from None
+
+
+class _Wrong(Exception):  # noqa: N818 - it becomes an error where the file is known
+    """Something in a header that cannot be: place, expected, found."""
+
+
+@lru_cache
+def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
+    """Read fields 2 to 7; thousands of files have the same."""
+    nbytes, chips, width, height = (_number(fields[k], k + 2) for k in range(4))
+    kind, layout = (text.strip().decode("latin1") for text in fields[4:6])
     if kind not in {*UNSIGNED, "R64"}:
-        raise wrong("field 6 (pixel type)", ", ".join([*UNSIGNED, "R64"]), repr(kind))
+        raise _Wrong("field 6 (pixel type)", ", ".join([*UNSIGNED, "R64"]), repr(kind))
     depth = 0
     if kind == "R64":
-        depth = int(fields[-1]) if NUMBER.fullmatch(fields[-1]) else 0
+        depth = int(last) if NUMBER.fullmatch(last) else 0
         if depth not in RAW_BITS:
-            raise wrong("the last field (counter depth)", "1, 6, 12 or 24", repr(fields[-1]))
-    return Header(kind=kind, layout=layout, depth=depth, **numbers), fields
+            raise _Wrong("the last field (counter depth)", "1, 6, 12 or 24", _text(last))
+    return Geometry(nbytes, chips, width, height, kind, layout, depth)
 
 
-def _numbers(fields: list[str], wrong: Callable[[str, str, Any], Exception]) -> dict[str, int]:
-    """Read the fields that are whole numbers."""
-    numbers = {}
-    for name, at in {"sequence": 1, "nbytes": 2, "chips": 3, "width": 4, "height": 5}.items():
-        if not NUMBER.fullmatch(fields[at]):
-            raise wrong(f"field {at} ({name})", "a whole number", repr(fields[at][:16]))
-        numbers[name] = int(fields[at])
-        if not 0 < numbers[name] <= MAX_HEADER and name != "sequence":
-            raise wrong(f"field {at} ({name})", f"1 to {MAX_HEADER}", numbers[name])
-    return numbers
+def _number(text: bytes, at: int) -> int:
+    """Read a field that is a whole number."""
+    if not NUMBER.fullmatch(text):
+        raise _Wrong(f"field {at} ({NUMBERS[at]})", "a whole number", _text(text))
+    number = int(text)
+    if not 0 < number <= MAX_HEADER and at != 1:
+        raise _Wrong(f"field {at} ({NUMBERS[at]})", f"1 to {MAX_HEADER}", number)
+    return number
 
 
-def named_fields(fields: list[str]) -> dict[str, Any]:
-    """Name the fields of the first header of a file, for people."""
-    named: dict[str, Any] = dict(zip(NAMES, (f.strip() for f in fields[1:]), strict=False))
+def _text(field: bytes) -> str:
+    return repr(field[:16].decode("latin1"))
+
+
+def _fields(text: bytes) -> list[bytes]:
+    return [f for f in text.split(b",") if b"\0" not in f and f.strip()]
+
+
+def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
+    """Read the header of the first frame of a file, and name its fields for people."""
+    fields = [f.decode("latin1").strip() for f in _fields(read_head(path, nbytes))]
+    named: dict[str, Any] = dict(zip(NAMES, fields[1:], strict=False))
     end = fields.index("MQ1A") if "MQ1A" in fields else len(fields)
-    named["thresholds and DACs"] = " ".join(f.strip() for f in fields[1 + len(NAMES) : end])
+    named["thresholds and DACs"] = " ".join(fields[1 + len(NAMES) : end])
     last = zip(("time (UTC)", "exposure", "counter depth"), fields[end + 1 :], strict=False)
-    return named | {name: field.strip() for name, field in last}
+    return named | dict(last)
 
 
 def read_hdr(path: str) -> dict[str, str]:
@@ -159,7 +178,8 @@ def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
     """Read the shape of the scan from the keys of a ``.hdr`` file."""
 
     def number(name: str) -> int:
-        return int(keys[name]) if NUMBER.fullmatch(keys.get(name, "")) else 0
+        text = keys.get(name, "").encode()
+        return int(text) if NUMBER.fullmatch(text) else 0
 
     y, x = number("ScanY"), number("ScanX")
     if y and x:

@@ -16,6 +16,7 @@ an array or an iterable, and can write files larger than memory.
 - Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
+- TVIPS series: `write_tvips`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -41,6 +42,7 @@ from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.ser import write_ser
+from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
     "Gap",
@@ -63,4 +65,5 @@ __all__ = [
     "write_seq_corrections",
     "write_ser",
     "write_tags",
+    "write_tvips",
 ]

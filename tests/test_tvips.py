@@ -1,0 +1,254 @@
+"""TVIPS series: a real layout, and synthetic files that LiberTEM and RosettaSciIO read too."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_manifest import by_file, expected_of, manifest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.testing import check_format, counting_frames, write_tvips
+
+pytestmark = [
+    pytest.mark.usefixtures("synchronous"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+]
+
+ROWS = [row for row in manifest("TVIPS") if row["reader"].startswith("rsciio")]
+# Each series in a process of its own would take long; numba's compiler is not needed.
+LIBERTEM = """
+import sys
+import numpy as np
+from libertem.api import Context
+from libertem.common import Shape
+from libertem.io.dataset.base import BufferedBackend, TilingScheme
+
+context = Context.make_with("inline")
+for path, target in zip(sys.argv[1::2], sys.argv[2::2]):
+    data = context.load("tvips", path=path, io_backend=BufferedBackend())
+    frames = np.zeros((data.shape.nav.size, *data.shape.sig))
+    tileshape = Shape((1, *data.shape.sig), sig_dims=2)
+    scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
+    for partition in data.get_partitions():
+        for tile in partition.get_tiles(scheme, dest_dtype=np.float64):
+            start = tile.tile_slice.origin[0]
+            frames[start : start + tile.shape[0]] = tile.data
+    np.save(target, frames.reshape(tuple(data.shape)))
+"""
+
+
+def raster(shape, before=0, after=0):
+    """Scan positions, with frames before and after that have none."""
+    scan = list(np.ndindex(*shape))
+    return [(5.0, 5.0)] * before + [(float(y), float(x)) for y, x in scan] + [(0.0, 0.0)] * after
+
+
+def rsciio_pixels(path, **options):
+    reader = pytest.importorskip("rsciio.tvips", reason="RosettaSciIO is not installed")
+    return reader.file_reader(str(path), **options)[0]["data"]
+
+
+@by_file(ROWS, "row")
+def test_series_has_the_numbers_of_the_manifest_and_equals_rosettasciio(data, row):
+    """Whatever file of it is opened."""
+    shape, dtype, total = expected_of(row)
+    theirs = rsciio_pixels(data / row["file"])
+    for number in range(3):
+        arr = dask_tiled.open_dataset(data / row["file"].replace("_000", f"_00{number}"))
+        assert (arr.description.format, arr.shape, arr.dtype) == ("tvips", shape, dtype)
+        np.testing.assert_array_equal(arr, theirs)
+        assert int(arr.sum()) == total
+    assert arr.description.dims == ("frame", "y", "x")
+    assert arr.description.metadata["tvips"]["header"]["IHT"] == 200
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("frames_per_file", [None, 5])
+def test_synthetic_series_equals_frames(tmp_path, dtype, version, frames_per_file):
+    frames = counting_frames((12, 5, 7), dtype)
+    options = {"version": version, "frames_per_file": frames_per_file}
+    paths = write_tvips(tmp_path / "a b", frames, **options)
+    check_format(paths[-1], frames, cuts=5)
+    check_format(paths[::-1], frames, cuts=2)
+    desc = dask_tiled.describe(paths[0])
+    assert (desc.axes[0].name, desc.axes[0].units) == ("time", "s")
+    assert desc.axes[0].scale == pytest.approx(0.02)
+    assert [(axis.scale, axis.units) for axis in desc.axes[1:]] == [(15600, "nm")] * 2
+    if version == 2:  # RosettaSciIO refuses version 1
+        np.testing.assert_array_equal(rsciio_pixels(paths[0]), frames)
+
+
+def test_scan_is_where_the_positions_say_and_equals_libertem(tmp_path):
+    pytest.importorskip("libertem", reason="LiberTEM is not installed")
+    cases = {"plain": (0, 0), "early": (3, 0), "late": (3, 2)}
+    jobs, expected = [], {}
+    for name, (before, after) in cases.items():
+        frames = counting_frames((before + 20 + after, 6, 8), "u2")
+        positions = raster((4, 5), before, after)
+        paths = write_tvips(
+            tmp_path / name, frames, positions=positions, frames_per_file=30, frame_header=120
+        )
+        jobs += [paths[0], tmp_path / f"{name}.npy"]
+        expected[paths[0]] = frames[before : before + 20].reshape(4, 5, 6, 8)
+    frames = counting_frames((12, 6, 8), "u1")
+    paths = write_tvips(tmp_path / "version 1", frames, version=1, frames_per_file=5)
+    jobs += [paths[0], tmp_path / "version 1.npy"]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", LIBERTEM, *map(str, jobs)]
+    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    np.testing.assert_array_equal(frames, np.load(jobs.pop()))
+    np.testing.assert_array_equal(frames, dask_tiled.open_dataset(jobs.pop()))
+    for path, target in zip(jobs[::2], jobs[1::2], strict=True):
+        check_format(path, expected[path], cuts=3)
+        np.testing.assert_array_equal(expected[path], np.load(target))
+        desc = dask_tiled.describe(path)
+        assert desc.dims == ("scan_y", "scan_x", "y", "x")
+        assert desc.metadata["tvips"]["scan_from"].startswith("Scan_x")
+
+
+def test_scan_start_holds_for_other_shapes_and_is_left_out_on_demand(tmp_path):
+    frames = counting_frames((25, 6, 8), "u2")
+    positions = raster((4, 5), 3, 2)
+    path = write_tvips(tmp_path / "a", frames, positions=positions, frames_per_file=2)[0]
+    assert dask_tiled.describe(path).metadata["tvips"]["scan_start"] == 3
+    found = dask_tiled.open_dataset(path, nav_shape=(2, 10))
+    np.testing.assert_array_equal(found, frames[3:23].reshape(2, 10, 6, 8))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, scan="none"), frames)
+    later = dask_tiled.open_dataset(path, sync_offset=1)
+    np.testing.assert_array_equal(later, frames[4:24].reshape(4, 5, 6, 8))
+    chosen = dask_tiled.open_dataset(path, roi=[0, 19])
+    np.testing.assert_array_equal(chosen, frames[[3, 22]])
+
+
+def test_positions_need_frame_headers_that_are_long_enough(tmp_path):
+    """Otherwise pixels would be taken for them, as LiberTEM does."""
+    frames = np.zeros((6, 4, 5), "f4")
+    frames[:, 0, 3] = [0, 1, 2, 0, 1, 2]  # where Scan_x would be
+    frames = frames.view("u2").copy()
+    path = write_tvips(tmp_path / "a", frames, frame_header=56)[0]
+    check_format(path, frames, cuts=2)
+
+
+def test_rotator_index_gives_square_scans_as_in_rosettasciio(tmp_path):
+    frames = counting_frames((14, 6, 8), "u2")
+    rotator = [0, 0, 0, *range(1, 10), 9, 9]
+    path = write_tvips(tmp_path / "a", frames, rotator=rotator, frames_per_file=4)[0]
+    check_format(path, frames[3:12].reshape(3, 3, 6, 8), cuts=3)
+    np.testing.assert_array_equal(
+        rsciio_pixels(path, scan_shape="auto"), frames[3:12].reshape(3, 3, 6, 8)
+    )
+    jumping = [0, 0, 0, 1, 2, 2, 4, 5, 5, 5, 8, 9, 9, 9]
+    path = write_tvips(tmp_path / "b", frames, rotator=jumping)[0]
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr, rsciio_pixels(path, scan_shape="auto"))
+    lost = [0, 0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 9, 9, 9]
+    path = write_tvips(tmp_path / "c", frames, rotator=lost)[0]
+    assert list(dask_tiled.describe(path).missing) == [3]
+
+
+def test_long_series_is_judged_by_its_first_4096_headers_and_the_last(tmp_path):
+    frames = np.arange(70 * 70 + 5, dtype="u2").reshape(-1, 1, 1)
+    rotator = [0] * 5 + list(range(1, 70 * 70 + 1))
+    path = write_tvips(tmp_path / "a", frames, rotator=rotator, frame_header=60)[0]
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr, frames[5:].reshape(70, 70, 1, 1))
+    positions = raster((70, 70), 5)
+    path = write_tvips(tmp_path / "b", frames, positions=positions)[0]
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), arr)
+    rotator[100:] = [n + 1 for n in rotator[100:]]
+    path = write_tvips(tmp_path / "c", frames, rotator=rotator, frame_header=60)[0]
+    assert dask_tiled.open_dataset(path).shape == frames.shape
+
+
+@pytest.mark.parametrize("hysteresis", [0, 2])
+def test_winding_scan_has_every_second_row_reversed(tmp_path, hysteresis):
+    """RosettaSciIO reverses the first row, not the second: begun a row later, it sees the same."""
+    frames = counting_frames((21, 6, 8), "u2")
+    path = write_tvips(tmp_path / "a", frames)[0]
+    expected = frames[:20].reshape(4, 5, 6, 8).copy()
+    expected[1::2] = np.roll(expected[1::2, ::-1], hysteresis, axis=1)
+    options = {"winding": True, "hysteresis": hysteresis}
+    check_format(path, expected, nav_shape=(4, 5), cuts=3, **options)
+    options = {"winding_scan_axis": "x", "hysteresis": hysteresis, "scan_start_frame": 5}
+    theirs = rsciio_pixels(path, scan_shape=(3, 5), **options)
+    np.testing.assert_array_equal(theirs, expected[1:])
+    with pytest.raises(DatasetError, match="winding"):
+        dask_tiled.describe(path, winding=True)
+    with pytest.raises(DatasetError, match="winding"):
+        dask_tiled.describe(path, nav_shape=(20,), winding=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"scan": "no"}, {"hysteresis": 1}, {"winding": True, "hysteresis": -1}]
+)
+def test_wrong_options_are_refused(tmp_path, options):
+    path = write_tvips(tmp_path / "a", counting_frames((20, 6, 8), "u2"))[0]
+    with pytest.raises(DatasetError):
+        dask_tiled.describe(path, nav_shape=(4, 5), **options)
+
+
+def test_d2_slices_reach_over_the_ends_of_files(tmp_path):
+    """LiberTEM mapped depth blocks that lie in two files, and failed."""
+    frames = counting_frames((20, 6, 8), "u2")
+    path = write_tvips(tmp_path / "a", frames, frames_per_file=10)[0]
+    arr = dask_tiled.open_dataset(path, chunks=(4, -1, -1))
+    np.testing.assert_array_equal(arr, frames)
+    np.testing.assert_array_equal(arr[8:12], frames[8:12])
+
+
+def test_series_without_its_first_file_is_refused(tmp_path):
+    paths = write_tvips(tmp_path / "a", counting_frames((9, 6, 8), "u2"), frames_per_file=3)
+    paths[0].unlink()
+    with pytest.raises(CorruptFileError, match="first file"):
+        dask_tiled.describe(paths[1])
+
+
+@given(
+    at=st.integers(0, 12).map(lambda k: 4 * k),
+    value=st.sampled_from([0, 1, 2, 8, 16, 60, -1, 65536, 2**31 - 1, -(2**31)]),
+)
+def test_hostile_fields_give_typed_errors_or_an_array(tmp_path_factory, at, value):
+    folder = tmp_path_factory.mktemp("hostile")
+    path = write_tvips(folder / "a", np.ones((6, 5, 7), "u2"), positions=raster((2, 3)))[0]
+    content = bytearray(path.read_bytes())
+    content[at : at + 4] = value.to_bytes(4, "little", signed=True)
+    path.write_bytes(content)
+    with contextlib.suppress(DatasetError):
+        dask_tiled.open_dataset(path).compute()
+
+
+@given(
+    y=st.lists(st.floats(width=32), min_size=6, max_size=6),
+    x=st.lists(st.floats(width=32), min_size=6, max_size=6),
+    rotator=st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 9), min_size=6, max_size=6),
+)
+def test_hostile_frame_headers_give_an_array(tmp_path_factory, y, x, rotator):
+    folder = tmp_path_factory.mktemp("hostile")
+    frames = np.ones((6, 1, 2), "u1")
+    positions = list(zip(y, x, strict=True))
+    path = write_tvips(folder / "a", frames, positions=positions, rotator=rotator)[0]
+    assert dask_tiled.open_dataset(path).compute().size <= 4 * frames.size
+
+
+def test_truncated_series_gives_typed_errors_or_missing_frames(tmp_path):
+    frames = counting_frames((4, 5, 7), "u2")
+    path = write_tvips(tmp_path / "a", frames)[0]
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 17):
+        path.write_bytes(whole[:size])
+        complete = max(0, (size - 256) // 178)
+        if (size - 256) % 178 or not complete:
+            with pytest.raises(
+                (TruncatedFileError, CorruptFileError, dask_tiled.UnknownFormatError)
+            ):
+                dask_tiled.describe(path)
+        if complete:
+            assert len(dask_tiled.describe(path, nav_shape=(4,)).missing) == 4 - complete
