@@ -31,9 +31,9 @@ True
 
 from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
-from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.dm import write_dm
 from dask_tiled.testing.dm_tags import Gap, write_tags
+from dask_tiled.testing.empad import write_empad
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.k2is import write_k2is
