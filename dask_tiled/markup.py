@@ -10,22 +10,24 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.files import read_head
 
 MAX_BYTES = 1 << 22
-"""Headers are smaller; elements take many times the memory of their text."""
+MAX_ELEMENTS = 100_000
+"""Headers have fewer. An element of four bytes takes many times the memory and time of its text."""
 MAX_DEPTH = 64
 
 
 class _Builder(ET.TreeBuilder):
-    """Refuses what can grow without bounds: entities, which need a document type, and depth."""
+    """Refuses what can grow without bounds: entities, which need a document type, and elements."""
 
-    depth = 0
+    count = depth = 0
 
     def doctype(self, name: str, *_: str | None) -> None:
         raise ValueError(f"it has a document type, {name!r}, which is not read")
 
     def start(self, tag: Any, attrs: dict[Any, Any], /) -> ET.Element:
+        self.count += 1
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"elements are nested more than {MAX_DEPTH} deep")
+        if self.depth > MAX_DEPTH or self.count > MAX_ELEMENTS:
+            raise ValueError(f"more than {MAX_ELEMENTS} elements, or {MAX_DEPTH} inside each other")
         return super().start(tag, attrs)
 
     def end(self, tag: str, /) -> ET.Element:
@@ -51,7 +53,8 @@ def parse_xml(text: bytes, path: str | os.PathLike[str]) -> ET.Element:
     Raises
     ------
     CorruptFileError
-        It is not well formed, larger than 4 MiB, nested more than 64 deep, or has a document type.
+        It is not well formed, larger than 4 MiB, of more than 100000 elements or 64 inside each
+        other, or has a document type.
     """
     try:
         if len(text) > MAX_BYTES:

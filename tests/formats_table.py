@@ -12,8 +12,10 @@ import numpy as np
 
 from dask_tiled.testing import (
     counting_frames,
+    write_blo,
     write_direct_electron,
     write_dm,
+    write_empad,
     write_frms6,
     write_k2is,
     write_mib,
@@ -21,7 +23,9 @@ from dask_tiled.testing import (
     write_mrc,
     write_npy,
     write_raw,
+    write_seq,
     write_ser,
+    write_tvips,
 )
 
 
@@ -127,6 +131,15 @@ def make_direct_electron(folder, stem):
     return Sample({"path": path}, frames.reshape(3, 4, 5, 7), members)
 
 
+def make_tvips(folder, stem, *, version, dtype, scan=(), per_file=None):
+    frames = counting_frames((12, 5, 7), dtype)
+    positions = [(y, x) for y in range(scan[0]) for x in range(scan[1])] if scan else ()
+    members = write_tvips(
+        folder / stem, frames, version=version, frames_per_file=per_file, positions=positions
+    )
+    return Sample({"path": members[0]}, frames.reshape(*(scan or (12,)), 5, 7), members)
+
+
 def make_ser(folder, stem, *, dtype, shape, sig_dims=2, **options):
     frames = counting_frames(shape, dtype)
     path = write_ser(folder / f"{stem}_1.ser", frames, sig_dims=sig_dims, **options)
@@ -152,10 +165,32 @@ def make_frms6(folder, stem, *, binning):
 
 
 def make_k2is(folder, stem):
-    frames = counting_frames((3, 1860, 2048), "u2", bits=12)
-    members = write_k2is(folder / f"{stem}_", frames, scan_shape=(1, 3))
-    gtg = folder / f"{stem}_.gtg"
-    return Sample({"path": gtg}, frames[None], [*members, gtg])
+    frames = counting_frames((2, 1860, 2048), "u2", bits=12)
+    members = write_k2is(folder / f"{stem}_", frames, scan_shape=(1, 2))
+    return Sample({"path": members[0]}, frames[None], [*members, folder / f"{stem}_.gtg"])
+
+
+def make_blo(folder, stem, *, dtype, order):
+    frames = counting_frames((3, 4, 6, 6), dtype)
+    path = write_blo(folder / f"{stem}.blo", frames, order=order)
+    return Sample({"path": path}, frames, [path])
+
+
+def make_empad(folder, stem, *, by=".xml", nav=(2, 3), mode="acquire"):
+    frames = counting_frames((*nav, 128, 128), "f4")
+    name = f"{stem}_frames.raw" if by == ".xml" else f"{stem}_x3_y2.raw"
+    path = write_empad(folder / f"{stem}.xml", frames, mode=mode, raw_name=name)
+    raw = path.with_name(name)
+    if by == ".xml":
+        return Sample({"path": path}, frames, [raw, path])
+    path.unlink()
+    return Sample({"path": raw}, frames, [raw], known_by="suffix")
+
+
+def make_seq(folder, stem, *, dtype, version):
+    frames = counting_frames((12, 5, 7), dtype)
+    path = write_seq(folder / f"{stem}.seq", frames, version=version)
+    return Sample({"path": path}, frames, [path])
 
 
 # The first word of a name is the name of the format.
@@ -178,6 +213,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "mrc f4": partial(make_mrc, dtype="f4", byte_order=">"),
     "mrc c8": partial(make_mrc, dtype="c8", extended=b"a" * 100),
     "mrc movie": make_direct_electron,
+    "tvips 1": partial(make_tvips, version=1, dtype="u1"),
+    "tvips 2": partial(make_tvips, version=2, dtype="u2", scan=(3, 4)),
+    "tvips series": partial(make_tvips, version=2, dtype="u2", per_file=5),
     "ser images": partial(make_ser, dtype="i2", shape=(12, 5, 7)),
     "ser map": partial(make_ser, dtype="f4", shape=(3, 4, 5, 7), version=0x210, gaps=(0, 3, 1)),
     "ser spectra": partial(make_ser, dtype="u4", shape=(3, 4, 9), sig_dims=1),
@@ -189,4 +227,12 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),
     "k2is": make_k2is,
+    "blo": partial(make_blo, dtype="u1", order="<"),
+    "blo 16 bit big-endian": partial(make_blo, dtype="u2", order=">"),
+    "empad scan": make_empad,
+    "empad scan while searching": partial(make_empad, mode="search"),
+    "empad series": partial(make_empad, nav=(4,)),
+    "empad raw file alone": partial(make_empad, by=".raw"),
+    "seq 4": partial(make_seq, dtype="u1", version=4),
+    "seq 5": partial(make_seq, dtype="u2", version=5),
 }

@@ -34,7 +34,7 @@ def raw_name(root: Element, path: str) -> str:
     node = root.find("raw_file")
     told = "" if node is None else node.get("filename", "")
     name = re.split(r"[\\/]", told)[-1]
-    if name in {"", ".", ".."} or not name.isprintable():
+    if name in {"", ".", ".."}:
         raise CorruptFileError(
             "the XML names no file of frames",
             path=path,

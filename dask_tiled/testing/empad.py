@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -69,7 +70,10 @@ def write_empad(
         raw_name = "series_x{}.raw" if len(shape) == 1 else "scan_x{1}_y{0}.raw"
         raw_name = raw_name.format(*shape)
     _write_raw(path.with_name(raw_name), frames, math.prod(shape))
-    parts = [f'<raw_file filename="{named_as or raw_name}"/>', "<exposure_time>1</exposure_time>"]
+    parts = [
+        f"<raw_file filename={quoteattr(named_as or raw_name)}/>",
+        "<exposure_time>1</exposure_time>",
+    ]
     if len(shape) == 1:
         parts += ["<type>series</type>", f"<count>{shape[0]}</count>"]
         parts.append(f"<scan_parameters><series_count>{shape[0]}</series_count></scan_parameters>")
@@ -86,7 +90,7 @@ def write_empad(
     if pixel is not None:
         measured += f"<calibrated_pixelsize>{pixel}</calibrated_pixelsize>"
     parts.append(f"<iom_measurements>{measured}</iom_measurements>")
-    path.write_text(f'<root name="{path.stem}">{"".join(parts)}</root>', "utf8")
+    path.write_text(f"<root name={quoteattr(path.stem)}>{''.join(parts)}</root>", "utf8")
     return path
 
 
