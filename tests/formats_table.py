@@ -137,7 +137,8 @@ def make_tvips(folder, stem, *, version, dtype, scan=(), per_file=None):
     members = write_tvips(
         folder / stem, frames, version=version, frames_per_file=per_file, positions=positions
     )
-    return Sample({"path": members[0]}, frames.reshape(*(scan or (12,)), 5, 7), members)
+    expected = frames.reshape(*(scan or (12,)), 5, 7)
+    return Sample({"path": members[0]}, expected, members, counted=bool(scan))
 
 
 def make_ser(folder, stem, *, dtype, shape, sig_dims=2, **options):
