@@ -118,6 +118,24 @@ def test_synthetic_file_of_every_shape(tmp_path, version, transposed, shape):
     np.testing.assert_array_equal(as_stored(frames, desc), ncempy(path))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of pictures without a tag "Format"
+@pytest.mark.parametrize("shape", [(3, 5, 6), (2, 3, 5, 6), (4, 7), (2, 3, 7)], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_order_of_axes_is_that_of_libertem(tmp_path, shape, transposed):
+    """LiberTEM finds the same order from the tags, although it reads one of the two only."""
+    reader = pytest.importorskip("libertem.io.dataset.dm_single", reason="LiberTEM is absent")
+    sig_dims = 1 if 7 in shape else 2
+    usual = len(shape) == 4 or shape == (2, 3, 7)
+    options = {"sig_dims": sig_dims, "transposed": transposed and usual}
+    path = write_dm(tmp_path / "a.dm4", counting_frames(shape, "u2"), **options)
+    theirs = reader.SingleDMDataSet._read_metadata(str(path))
+    desc = dask_tiled.describe(path)
+    assert theirs["c_order"] != desc.metadata["dm"]["transposed"]
+    assert theirs["sig_dims"] == len(desc.sig_shape)
+    offset, *_ = desc.layout.columns()[2]
+    assert theirs["offset"] == offset
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_synthetic_file_of_every_dtype(tmp_path, dtype):
     frames = counting_frames((2, 3, 4, 5), dtype)

@@ -36,6 +36,11 @@ def unpacked(unit):
     return (bits * (1 << np.arange(12))).sum(axis=1).astype("u2")
 
 
+def conjugated(unit):
+    """The sign bit of the imaginary part is the last one of a little-endian number."""
+    return unit ^ (0x80 * (np.arange(unit.size) == unit.size - 1)).astype("u1")
+
+
 # The name of each kernel, possible unit sizes, the size of its output per unit, and what a unit
 # (with the unit behind the lag after it) becomes.
 FORMULAS = {
@@ -48,6 +53,8 @@ FORMULAS = {
     "bits": ([8], 8, lambda unit: np.unpackbits(unit)[::-1]),
     "bits_reversed": ([8], 8, np.unpackbits),
     "join24": ([8], 2, joined(lowest_first=True)),
+    "conjugate": ([8, 16], 1, conjugated),
+    "real": ([4, 8], 2, lambda unit: np.append(unit, np.zeros_like(unit))),
     "join24_reversed": ([8], 2, joined(lowest_first=False)),
 }
 

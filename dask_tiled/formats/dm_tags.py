@@ -153,12 +153,14 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
     wide = header["version"] == 4
     order = "<" if header["little_endian"] else ">"
     entry = struct.Struct(">BH")
-    count_head = struct.Struct(">BBQ" if wide else ">BBI")
-    group_head = struct.Struct(">8xBBQ" if wide else ">BBI")  # the outermost has no size
-    data_head = struct.Struct(">8x4sQ" if wide else ">4sI")
+    # Whether a group is sorted and open, and its entries; a mark, and the words about a value. In
+    # version 4 a size comes first, except in the outermost group.
+    outermost = struct.Struct(">2sQ" if wide else ">2sI")
+    forms = (">8x2sQ", ">8x4sQ") if wide else (">2sI", ">4sI")
+    heads = dict(zip((GROUP, DATA), map(struct.Struct, forms), strict=True))
     word, code = (8, "Q") if wide else (4, "I")
     root: dict[str, Any] = {}
-    _, _, count = count_head.unpack(source.take(count_head.size))
+    _, count = outermost.unpack(source.take(outermost.size))
     # Of each group that is open: what it holds, the entries to come, and the labels that lead here.
     stack: list[tuple[dict[str, Any], Iterator[int], tuple[str, ...]]]
     stack = [(root, iter(range(count)), ())]
@@ -167,24 +169,23 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
         holder, entries, labels = stack[-1]
         for number in entries:
             kind, length = entry.unpack(source.take(3))
-            label = _text(source.take(length)) if length else str(number)
             tags += 1
-            if tags > MAX_TAGS:
-                raise source.corrupt("too many tags", f"at most {MAX_TAGS}", "more")
+            if kind not in heads or tags > MAX_TAGS:
+                expected = f"{GROUP} or {DATA}, at most {MAX_TAGS} times"
+                raise source.corrupt("not a tag", expected, (kind, tags))
+            raw = source.take(length + heads[kind].size)
+            label = _text(raw[:length]) if length else str(number)
+            mark, count = heads[kind].unpack_from(raw, length)
             if kind == GROUP:
                 if len(stack) >= MAX_DEPTH:
                     raise source.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
-                _, _, count = group_head.unpack(source.take(group_head.size))
                 inner: dict[str, Any] = {}
                 holder[label] = inner
                 stack.append((inner, iter(range(count)), (*labels, label)))
                 break
-            if kind != DATA:
-                raise source.corrupt("not a tag", f"{GROUP} or {DATA}", kind)
-            mark, words = data_head.unpack(source.take(data_head.size))
-            if mark != MARK or not 1 <= words <= MAX_INFO:
-                raise source.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, words))
-            info = struct.unpack(f">{words}{code}", source.take(words * word))
+            if mark != MARK or not 1 <= count <= MAX_INFO:
+                raise source.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
+            info = struct.unpack(f">{count}{code}", source.take(count * word))
             holder[label] = _read_value(source, info, order, stays=label == "Data")
         else:
             stack.pop()

@@ -159,7 +159,9 @@ def read_hdr(path: str) -> dict[str, Any]:
         raise CorruptFileError(
             "the .hdr file cannot be read", path=path, expected=f"[{SECTION}]", found=str(error)
         ) from error
-    size = re.fullmatch(r"\W*([1-9]\d{0,8})\s*x\s*([1-9]\d{0,8})\W*", keys.get("stemimagesize", ""))
+    size = re.fullmatch(
+        r"[\"\s]*([1-9]\d{0,8})\s*x\s*([1-9]\d{0,8})[\"\s]*", keys.get("stemimagesize", "")
+    )
     binning = re.search(r"bin:\s*(\d{1,9})", keys.get("readoutmode", ""))
     found = int(binning[1]) if binning else None
     if size is None or found not in BINNINGS:

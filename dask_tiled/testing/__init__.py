@@ -9,14 +9,14 @@ an array or an iterable, and can write files larger than memory.
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
+- MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
+- TVIPS series: `write_tvips`.
 - NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
   `write_seq_corrections` for what lies beside a sequence.
-- MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
-- TIA series of images or spectra: `write_ser`.
-- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
-- TVIPS series: `write_tvips`.
+- TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile

@@ -1,0 +1,213 @@
+"""PNDetector FRMS6 sets; there are no real ones, so LiberTEM reads what the writer writes."""
+
+import builtins
+import importlib
+import os
+
+import numpy as np
+import pytest
+from libertem_reader import libertem_reads
+from scipy.io import savemat
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled.testing import check_format, counting_frames, write_frms6, write_mib
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+SCAN = (3, 5)
+FRAMES = counting_frames((*SCAN, 8, 6), "u2")
+DARK = counting_frames((7, 8, 6), "u2", bits=9)
+RECORD = 64 + 2 * 48
+
+
+def write(folder, binning=1, **options):
+    options = {"dark": DARK, "scan_shape": SCAN, "frames_per_file": 6, **options}
+    return write_frms6(folder / "run 2_b", FRAMES, binning=binning, **options)
+
+
+def shown(frames, binning):
+    return frames.repeat(binning, axis=-2)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """Write a set for each binning; the second one does not count its frames."""
+    folders = {n: tmp_path_factory.mktemp(f"bin{n}") for n in (1, 2, 4)}
+    return {n: write(folder, n, counted=n != 2) for n, folder in folders.items()}
+
+
+@pytest.mark.parametrize("binning", [1, 2, 4])
+def test_set(sets, binning):
+    check_format(sets[binning][1], shown(FRAMES, binning))
+    check_format(sets[binning][0], shown(DARK, binning), dark=True, cuts=3)
+
+
+def test_sets_equal_libertem(sets, tmp_path):
+    """Frames, and the mean of the dark frames."""
+    jobs = {n: ("frms6", {"path": paths[1]}) for n, paths in sets.items()}
+    for n, theirs in libertem_reads(tmp_path, jobs).items():
+        np.testing.assert_array_equal(open_dataset(sets[n][2]), theirs["frames"])
+        ours = describe(sets[n][0], corrections="dataset").conversion.corrections
+        np.testing.assert_allclose(ours.dark, theirs["dark"], rtol=1e-6)
+        assert ours.gain is None
+
+
+def test_any_file_stands_for_the_set(sets):
+    layout = describe(sets[4][0]).layout
+    hdr = sets[4][0].with_name("run 2_b.hdr")
+    assert all(describe(path).layout == layout for path in (*sets[4], hdr, hdr.with_name("*")))
+    desc = describe(hdr)
+    assert (desc.format, len(desc.files)) == ("frms6", 3)
+    facts = desc.metadata["frms6"]
+    assert facts["binning"] == 4
+    assert facts["hdr"]["stemimagesize"] == SCAN
+    assert facts["hdr"]["dwelltimemicroseconds"] == 1000
+    assert facts["nav_shape_from"] == facts["binning_from"] == str(hdr)
+
+
+def test_hdr_files_of_merlin_are_others(tmp_path):
+    write_mib(tmp_path / "a.mib", FRAMES.reshape(-1, 8, 6), nav_shape=SCAN)
+    assert describe(tmp_path / "a.hdr").format == "mib"
+    (tmp_path / "b.hdr").write_text("nothing that is known")
+    with pytest.raises(dask_tiled.UnknownFormatError):
+        describe(tmp_path / "b.hdr")
+
+
+def test_listed_files(sets):
+    arr = open_dataset(sets[2][2:0:-1], nav_shape=(12,))
+    np.testing.assert_array_equal(arr, shown(FRAMES, 2).reshape(15, 16, 6)[:12])
+    with pytest.raises(TruncatedFileError, match="are missing"):
+        describe([sets[1][1], sets[1][3]])
+    with pytest.raises(DatasetError, match="not of one set"):
+        describe([sets[1][1], sets[2][1]])
+
+
+def test_set_without_hdr_file_shows_rows_as_they_are_stored(tmp_path):
+    paths = write(tmp_path, 2)
+    (tmp_path / "run 2_b.hdr").unlink()
+    desc = describe(paths[1])
+    assert desc.shape == (15, 8, 6)
+    assert "no .hdr file" in desc.metadata["frms6"]["binning_from"]
+
+
+@pytest.mark.parametrize("binning", [1, 4])
+@pytest.mark.parametrize("suffix", [".mat", ".csv"])
+def test_corrections_of_the_set(tmp_path, binning, suffix):
+    paths = write(tmp_path, binning)
+    gain = np.random.default_rng(0).uniform(0.5, 2, (8 * binning, 6)).astype("f4")
+    path = tmp_path / f"gain{suffix}"
+    if suffix == ".mat":
+        savemat(path, {"GainMap": gain, "other": [1]})
+    else:
+        path.write_text("".join(";".join(map(repr, row)) + ";\n" for row in gain.T.tolist()))
+    arr = open_dataset(paths[1], corrections="dataset", gain_map=path)
+    dark = shown(DARK.mean(axis=0, dtype="f8").astype("f4"), binning)
+    assert arr.dtype == np.float32
+    np.testing.assert_array_equal(arr, (shown(FRAMES, binning).astype("f4") - dark) * gain)
+
+
+def test_dark_frames_are_averaged_in_blocks(tmp_path, monkeypatch):
+    paths = write(tmp_path)
+    module = importlib.import_module("dask_tiled.formats.frms6_corrections")
+    whole = describe(paths[1], corrections="dataset").conversion.corrections
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2 * RECORD)
+    assert describe(paths[1], corrections="dataset").conversion.corrections == whole
+
+
+def test_corrections_that_cannot_be_read(tmp_path, monkeypatch):
+    paths = write(tmp_path)
+    files = {
+        "text.mat": (b"no mat file", "cannot be read"),
+        "words.csv": (b"1;2\nthree;4\n", "no table of numbers"),
+        "ragged.csv": (b"1;2\n3\n", "no table of numbers"),
+        "small.csv": (b"1;2\n3;4\n", "shape of a frame"),
+        "large.csv": (b"1;" * 50_000, "too large"),
+        "gain.txt": (b"1", "no gain map"),
+    }
+    for name, (data, problem) in files.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DatasetError, match=problem):
+            open_dataset(paths[1], corrections="dataset", gain_map=tmp_path / name)
+    savemat(tmp_path / "other.mat", {"other": [1]})
+    with pytest.raises(CorruptFileError, match="GainMap"):
+        open_dataset(paths[1], corrections="dataset", gain_map=tmp_path / "other.mat")
+    paths[0].unlink()
+    with pytest.raises(DatasetError, match="dark frames is missing"):
+        open_dataset(paths[1], corrections="dataset")
+    importing = builtins.__import__
+
+    def without_scipy(name, *args):
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return importing(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without_scipy)
+    with pytest.raises(DatasetError, match="Install scipy"):
+        open_dataset(paths[1], corrections="dataset", gain_map=tmp_path / "other.mat")
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_cut_anywhere(tmp_path, counted):
+    path = write(tmp_path, frames_per_file=None, counted=counted)[1]
+    size = path.stat().st_size
+    for n in range(size - 1, -1, -61):
+        os.truncate(path, n)
+        with pytest.raises(DatasetError) as caught:
+            describe(path)
+        assert caught.value.path is not None
+        whole = (n - 1024) // RECORD
+        if whole > 0:
+            frames = open_dataset(path, nav_shape=(15,), fill_value=7).compute()
+            np.testing.assert_array_equal(frames[:whole], FRAMES.reshape(15, 8, 6)[:whole])
+            assert (frames[whole:] == 7).all()
+
+
+def test_files_that_are_missing(tmp_path):
+    paths = write(tmp_path)
+    paths[0].rename(tmp_path / "dark")
+    with pytest.raises(TruncatedFileError, match="_000"):
+        describe(paths[1], dark=True)
+    paths[2].rename(tmp_path / "second")
+    with pytest.raises(TruncatedFileError, match="missing"):
+        describe(paths[1])
+    paths[1].unlink()
+    with pytest.raises(TruncatedFileError, match="_001"):
+        describe(paths[3])
+
+
+@pytest.mark.parametrize("at", [0, 2, 7, 88, 90, 1020])
+@pytest.mark.parametrize("value", [0, 1, 0x7FFF, 0xFFFF])
+def test_hostile_headers(tmp_path, at, value):
+    paths = write(tmp_path)
+    data = bytearray(paths[2].read_bytes())
+    data[at : at + 2] = value.to_bytes(2, "little")
+    paths[2].write_bytes(data)
+    if at == 1020 and value < 2:  # fewer frames than there are, or as many as there are
+        assert value == 0 or describe(paths[1], nav_shape=(10,)).layout.n_frames == 10
+        return
+    with pytest.raises(DatasetError, match="run 2_b_002"):
+        describe(paths[1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("3x5", "0x5"),
+        ("3x5", "3"),
+        ("3x5", "-3x5"),
+        ("3x5", "9999999999999x5"),
+        ("3x5", "99999x99999"),
+        ("bin: 1", "bin: 3"),
+        ("bin: 1", "bin: 0"),
+        ("bin: 1", "bin: 99999999999999"),
+        ("[measurementInfo]\n", "x\n[measurementInfo]\n"),
+        ("readoutMode", "other"),
+    ],
+)
+def test_hostile_hdr_files(tmp_path, old, new):
+    paths = write(tmp_path)
+    hdr = tmp_path / "run 2_b.hdr"
+    hdr.write_text(hdr.read_text().replace(old, new))
+    with pytest.raises(DatasetError) as caught:
+        describe(hdr)
+    assert caught.value.path in {str(hdr), str(paths[3])}

@@ -1,0 +1,262 @@
+"""Arrays of pieces of every kind: strided boxes, boxes that decode as a whole, rows that repeat."""
+
+import math
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_tiled.backends import BACKENDS
+from dask_tiled.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.description import Description
+from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
+from dask_tiled.files import File
+from dask_tiled.graph import build
+from dask_tiled.layout import Layout
+from dask_tiled.pieces import Piece, piece_table, table_of
+from dask_tiled.testing import counting_frames
+from dask_tiled.tiles import apply_masks
+from dask_tiled.tiling import negotiate
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+decoded = []
+
+
+def inflate(block, fetch, *, factor):
+    """Decode a compressed box."""
+    decoded.append(block.start)
+    data = zlib.decompress(fetch(block.file, block.offset, block.offset + block.nbytes))
+    return np.frombuffer(data, "u2").reshape(block.shape) * np.uint16(factor)
+
+
+def wrong_shape(block, _fetch):
+    return np.zeros(math.prod(block.shape), "u2")
+
+
+INFLATE = BlockDecoder("test_pieces:inflate", np.dtype("u2"), (("factor", 3),))
+STORED = [plain(np.dtype("<u2")), plain(np.dtype(">u2"))]
+DECODERS = [*STORED, INFLATE]
+
+
+@st.composite
+def boxes(draw, shape):
+    """Cut an array into boxes, by one cut after the other."""
+    found = [[(0, n) for n in shape]]
+    for _ in range(draw(st.integers(0, 5))):
+        box = found.pop(draw(st.integers(0, len(found) - 1)))
+        axis = draw(st.integers(0, len(shape) - 1))
+        start, stop = box[axis]
+        cut = draw(st.integers(start, stop))
+        if start < cut < stop:
+            found += [[*box[:axis], (start, cut), *box[axis + 1 :]]]
+            box = [*box[:axis], (cut, stop), *box[axis + 1 :]]
+        found.append(box)
+    return found
+
+
+@st.composite
+def stored(draw, pixels):
+    """Store the pixels of a box in some way: bytes, and what its piece has to say of them."""
+    kind = draw(st.sampled_from([0, 1, 2]))
+    if kind == 2:
+        data = zlib.compress((pixels // 3).astype("u2").tobytes())
+        return kind, data, 0, (0,) * pixels.ndim, len(data)
+    order = draw(st.permutations(range(pixels.ndim)))
+    signs = draw(st.lists(st.sampled_from([1, -1]), min_size=pixels.ndim, max_size=pixels.ndim))
+    gap = draw(st.integers(0, 3))
+    turned = pixels[tuple(slice(None, None, sign) for sign in signs)].transpose(order)
+    padded = np.pad(turned, [*[(0, 0)] * (pixels.ndim - 1), (0, gap)])
+    data = padded.astype((STORED[kind].kernel.endswith("copy") and "<u2") or ">u2").tobytes()
+    steps = [2 * math.prod(padded.shape[k + 1 :]) for k in range(pixels.ndim)]
+    strides, first = [0] * pixels.ndim, 0
+    for k, axis in enumerate(order):
+        strides[axis] = steps[k] * signs[axis]
+        if signs[axis] < 0:
+            first += steps[k] * (pixels.shape[axis] - 1)
+    return kind, data, first, tuple(strides), 0
+
+
+@st.composite
+def described(draw, folder):
+    """Describe an array whose boxes lie in random files, at random places, in random order."""
+    grid = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=2)))
+    sig = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    pixels = counting_frames(grid + sig, "u2", bits=12) * np.uint16(3)
+    contents, pieces = [b"head"] * draw(st.integers(1, 3)), []
+    for box in draw(boxes(grid + sig)):
+        part = pixels[tuple(slice(*bounds) for bounds in box)]
+        kind, data, first, strides, nbytes = draw(stored(part))
+        i = draw(st.integers(0, len(contents) - 1))
+        start = tuple(a for a, _ in box)
+        pieces.append(Piece(i, start, part.shape, len(contents[i]) + first, strides, kind, nbytes))
+        contents[i] += data + b"!" * draw(st.integers(0, 2))
+    files = []
+    for i, content in enumerate(contents):
+        (folder / f"{i}").write_bytes(content)
+        files.append(File.at(folder / f"{i}"))
+    layout = Layout(files, grid, sig, draw(st.permutations(pieces)), DECODERS)
+    return Description.of("pieces", layout, {}), pixels
+
+
+def part_of(draw, arr):
+    """Draw a slice that has pixels."""
+    index = []
+    for size in arr.shape:
+        start = draw(st.integers(0, size - 1))
+        stop = draw(st.integers(start + 1, size))
+        index.append(slice(start, stop, draw(st.integers(1, 3))))
+    return tuple(index)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_pieces_of_every_kind(tmp_path_factory, data):
+    """Whatever lies where, every chunk, slice, reduction and backend sees the same array."""
+    desc, pixels = data.draw(described(tmp_path_factory.mktemp("pieces")))
+    io = data.draw(st.sampled_from(sorted(BACKENDS)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in pixels.shape)
+    arr = build(desc, negotiate(desc), io)
+    np.testing.assert_array_equal(arr.compute(), pixels)
+    arr = arr.with_chunks(chunks)
+    index = part_of(data.draw, pixels)
+    np.testing.assert_array_equal(arr[index].compute(), pixels[index])
+    n = desc.nav_ndim
+    for axis in (tuple(range(n)), tuple(range(n, pixels.ndim)), None):
+        some = arr[index]
+        np.testing.assert_array_equal(some.sum(axis=axis).compute(), pixels[index].sum(axis=axis))
+        np.testing.assert_array_equal(some.max(axis=axis).compute(), pixels[index].max(axis=axis))
+
+
+def test_blocks_are_decoded_once_for_a_chunk(tmp_path):
+    """However many tiles are made of a block."""
+    pixels = counting_frames((8, 64, 64), "u2", bits=12) * np.uint16(3)
+    contents, pieces = b"", []
+    for first in (0, 4):
+        for y in (0, 32):
+            part = pixels[first : first + 4, y : y + 32]
+            data = zlib.compress((part // 3).tobytes())
+            offset = len(contents)
+            pieces.append(Piece(0, (first, y, 0), part.shape, offset, (0,) * 3, 0, len(data)))
+            contents += data
+    (tmp_path / "blocks").write_bytes(contents)
+    layout = Layout([File.at(tmp_path / "blocks")], (8,), (64, 64), pieces, [INFLATE])
+    desc = Description.of("blocks", layout, {}, base_shape=(4, 32, 64))
+    arr = build(desc, negotiate(desc, cache_bytes=8192), "mmap")
+    decoded.clear()
+    np.testing.assert_array_equal(arr.compute(), pixels)
+    assert sorted(decoded) == sorted(piece.start for piece in pieces)
+    decoded.clear()
+    np.testing.assert_array_equal(
+        apply_masks(arr, np.ones((1, 64, 64)))[:, 0].compute(), pixels.sum(axis=(1, 2))
+    )
+    assert sorted(decoded) == sorted(piece.start for piece in pieces)
+    decoded.clear()
+    arr[5, 40].compute()
+    assert decoded == [(4, 32, 0)]
+
+
+def test_blocks_that_decode_to_something_else(tmp_path):
+    """The file, the place, and what was expected are said."""
+    (tmp_path / "b").write_bytes(b"12345678")
+    piece = Piece(0, (0, 0, 0), (1, 2, 2), 4, (0, 0, 0), 0, 4)
+    wrong = BlockDecoder("test_pieces:wrong_shape", np.dtype("u2"))
+    file = File.at(tmp_path / "b")
+    desc = Description.of("b", Layout([file], (1,), (2, 2), [piece], [wrong]), {})
+    with pytest.raises(CorruptFileError, match=r"byte 4; expected \(1, 2, 2\) uint16; found"):
+        build(desc, negotiate(desc), "auto").compute()
+    with pytest.raises(TruncatedFileError, match="beyond the file"):
+        Layout([file], (1,), (2, 2), [piece._replace(nbytes=5)], [wrong])
+
+
+@pytest.mark.parametrize("io", sorted(BACKENDS))
+def test_blocks_of_files_that_have_changed(tmp_path, io):
+    """Two versions of a file never mix."""
+    data = zlib.compress(np.zeros(4, "u2").tobytes())
+    (tmp_path / "b").write_bytes(data)
+    piece = Piece(0, (0, 0, 0), (1, 2, 2), 0, (0, 0, 0), 0, len(data))
+    layout = Layout([File.at(tmp_path / "b")], (1,), (2, 2), [piece], [INFLATE])
+    desc = Description.of("b", layout, {})
+    arr = build(desc, negotiate(desc), io)
+    (tmp_path / "b").write_bytes(data + b"!")
+    with pytest.raises(StaleFileError):
+        arr.compute()
+
+
+@given(data=st.data())
+def test_rows_that_repeat(tmp_path_factory, data):
+    """What was binned is spread over its pixels again, in two chips of which one is turned."""
+    folder = tmp_path_factory.mktemp("repeats")
+    times, n, height, width = (data.draw(st.integers(1, k)) for k in (4, 6, 5, 70))
+    raw = counting_frames((n, height, 2, width), "u2")
+    raw.tofile(folder / "folded")
+    top, bottom = raw[:, :, 0], raw[:, ::-1, 1, ::-1]
+    pixels = np.concatenate([top, bottom], axis=1).repeat(times, axis=1)
+    frame, row = raw[0].nbytes, 4 * width
+    shape = n, height * times, width
+    pieces = [
+        Piece(0, (0, 0, 0), shape, 0, (frame, row, 2)),
+        Piece(0, (0, height * times, 0), shape, frame - 2, (frame, -row, -2)),
+    ]
+    files, sig = [File.at(folder / "folded")], (2 * height * times, width)
+    layout = Layout(files, (n,), sig, pieces, STORED[:1], repeats=(times, 1))
+    desc = Description.of("folded", layout, {})
+    io = data.draw(st.sampled_from(sorted(BACKENDS)))
+    arr = build(desc, negotiate(desc), io)
+    np.testing.assert_array_equal(arr.compute(), pixels)
+    chunks = tuple(data.draw(st.integers(1, n)) for n in pixels.shape)
+    index = part_of(data.draw, pixels)
+    some = arr.with_chunks(chunks)[index]
+    np.testing.assert_array_equal(some.compute(), pixels[index])
+    for axis in (0, (1, 2), None):
+        np.testing.assert_array_equal(some.sum(axis=axis).compute(), pixels[index].sum(axis=axis))
+    masks = np.random.default_rng(0).integers(0, 9, (2, *some.shape[1:])).astype("f8")
+    expected = np.einsum("fyx,myx->fm", pixels[index], masks)
+    np.testing.assert_allclose(apply_masks(some, masks).compute(), expected)
+
+
+@pytest.mark.parametrize("window", [None, 1 << 16])
+def test_blocks_of_columns_that_run_backwards(tmp_path, monkeypatch, window):
+    """Packed pixels are folded in the order of the file, and end up in that of the frame."""
+    rows, columns, n = 93, 4, 5
+    pixels = counting_frames((n, rows, 16 * columns), "u2", bits=12)
+    blocks = pixels.reshape(n, rows, columns, 16).transpose(0, 2, 1, 3)[:, ::-1]
+    bits = np.unpackbits(blocks.astype("<u2").view("u1").reshape(-1, 2), axis=1, bitorder="little")
+    data = np.packbits(bits[:, :12].ravel(), bitorder="little")
+    (tmp_path / "packed").write_bytes(data.tobytes())
+    block = rows * 24
+    last = (columns - 1) * block
+    piece = Piece(0, (0, 0, 0), pixels.shape, last, (columns * block, 24, -block))
+    decoder = Decoder("dask_tiled.kernels:unpack12", np.dtype("u2"), 24, 16)
+    layout = Layout([File.at(tmp_path / "packed")], (n,), pixels.shape[1:], [piece], [decoder])
+    desc = Description.of("packed", layout, {}, base_shape=(1, rows, 16))
+    if window is not None:
+        monkeypatch.setattr("dask_tiled.backends.MAPPED_BYTES", window)
+    arr = build(desc, negotiate(desc), "mmap")
+    for index in [
+        ...,
+        (slice(None), slice(3, 80), slice(16, 48)),
+        (slice(1, 4), 7),
+        np.s_[:, :, 5],
+    ]:
+        some, expected = arr[index], pixels[index]
+        np.testing.assert_array_equal(some.compute(), expected)
+        for axis in (0, tuple(range(1, expected.ndim))):
+            for name in ("sum", "max", "mean"):
+                found = getattr(some, name)(axis=axis).compute()
+                np.testing.assert_allclose(found, getattr(expected, name)(axis=axis), rtol=1e-12)
+    masks = np.random.default_rng(0).random((3, *pixels.shape[1:]))
+    expected = np.einsum("fyx,myx->fm", pixels, masks)
+    np.testing.assert_allclose(apply_masks(arr, masks).compute(), expected)
+
+
+def test_tables_of_columns():
+    """Columns give the same as pieces one by one."""
+    pieces = [Piece(i, (i, 0), (1, 9), 7 + 5 * i, (0, 2), 1, 3) for i in range(4)]
+    i = np.arange(4)
+    start = np.stack([i, 0 * i], axis=1)
+    table = piece_table(start, (1, 9), 7 + 5 * i, (0, 2), file=i, decoder=1, nbytes=3)
+    np.testing.assert_array_equal(table, table_of(pieces))
+    assert not table.flags.writeable
