@@ -50,6 +50,7 @@ FOR_FORMATS = {
     "corrections",
     "selection",
     "pieces",
+    "coded",
     "layout",
     "records",
     "series",

@@ -25,7 +25,21 @@ HEAD_BYTES = 4096
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
-_NAMES = ("npy", "mib", "frms6", "k2is", "dm", "ser", "blo", "seq", "mrc", "tvips", "empad", "raw")
+_NAMES = (
+    "npy",
+    "mib",
+    "frms6",
+    "k2is",
+    "dm",
+    "ser",
+    "blo",
+    "seq",
+    "mrc",
+    "tvips",
+    "empad",
+    "raw_csr",
+    "raw",
+)
 _MODULES = {name: f"dask_tiled.formats.{name}" for name in _NAMES}
 _NUMBERS = re.compile(r"(\d+)")
 _registered: dict[str, Format] = {}

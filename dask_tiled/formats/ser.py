@@ -100,15 +100,20 @@ def describe(
 
 
 def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) -> Index:
-    """Make one piece of elements that are equally spaced, and otherwise a piece of each."""
-    count = len(first)
-    origin = (0,) * len(sig_shape)
-    step = int(first[-1] - first[0]) // max(1, count - 1)
-    if (np.diff(first) == step).all():
-        return piece_table((0, *origin), (count, *sig_shape), first[:1], (step, *strides))
-    start = np.zeros((count, len(sig_shape) + 1), np.int64)
-    start[:, 0] = np.arange(count)
-    return piece_table(start, (1, *sig_shape), first, (0, *strides))
+    """Make a piece of each run of equally spaced elements: in most files there is one."""
+    steps = np.diff(first)
+    starts = np.append(0, np.flatnonzero(np.diff(steps)) + 2)
+    counts = np.diff(starts, append=len(first))
+
+    def columns(frames: Index, sig: tuple[int, ...]) -> Index:
+        return np.column_stack([frames, np.tile(sig, (len(frames), 1))])
+
+    return piece_table(
+        columns(starts, (0,) * len(sig_shape)),
+        columns(counts, sig_shape),
+        first[starts],
+        columns(np.append(steps, 0)[starts], strides),
+    )
 
 
 def _scan(

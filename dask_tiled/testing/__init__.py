@@ -16,6 +16,7 @@ an array or an iterable, and can write files larger than memory.
   `write_seq_corrections` for what lies beside a sequence.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
+- Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
 
@@ -40,6 +41,7 @@ from dask_tiled.testing.k2is import write_k2is
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
+from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
@@ -61,6 +63,7 @@ __all__ = [
     "write_mrc",
     "write_npy",
     "write_raw",
+    "write_raw_csr",
     "write_seq",
     "write_seq_corrections",
     "write_ser",

@@ -1,0 +1,152 @@
+"""Sparse frames: written files, against scipy and LiberTEM."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError
+from dask_tiled.testing import check_format, counting_frames, write_raw_csr
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+LIBERTEM_READER = """
+import sys
+import numpy as np
+from libertem.api import Context
+from libertem.common import Shape
+from libertem.io.dataset.base import TilingScheme
+
+data = Context.make_with("inline").load("raw_csr", path=sys.argv[1])
+frames = np.zeros((data.shape.nav.size, data.shape.sig.size), data.dtype)
+shape = Shape((4, *data.shape.sig), sig_dims=2)
+scheme = TilingScheme.make_for_shape(tileshape=shape, dataset_shape=data.shape)
+for partition in data.get_partitions():
+    for tile in partition.get_tiles(scheme, dest_dtype=data.dtype):
+        start = tile.tile_slice.origin[0]
+        frames[start : start + tile.shape[0]] = tile.data.toarray()
+np.save(sys.argv[2], frames.reshape(data.shape))
+"""
+
+
+def sparse_frames(shape, dtype):
+    """Give frames of which most pixels are 0, and one frame is 0 all over."""
+    frames = counting_frames(shape, dtype, bits=6)
+    frames[frames.real % 4 > 0] = 0
+    frames[0, 1] = 0
+    return frames
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("dtype", ["u1", "i2", ">u4", "i8", "f4", ">f8", "c8"])
+@pytest.mark.parametrize("pointers", ["<i4", ">u8"])
+def test_every_type(tmp_path, dtype, pointers, shuffle):
+    """Types of either byte order, pixels in any order, and values that add up."""
+    frames = sparse_frames((3, 4, 5, 6), dtype)
+    options = {"indptr_dtype": pointers, "indices_dtype": pointers, "shuffle": shuffle}
+    path = write_raw_csr(tmp_path / "scan [1].toml", frames, **options)
+    expected = frames.astype(np.dtype(dtype).newbyteorder("="))
+    check_format(path, expected, cuts=5)
+    check_format(path, expected.reshape(12, 30, 1), cuts=2, nav_shape=(12,), sig_shape=(30, 1))
+    moved = dask_tiled.open_dataset(path, sync_offset=-2).compute().reshape(12, 5, 6)
+    np.testing.assert_array_equal(moved[2:], expected.reshape(12, 5, 6)[:10])
+
+
+def test_blocks_of_frames(tmp_path, monkeypatch):
+    """Frames are made in blocks, of which the last may be smaller."""
+    module = importlib.import_module("dask_tiled.formats.raw_csr")
+    monkeypatch.setattr(module, "BLOCK_BYTES", 5 * 60)
+    frames = sparse_frames((3, 4, 5, 6), "u2")
+    path = write_raw_csr(tmp_path / "a.toml", frames)
+    desc = dask_tiled.describe(path)
+    assert desc.base_shape == (5, 5, 6)
+    assert desc.layout.columns().shape[:, 0].tolist() == [5, 5, 2]
+    check_format(path, frames)
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr.sum(axis=(0, 1)).compute(), frames.sum(axis=(0, 1)))
+    np.testing.assert_array_equal(arr.max(axis=(2, 3)).compute(), frames.max(axis=(2, 3)))
+
+
+def test_equals_libertem(tmp_path):
+    """LiberTEM reads the same frames from the same files."""
+    pytest.importorskip("libertem", reason="LiberTEM is not installed")
+    frames = sparse_frames((3, 4, 5, 6), "i4")
+    path = write_raw_csr(tmp_path / "a.toml", frames, indptr_dtype="<i4")
+    command = [sys.executable, "-c", LIBERTEM_READER, path, tmp_path / "theirs.npy"]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    theirs = np.load(tmp_path / "theirs.npy")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path).compute(), theirs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("raw_csr", "raw_csc"),
+        ("[params]", "[params"),
+        ("[params]", "[[params]]"),
+        ("[3, 4]", "[]"),
+        ("[3, 4]", "[3, 0]"),
+        ("[3, 4]", "[3, -4]"),
+        ("[3, 4]", '["3"]'),
+        ("[3, 4]", "[3, 5]"),
+        ("[3, 4]", "[3, 9223372036854775807]"),
+        ("[5, 6]", "[65536, 65536]"),
+        ("<i8", "O"),
+        ("<i8", "f8"),
+        ("<i8", "(2,)i4"),
+        ("<i8", "i4,i4"),
+        ("<i8", "nonsense"),
+        ("<u2", "S2"),
+        ("<u2", "<u8"),
+        ("a.data", "\\u0000"),
+        ("a.data", ""),
+        ("a.data", "."),
+        ("<i4", "<i2"),
+        ("nav_shape", "other = " + "[" * 9_000 + "\nnav_shape"),
+    ],
+)
+def test_toml_files_that_are_wrong(tmp_path, old, new):
+    """What is not there, or makes no sense, is an error that says so."""
+    path = write_raw_csr(tmp_path / "a.toml", sparse_frames((3, 4, 5, 6), "u2"))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    try:
+        arr = dask_tiled.open_dataset(path)
+    except DatasetError:
+        return
+    with pytest.raises(CorruptFileError):
+        arr.compute()
+
+
+def test_files_that_are_cut(tmp_path):
+    """A file that ends early is noticed when it is opened."""
+    path = write_raw_csr(tmp_path / "a.toml", sparse_frames((3, 4, 5, 6), "u2"))
+    for name in ("a.indptr", "a.indices", "a.data", "a.toml"):
+        content = (tmp_path / name).read_bytes()
+        for size in np.linspace(0, len(content) - 2, 40).astype(int):
+            (tmp_path / name).write_bytes(content[:size])
+            with pytest.raises(DatasetError):
+                dask_tiled.open_dataset(path)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.data").unlink()
+    with pytest.raises(FileNotFoundError):
+        dask_tiled.open_dataset(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("a.indptr", -1), ("a.indptr", 99), ("a.indices", 30)])
+def test_numbers_that_point_nowhere(tmp_path, name, value):
+    """Pointers that fall, and columns beyond a frame, are found when they are read."""
+    frames = sparse_frames((3, 4, 5, 6), "u2")
+    path = write_raw_csr(tmp_path / "a.toml", frames, indices_dtype="<i8")
+    numbers = np.fromfile(tmp_path / name, "<i8")
+    numbers[5] = value
+    numbers.tofile(tmp_path / name)
+    with pytest.raises(CorruptFileError, match=name):
+        dask_tiled.open_dataset(path).compute()
