@@ -50,6 +50,7 @@ FOR_FORMATS = {
     "selection",
     "pieces",
     "layout",
+    "coded",
     "records",
     "series",
     "description",
@@ -75,9 +76,12 @@ KERNELS_FOR = {
 HEAVY = {
     *(f"dask_tiled.{name}" for name in KERNELS),
     "distributed",
+    "h5py",
+    "hdf5plugin",
     "llvmlite",
     "matplotlib",
     "numba",
+    "numcodecs",
     "xarray",
     "zarr",
 }

@@ -25,7 +25,7 @@ HEAD_BYTES = 4096
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
-_MODULES = {name: f"dask_tiled.formats.{name}" for name in ("npy", "mib", "raw")}
+_MODULES = {name: f"dask_tiled.formats.{name}" for name in ("npy", "hdf5", "mib", "raw")}
 _registered: dict[str, Format] = {}
 
 
