@@ -52,6 +52,7 @@ FOR_FORMATS = {
     "pieces",
     "coded",
     "layout",
+    "coded",
     "records",
     "series",
     "description",
@@ -77,9 +78,12 @@ KERNELS_FOR = {
 HEAVY = {
     *(f"dask_tiled.{name}" for name in KERNELS),
     "distributed",
+    "h5py",
+    "hdf5plugin",
     "llvmlite",
     "matplotlib",
     "numba",
+    "numcodecs",
     "xarray",
     "zarr",
 }
