@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Protocol, Self
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -63,15 +63,39 @@ class Backend(Protocol):
             The byte of the file that ``data`` begins with.
         """
 
-    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch some bytes of a file; they are valid until the next ones are asked for."""
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
 
 
-class Mapped:
+class _Keeping:
+    """Keeps open what the work on a chunk needs more than once."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._kept: dict[Hashable, Any] = {}
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
+        if key not in self._kept:
+            self._kept[key] = self._open.enter_context(make())
+        return self._kept[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._kept.clear()
+        self._open.close()
+
+
+class Mapped(_Keeping):
     """Maps a window of a file at a time: nothing is copied.
 
     A mapping past the end of a file ends the process when it is touched, so the file is looked at
@@ -79,7 +103,7 @@ class Mapped:
     """
 
     def __init__(self) -> None:
-        self._open = ExitStack()
+        super().__init__()
         self._fds: dict[File, int] = {}
         self._maps: dict[File, tuple[Bytes, int]] = {}
 
@@ -95,7 +119,7 @@ class Mapped:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
-    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Map a file around some bytes."""
         data, base = self._around(file, start, stop, sparse=False)
         return data[start - base : stop - base]
@@ -121,21 +145,19 @@ class Mapped:
             self._fds[file] = self._open.enter_context(descriptor(file))
         return self._fds[file]
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self._maps.clear()
         self._fds.clear()
-        self._open.close()
+        super().__exit__(*error)
 
 
-class Buffered:
+class Buffered(_Keeping):
     """Reads a block at a time into one buffer."""
 
     direct = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._buffer = np.empty(0, np.uint8)
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
@@ -147,7 +169,7 @@ class Buffered:
             for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
                 yield (part, *self._read(fd, part.file, *part.span))
 
-    def fetch(self, file: File, start: int, stop: int) -> Bytes:
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read some bytes."""
         with descriptor(file, direct=self.direct) as fd:
             data, base = self._read(fd, file, start, stop)
@@ -201,12 +223,6 @@ class Buffered:
                 )
             done += count
         return self._buffer[:wanted], start
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 class Direct(Buffered):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,20 @@ from dask_tiled.files import File
 from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
-Fetch: TypeAlias = Callable[[File, int, int], npt.NDArray[np.uint8]]
-"""``fetch(file, start, stop)`` gives bytes of a file; they are valid until the next call."""
+
+
+class Fetch(Protocol):
+    """Where a block gets its bytes from, for the work on one chunk."""
+
+    def __call__(self, file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """Give bytes of a file; they are valid until the next call."""
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter what is made for a key, once, and leave it when the work on the chunk is done.
+
+        For libraries that have to open a file themselves. What was kept may be left earlier, where
+        many files are open; it is made again then.
+        """
 
 
 class Block(NamedTuple):

@@ -61,7 +61,8 @@ class BlockDecoder:
     ----------
     function : str
         A Python function, as ``"module:function"``. ``function(block, fetch, **options)`` gives the
-        pixels of a :class:`~dask_tiled.pieces.Block`; ``fetch(file, start, stop)`` reads bytes.
+        pixels of a :class:`~dask_tiled.coded.Block`; ``fetch(file, start, stop)`` reads bytes, and
+        ``fetch.keep(key, make)`` keeps open what the other blocks of a task need, too.
     dtype : numpy.dtype
         Type of the pixels that it gives, in native byte order.
     options : tuple of (str, value)

@@ -41,7 +41,7 @@ def read_into(
     for piece in ranges:
         if isinstance(piece, CodedRange):
             key = piece.block.start
-            pixels = kept[key] if kept and key in kept else piece.decode(backend.fetch)
+            pixels = kept[key] if kept and key in kept else piece.decode(backend)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)

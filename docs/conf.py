@@ -4,6 +4,7 @@ import importlib.metadata
 import tempfile
 from pathlib import Path
 
+from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
 
 import dask_tiled
@@ -59,6 +60,34 @@ def draw_schemes(app: Sphinx) -> None:
         (folder / f"{name}.svg").write_text(svg(scheme.picture()), "utf8")
 
 
+def list_formats(app: Sphinx) -> None:
+    """Write the table of formats, and below it what their options mean."""
+    heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
+    table = [".. list-table::", "   :header-rows: 1", "   :class: formats", ""]
+    meanings = [".. options", ""]
+    rows = [heads]
+    for name, format in sorted(dask_tiled.formats().items()):
+        options = {k: v for k, v in format.options().items() if k != "nav_shape"}
+        texts = [f"``{k}=``" if v is None else f"``{k}={v!r}``" for k, v in options.items()]
+        suffixes, peers = ", ".join(format.extensions), ", ".join(format.peers)
+        cells = (format.summary, format.nav_shape_from, ", ".join(texts), peers)
+        rows.append((f"``{name}``", suffixes, *cells))
+        parameters = FunctionDoc(format.describe)["Parameters"]
+        told = [p for p in parameters if {*p.name.split(", ")} & {*options}]
+        if told:
+            meanings += [f"``{name}``", ""]
+        for parameter in told:
+            meanings += [f"   ``{parameter.name}`` : {parameter.type}"]
+            meanings += [f"      {line}" for line in parameter.desc] + [""]
+    for row in rows:
+        table += [f"   {'  ' if k else '* '}- {cell}".rstrip() for k, cell in enumerate(row)]
+    text = "\n".join([*table, "", *meanings])
+    folder = Path(app.srcdir) / "_generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "formats.rst.inc").write_text(text, "utf8")
+
+
 def setup(app: Sphinx) -> None:
-    """Draw before the pages are read."""
+    """Make what is generated before the pages are read."""
     app.connect("builder-inited", draw_schemes)
+    app.connect("builder-inited", list_formats)

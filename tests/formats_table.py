@@ -13,12 +13,19 @@ import numpy as np
 from dask_tiled.testing import (
     counting_frames,
     write_blo,
+    write_direct_electron,
+    write_dm,
     write_empad,
+    write_frms6,
+    write_k2is,
     write_mib,
     write_mib_series,
+    write_mrc,
     write_npy,
     write_raw,
     write_seq,
+    write_ser,
+    write_tvips,
 )
 
 
@@ -110,6 +117,60 @@ def make_mib_series(folder, stem):
     return Sample({"path": members[0]}, frames, members, counted=False)
 
 
+def make_mrc(folder, stem, *, dtype, **options):
+    frames = counting_frames((12, 5, 7), dtype)
+    path = write_mrc(folder / f"{stem}.mrc", frames, **options)
+    return Sample({"path": path}, frames, [path])
+
+
+def make_direct_electron(folder, stem):
+    frames = counting_frames((12, 5, 7), "u2")
+    info = {"Scan - Enable": "Enable", "Scan - Size X": 4, "Scan - Size Y": 3}
+    path = write_direct_electron(folder, frames, info, name=stem)
+    members = [path, *sorted(set(folder.iterdir()) - {path})]
+    return Sample({"path": path}, frames.reshape(3, 4, 5, 7), members)
+
+
+def make_tvips(folder, stem, *, version, dtype, scan=(), per_file=None):
+    frames = counting_frames((12, 5, 7), dtype)
+    positions = [(y, x) for y in range(scan[0]) for x in range(scan[1])] if scan else ()
+    members = write_tvips(
+        folder / stem, frames, version=version, frames_per_file=per_file, positions=positions
+    )
+    expected = frames.reshape(*(scan or (12,)), 5, 7)
+    return Sample({"path": members[0]}, expected, members, counted=bool(scan))
+
+
+def make_ser(folder, stem, *, dtype, shape, sig_dims=2, **options):
+    frames = counting_frames(shape, dtype)
+    path = write_ser(folder / f"{stem}_1.ser", frames, sig_dims=sig_dims, **options)
+    return Sample({"path": path}, frames, [path], sig_dims)
+
+
+def make_dm(folder, stem, *, dtype, shape, sig_dims=2, version=4, **options):
+    frames = counting_frames(shape, dtype)
+    path = folder / f"{stem}.dm{version}"
+    write_dm(path, frames, sig_dims=sig_dims, version=version, **options)
+    return Sample({"path": path}, frames, [path], sig_dims)
+
+
+def make_frms6(folder, stem, *, binning):
+    stored = counting_frames((12, 8, 6), "u2", bits=14)
+    dark = np.zeros((2, 8, 6), "u2")
+    members = write_frms6(
+        folder / stem, stored, dark=dark, scan_shape=(3, 4), binning=binning, frames_per_file=7
+    )
+    hdr = folder / f"{stem}.hdr"
+    frames = np.repeat(stored, binning, axis=1)
+    return Sample({"path": hdr}, frames.reshape(3, 4, *frames.shape[1:]), [*members[1:], hdr])
+
+
+def make_k2is(folder, stem):
+    frames = counting_frames((2, 1860, 2048), "u2", bits=12)
+    members = write_k2is(folder / f"{stem}_", frames, scan_shape=(1, 2))
+    return Sample({"path": members[0]}, frames[None], [*members, folder / f"{stem}_.gtg"])
+
+
 def make_blo(folder, stem, *, dtype, order):
     frames = counting_frames((3, 4, 6, 6), dtype)
     path = write_blo(folder / f"{stem}.blo", frames, order=order)
@@ -149,6 +210,24 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "mib 12 bit quad": partial(make_mib, kind="R64", depth=12, quad=True, dtype="u2", bits=12),
     "mib hdr": make_mib_hdr,
     "mib series": make_mib_series,
+    "mrc i2": partial(make_mrc, dtype="i2"),
+    "mrc f4": partial(make_mrc, dtype="f4", byte_order=">"),
+    "mrc c8": partial(make_mrc, dtype="c8", extended=b"a" * 100),
+    "mrc movie": make_direct_electron,
+    "tvips 1": partial(make_tvips, version=1, dtype="u1"),
+    "tvips 2": partial(make_tvips, version=2, dtype="u2", scan=(3, 4)),
+    "tvips series": partial(make_tvips, version=2, dtype="u2", per_file=5),
+    "ser images": partial(make_ser, dtype="i2", shape=(12, 5, 7)),
+    "ser map": partial(make_ser, dtype="f4", shape=(3, 4, 5, 7), version=0x210, gaps=(0, 3, 1)),
+    "ser spectra": partial(make_ser, dtype="u4", shape=(3, 4, 9), sig_dims=1),
+    "dm stack": partial(make_dm, dtype="f4", shape=(12, 5, 7), version=3),
+    "dm scan": partial(make_dm, dtype="u2", shape=(3, 4, 5, 7)),
+    "dm transposed": partial(make_dm, dtype="u2", shape=(3, 4, 5, 7), transposed=True),
+    "dm spectra": partial(make_dm, dtype="i4", shape=(3, 4, 9), sig_dims=1, transposed=True),
+    "dm picture": partial(make_dm, dtype="c8", shape=(6, 8)),
+    "frms6": partial(make_frms6, binning=1),
+    "frms6 binned": partial(make_frms6, binning=2),
+    "k2is": make_k2is,
     "blo": partial(make_blo, dtype="u1", order="<"),
     "blo 16 bit big-endian": partial(make_blo, dtype="u2", order=">"),
     "empad scan": make_empad,

@@ -77,9 +77,12 @@ KERNELS_FOR = {
 HEAVY = {
     *(f"dask_tiled.{name}" for name in KERNELS),
     "distributed",
+    "h5py",
+    "hdf5plugin",
     "llvmlite",
     "matplotlib",
     "numba",
+    "numcodecs",
     "xarray",
     "zarr",
 }

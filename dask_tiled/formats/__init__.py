@@ -30,6 +30,7 @@ _NAMES = (
     "mib",
     "frms6",
     "k2is",
+    "hdf5",
     "dm",
     "ser",
     "blo",
