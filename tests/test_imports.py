@@ -52,7 +52,6 @@ FOR_FORMATS = {
     "pieces",
     "coded",
     "layout",
-    "coded",
     "records",
     "series",
     "description",
