@@ -27,10 +27,10 @@ _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
 _NAMES = (
     "npy",
-    "hdf5",
     "mib",
     "frms6",
     "k2is",
+    "hdf5",
     "dm",
     "ser",
     "blo",
