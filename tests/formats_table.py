@@ -52,6 +52,8 @@ class Sample(NamedTuple):
         Whether the files say how many frames there are, so that a file that lost some is noticed.
     cut : list of Path, optional
         The files that are cut short to see what happens; by default all.
+    links : Path, optional
+        A file that holds no pixels but leads to those that do.
     """
 
     options: dict[str, Any]
@@ -61,6 +63,7 @@ class Sample(NamedTuple):
     known_by: str = "content"
     counted: bool = True
     cut: list[Path] | None = None
+    links: Path | None = None
 
     @property
     def sig_shape(self):
@@ -177,7 +180,7 @@ def make_eiger(folder, stem):
                 other.create_dataset("entry/data/data", data=part, chunks=(1, 5, 7), **options)
             link = h5py.ExternalLink(member.name, "entry/data/data")
             file[f"entry/data/data_{member.stem[-6:]}"] = link
-    return Sample({"path": master}, frames, [*members, master])
+    return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
 
 
 def make_raw_csr(folder, stem):

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -359,6 +360,8 @@ def test_replaced_files(tmp_path, name):
     arr = open_dataset(**sample.options)
     np.testing.assert_array_equal(arr.compute(), sample.expected)
     for file in arr.description.files:
+        if Path(file.path) == sample.links:
+            continue
         before = os.stat(file.path)
         shutil.copy2(file.path, tmp_path / "other")
         os.replace(tmp_path / "other", file.path)
