@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.ranges import Units
+from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
 
@@ -15,6 +16,14 @@ Array = npt.NDArray[Any]
 def are_neighbours(units: Units) -> bool:
     """Tell whether neighbouring units of the runs hold neighbouring pixels."""
     return units.runs.length == 1 or units.runs.out_step == units.decoder.width
+
+
+class Walk(NamedTuple):
+    """A way to go through units: from each of some pixels on, ``length`` units ``step`` apart."""
+
+    firsts: Index
+    step: int
+    length: int
 
 
 class Places:
@@ -25,27 +34,50 @@ class Places:
 
     def __init__(self, units: Units, pixel: np.dtype) -> None:
         runs, self._pixels = units.runs, units.decoder.pixels
-        self._length = runs.length
-        self._dests = (runs.dests // pixel.itemsize).tolist()
-        self._step = runs.out_step // pixel.itemsize
-        self.firsts = np.arange(len(self._dests)) * (self._length * self._pixels)
+        self.units = units
+        dests, step = runs.dests // pixel.itemsize, runs.out_step // pixel.itemsize
+        run = runs.length * self._pixels
+        self.firsts = np.arange(len(dests)) * run
+        self._size = len(dests) * run
+        self._here = Walk(self.firsts, self._pixels, runs.length)
+        self._there = Walk(dests, step, runs.length)
+        hops = np.diff(dests)
+        if 0 < len(hops) < runs.length and (hops == hops[0]).all():
+            # Along the rows of the frame: whole lines of the cache, and few pages at a time.
+            rows = np.arange(runs.length)
+            self._here = Walk(rows * self._pixels, run, len(dests))
+            self._there = Walk(dests[0] + rows * step, int(hops[0]), len(dests))
 
-    def take(self, columns: Array) -> Array:
+    def room(self, columns: Array, old: Array) -> Array:
+        """Give room for the columns of the pixels: ``old`` if it fits."""
+        shape = len(columns), self._size
+        fits = old.shape == shape and old.dtype == columns.dtype
+        return old if fits else np.empty(shape, columns.dtype)
+
+    def take(self, columns: Array, old: Array) -> Array:
         """Give the columns of the pixels, in the order of the file."""
-        shape = len(columns), len(self._dests), self._length, self._pixels
-        taken = np.empty(shape, columns.dtype)
-        for k, dest in enumerate(self._dests):
-            taken[:, k] = self._run(columns, dest)
-        return taken.reshape(len(columns), -1)
+        taken = self.room(columns, old)
+        self._copy(columns, self._there, taken, self._here)
+        return taken
 
     def put(self, taken: Array, columns: Array) -> None:
         """Put columns back to where they were taken from."""
-        taken = taken.reshape(len(taken), len(self._dests), self._length, self._pixels)
-        for k, dest in enumerate(self._dests):
-            self._run(columns, dest)[...] = taken[:, k]
+        self._copy(taken, self._here, columns, self._there)
 
-    def _run(self, columns: Array, dest: int) -> Array:
-        row, column = columns.strides
-        shape = len(columns), self._length, self._pixels
-        strides = row, column * self._step, column
-        return np.lib.stride_tricks.as_strided(columns[:, dest:], shape, strides)
+    def _copy(self, source: Array, starts: Walk, target: Array, dests: Walk) -> None:
+        from dask_tiled.kernels import compiled
+
+        unit = self._pixels * source.itemsize
+        copy = compiled("dask_tiled.kernels:copy")
+        for row, out in zip(source, target, strict=True):
+            copy(
+                row.view(np.uint8),
+                starts.firsts * source.itemsize,
+                starts.step * source.itemsize,
+                out.view(np.uint8),
+                dests.firsts * source.itemsize,
+                dests.step * source.itemsize,
+                starts.length,
+                unit,
+                0,
+            )

@@ -1,25 +1,23 @@
-"""Folds as jobs, and the way to do them without ever making a tile."""
+"""Folds as jobs: on tiles, and on the bytes of a file as they come."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
-from dask_tiled.backends import Backend, Bytes
-from dask_tiled.coded import CodedRange
-from dask_tiled.decoders import Decoder
+from dask_tiled.backends import Bytes
+from dask_tiled.decoders import Decoder, plain
 from dask_tiled.file_order import Places, are_neighbours
-from dask_tiled.jobs import Chunk, Run, TileInfo
-from dask_tiled.loader import RawChunk
-from dask_tiled.planning import frame_ranges
-from dask_tiled.ranges import ReadRanges
+from dask_tiled.jobs import Chunk, TileInfo
+from dask_tiled.ranges import ReadRanges, Units
 from dask_tiled.requests import TilingRequest
+from dask_tiled.runs import Runs
 from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
@@ -28,11 +26,9 @@ STREAMED_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 DEPTH = 8
 """Frames that are decoded together, where their pixels are added up."""
-SHARED_BYTES = 4 << 20
-"""So much is fetched at a time for several folds: it stays in the outer cache for all of them."""
-LEAST_RUN = 64
-"""Pixels of a run that are worth a call."""
-NARROW_FRAMES = 1 << 15
+LEAST_VIEW = 4096
+"""Bytes of a run that are worth a call; shorter ones are put together first."""
+NARROW_FRAMES = 1 << 16
 """So many counts of 2 bytes can be added up in 4 bytes."""
 
 
@@ -44,6 +40,11 @@ def can_fold(dtype: np.dtype) -> bool:
     """Tell whether there are folds of pixels of a type."""
     known = dtype.kind in "biuf" and dtype.itemsize in {1, 2, 4, 8} and dtype != np.float16
     return known and dtype.isnative
+
+
+def are_narrow(pixel: np.dtype, frames: int) -> bool:
+    """Tell whether sums over so many frames fit into 4 bytes."""
+    return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,8 @@ class Fold:
         bytes none to whether they are zero.
         """
         kernel = decoder.kernel.removeprefix("dask_tiled.kernels:")
+        if kernel == "unpack12" and self.name == "sum_frames":
+            return "sum_packed_frames"
         if kernel not in {"copy", "swap2", "swap4", "swap8"} or self.name not in ANY_ORDER:
             return ""
         if kernel == "copy" or pixel.itemsize == 1 or self.name in {"any_frames", "all_frames"}:
@@ -111,20 +114,22 @@ class FoldRun:
         self._pixel = np.dtype(np.uint8) if chunk.dtype == bool else chunk.dtype
         frames, pixels = math.prod(chunk.nav_shape), math.prod(chunk.sig_shape)
         dtype = fold.dtype
-        narrow = chunk.dtype.itemsize <= 2 and dtype.kind in "iu" and frames <= NARROW_FRAMES
-        if fold.name == "sum_pixels" and narrow:
+        if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
             dtype = np.dtype(f"{dtype.kind}4")
         shape = (frames, len(fold.initial)) if fold.by_frame else (len(fold.initial), pixels)
         self._results = np.empty(shape, dtype)
         columns = self._results if fold.by_frame else self._results.T
         columns[...] = fold.initial
-        weights = np.empty((0, 0), np.float32)
+        weights: Array = np.empty((0, 0), np.float32)
         if fold.weights is not None:
             sig = tuple(slice(*bounds) for bounds in chunk.box[chunk.nav_ndim :])
             part = fold.weights[(slice(None), *sig)]
             weights = np.ascontiguousarray(part).reshape(len(part), -1)
         self._weights = weights
         self._types = self._pixel, dtype, weights.dtype
+        self._places: Places | None = None
+        self._taken: Array = np.empty((0, 0))
+        self._fresh: dict[int, bool] = {}
 
     def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
@@ -136,9 +141,13 @@ class FoldRun:
         for frame in frames:
             self._take(tile, frame[None], 0)
 
+    def expect(self, units: Iterable[Units]) -> None:
+        """Prepare for units that come from now on, and never hold the same pixels."""
+        self._fresh = {id(some): True for some in units}
+
     def stream(self, part: ReadRanges, data: Bytes, base: int) -> None:
         """Fold read ranges, unit after unit as the file has them."""
-        from dask_tiled.fold_functions import stream, stream_as_is
+        from dask_tiled.fold_functions import stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
         tile = _lying(part, data, base, self._pixel)
@@ -146,58 +155,115 @@ class FoldRun:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
             return
         name = self._fold.as_is(decoder, self._pixel)
-        if name and abs(runs.step) == decoder.nbytes and _is_aligned(part, data, base, self._pixel):
+        if not name or abs(runs.step) != decoder.nbytes:
+            fresh = self._fresh.get(id(part.units))
+            if fresh is None:  # a part of some units: who knows which others it meets
+                self._fresh.clear()
+            else:
+                self._fresh[id(part.units)] = False
+            self._decode(part, data, base, fresh=bool(fresh))
+            return
+        starts = runs.starts + min(0, runs.step * (runs.length - 1))
+        nbytes = runs.length * decoder.nbytes
+        if nbytes >= LEAST_VIEW and _is_aligned(part, data, base, self._pixel):
             stream_as_is(name, *self._types)(
                 data,
                 part.offsets - base,
                 part.frames,
-                runs.starts + min(0, runs.step * (runs.length - 1)),
-                runs.length * decoder.nbytes,
+                starts,
+                nbytes,
                 np.empty(0, self._pixel),
                 self._results,
                 self._weights,
             )
             return
-        depth = min(DEPTH, len(part.frames))
-        if self._fold.name == "sum_frames":
-            depth = 1
-        block = min(runs.length, max(1, STREAMED_BYTES // (depth * decoder.width)))
-        places = None if are_neighbours(part.units) else Places(part.units, self._pixel)
-        firsts, results, weights = runs.dests // self._pixel.itemsize, self._results, self._weights
-        if places is not None:
-            firsts = places.firsts
-            if not self._fold.by_frame:
-                results = places.take(results)
-            elif weights.size:
-                weights = places.take(weights)
-        stream(self._fold.function(self._pixel), *self._types, decoder.kernel)(
+        size = self._pixel.itemsize
+        copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=decoder.nbytes // size)
+        copied = runs._replace(starts=starts, step=decoder.nbytes)
+        self._stream(name, copy, copied, part, data, base)
+
+    def _decode(self, part: ReadRanges, data: Bytes, base: int, *, fresh: bool) -> None:
+        """Fold pixels that have to be decoded first."""
+        name, units = self._fold.function(self._pixel), part.units
+        order_is_nothing = self._fold.by_frame and not self._weights.size
+        if are_neighbours(units) or order_is_nothing:
+            self._stream(name, units.decoder, units.runs, part, data, base)
+            return
+        if self._places is None or self._places.units is not units:
+            self._put_back()
+            self._places = Places(units, self._pixel)
+            if self._fold.by_frame:
+                self._taken = self._places.take(self._weights, self._taken)
+            elif fresh:
+                self._taken = self._places.room(self._results, self._taken)
+                self._taken.T[...] = self._fold.initial
+            else:
+                self._taken = self._places.take(self._results, self._taken)
+        results, weights = self._results, self._weights
+        if self._fold.by_frame:
+            weights = self._taken
+        else:
+            results = self._taken
+        dests = self._places.firsts * self._pixel.itemsize
+        runs = units.runs._replace(dests=dests)
+        self._stream(name, units.decoder, runs, part, data, base, results, weights)
+
+    def _put_back(self) -> None:
+        """Put results that are in the order of the file into that of the frame."""
+        if self._places is not None and not self._fold.by_frame:
+            self._places.put(self._taken, self._results)
+        self._places = None
+
+    def _stream(
+        self,
+        name: str,
+        decoder: Decoder,
+        runs: Runs,
+        part: ReadRanges,
+        data: Bytes,
+        base: int,
+        results: Array | None = None,
+        weights: Array | None = None,
+    ) -> None:
+        from dask_tiled.fold_functions import stream
+
+        run_bytes = runs.length * decoder.width
+        in_order = bool((np.diff(runs.dests) == run_bytes).all())
+        depth = 1 if self._fold.name == "sum_frames" else min(DEPTH, len(part.frames))
+        limit = max(1, STREAMED_BYTES // depth)
+        block = min(runs.length, max(1, limit // decoder.width))
+        group = 1
+        if block == runs.length and (in_order or (self._fold.by_frame and not self._weights.size)):
+            group = max(1, min(len(runs.starts), limit // run_bytes))
+        stream(name, *self._types, decoder.kernel)(
             data,
             part.offsets - base,
             part.frames,
             runs.starts,
             runs.step,
-            firsts,
+            runs.dests // self._pixel.itemsize,
             runs.length,
             decoder.nbytes,
             decoder.width,
             decoder.lag,
             block,
+            group,
             depth,
-            np.empty(depth * block * decoder.pixels, self._pixel),
-            results,
-            weights,
+            np.empty(depth * block * group * decoder.pixels, self._pixel),
+            self._results if results is None else results,
+            self._weights if weights is None else weights,
         )
-        if places is not None and not self._fold.by_frame:
-            places.put(results, self._results)
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         from dask_tiled.fold_functions import fold
 
+        self._put_back()
         function = fold(self._fold.function(self._pixel), *self._types)
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
 
     def result(self) -> Array:
         """Give the results: with the axes of the chunk, those that are gone of length 1."""
+        self._put_back()
         fold, chunk = self._fold, self._chunk
         ones = (1,) * len(chunk.nav_shape), (1,) * len(chunk.sig_shape)
         shape = chunk.nav_shape + ones[1] if fold.by_frame else ones[0] + chunk.sig_shape
@@ -216,41 +282,6 @@ def _about_the_mean(results: Array, count: int) -> Array:
         mean = shift + total / count
         spread = squares - total * total / count
     return np.stack([np.full_like(mean, count), mean, spread], axis=-1)
-
-
-def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
-    """Fold a chunk without making tiles, where all jobs are folds and pixels stay as they are.
-
-    Returns
-    -------
-    bool
-        Whether that was possible; otherwise nothing was done.
-    """
-    folds = [run for run in runs if isinstance(run, FoldRun)]
-    if len(folds) < len(runs) or not raw.conversion.nothing:
-        return False
-    region = raw.region()
-    ranges = []
-    for piece in frame_ranges(raw.layout, region.frames, region.sig):
-        if isinstance(piece, CodedRange) or not _is_streamable(piece):
-            return False
-        ranges.append(piece)
-    limit = None if len(folds) == 1 else SHARED_BYTES
-    for piece in ranges:
-        for part, data, base in backend.windows(piece, limit):
-            for run in folds:
-                run.stream(part, data, base)
-    absent = np.flatnonzero(raw.layout.selection.are_absent(region.frames))
-    for run in folds:
-        run.fill(absent, raw.conversion.fill_value)
-    return True
-
-
-def _is_streamable(piece: ReadRanges) -> bool:
-    """Tell whether runs of units are long enough to go through a file as it lies."""
-    units = piece.units
-    long = units.runs.length * units.decoder.pixels >= LEAST_RUN
-    return units.pick is None and (long or are_neighbours(units))
 
 
 def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:

@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 
+from dask_tiled.words import sum_nibbles
+
 REORDER = {"reassoc", "contract", "nsz"}
 """Sums of floats may be added up in another order, several at a time."""
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
@@ -85,6 +87,21 @@ def sum_reversed_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame: such ones, whose bytes are in the other order."""
     for i in range(tile.shape[0]):
         results[rows[i], 0] += _sum_row(tile[i], reverse=True)
+
+
+def sum_packed_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame: such of 12 bits, 16 in every 24 bytes."""
+    for i in range(tile.shape[0]):
+        data = tile[i].view(np.uint8)
+        total = np.uint64(0)
+        whole = data.size - data.size % 384
+        for at in range(0, whole, 384):
+            total += sum_nibbles(data, at)
+        for at in range(whole, data.size, 3):
+            middle = np.uint64(data[at + 1])
+            total += data[at] + ((middle & np.uint64(15)) << np.uint64(8))
+            total += (middle >> np.uint64(4)) + (np.uint64(data[at + 2]) << np.uint64(4))
+        results[rows[i], 0] += total
 
 
 def sum_pixels(tile, rows, first, results, weights):

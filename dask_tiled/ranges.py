@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +43,11 @@ class Units:
     def runs(self) -> Runs:
         """The units as few long runs, from the first unit on."""
         return make_runs(self.loops).moved(0, self.dest)
+
+    @property
+    def count(self) -> int:
+        """Number of pixels."""
+        return math.prod(loop.length for loop in self.loops) * self.decoder.pixels
 
     @cached_property
     def reach(self) -> tuple[int, int]:

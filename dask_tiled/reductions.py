@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.array.utils import validate_axis
+from dask.core import flatten
 
 from dask_tiled.description import Description
-from dask_tiled.folding import Fold, can_fold
+from dask_tiled.folding import Fold, are_narrow, can_fold
 from dask_tiled.job_arrays import job_array
 from dask_tiled.loader import Source
 
 Array = npt.NDArray[Any]
+
+COMBINED_BY: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
 
 
 class Reducible(NamedTuple):
@@ -108,13 +118,43 @@ def _simple(
     if name == "sum" and dtype.kind == "f":
         dtype = np.dtype(np.float64)
     by_frame = axes[-1] >= x.nav_ndim
+    frames = math.prod(x.arr.shape[: x.nav_ndim])
+    if name == "sum" and not by_frame and are_narrow(x.arr.dtype, frames):
+        dtype = np.dtype(f"{dtype.kind}4")
     fold = Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, (_neutral(name, dtype),))
     found = x.fold(fold)
     left = _left(x, axes, found.ndim, by_frame=by_frame)
     if left:
-        options = {"dtype": dtype} if name == "sum" else {}
-        found = getattr(da, name)(found, left, split_every=split_every, **options)
+        combine = partial(_combine, ufunc=COMBINED_BY[name])
+        found = da.reduction(
+            found,
+            partial(_within, ufunc=COMBINED_BY[name]),
+            combine,
+            combine=combine,
+            axis=left,
+            dtype=dtype,
+            split_every=split_every,
+            concatenate=False,
+            meta=np.empty((0,) * (found.ndim - len(left)), dtype),
+        )
     return found
+
+
+def _within(block: Array, axis: Any, keepdims: bool, ufunc: np.ufunc) -> Array:  # noqa: ARG001, FBT001
+    """Reduce a block, unless it has one position along the axes already."""
+    if all(block.shape[k] == 1 for k in axis):
+        return block
+    reduced: Array = ufunc.reduce(block, axis, keepdims=True, dtype=block.dtype)
+    return reduced
+
+
+def _combine(blocks: Any, axis: Any, keepdims: bool, ufunc: np.ufunc) -> Array:  # noqa: FBT001
+    """Combine blocks one by one, without putting them side by side first."""
+    first, *others = flatten(blocks, container=list) if isinstance(blocks, list) else [blocks]
+    found = ufunc(first, others[0]) if others else first
+    for block in others[1:]:
+        ufunc(found, block, out=found)
+    return found if keepdims else found.squeeze(axis)
 
 
 def _moments(x: Reducible, axes: tuple[int, ...], split_every: Any) -> da.Array:

@@ -45,6 +45,7 @@ def stream_signature(pixel: Any, result: Any, weight: Any) -> Any:
         number,
         number,
         number,
+        number,
         types.Array(pixel, 1, "C"),
         types.Array(result, 2, "C"),
         types.Array(weight, 2, "C"),
@@ -123,6 +124,7 @@ def stream(
     out_nbytes,
     lag,
     block,
+    group,
     depth,
     scratch,
     results,
@@ -145,8 +147,9 @@ def stream(
         Position in a frame of the first pixel of each run; its pixels are neighbours.
     nbytes, out_nbytes, lag : int
         Bytes of a unit, encoded and decoded, and what the decoder needs to know.
-    block, depth : int
-        Units and frames in a block.
+    block, group, depth : int
+        Units of a run, runs and frames in a block. If there are several runs, they are whole, and
+        the fold takes their pixels for neighbours.
     scratch : array
         Room for a block.
     results, weights : 2D arrays
@@ -154,19 +157,22 @@ def stream(
     """
     out = scratch.view(np.uint8)
     pixels = out_nbytes // scratch.itemsize
-    all_places = np.empty(depth, np.int64)
-    all_dests = np.empty(depth, np.int64)
+    all_places = np.empty(depth * group, np.int64)
+    all_dests = np.empty(depth * group, np.int64)
     for first in range(0, offsets.size, depth):
         frames = min(depth, offsets.size - first)
-        places, dests = all_places[:frames], all_dests[:frames]
         some = rows[first : first + frames]
-        for r in range(starts.size):
+        for r in range(0, starts.size, group):
+            runs = min(group, starts.size - r)
+            places, dests = all_places[: frames * runs], all_dests[: frames * runs]
             for unit in range(0, count, block):
                 units = min(block, count - unit)
-                width = units * pixels
+                width = runs * units * pixels
                 for k in range(frames):
-                    places[k] = offsets[first + k] + starts[r] + unit * step
-                    dests[k] = k * units * out_nbytes
+                    for g in range(runs):
+                        i = k * runs + g
+                        places[i] = offsets[first + k] + starts[r + g] + unit * step
+                        dests[i] = i * units * out_nbytes
                 call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
                 tile = scratch[: frames * width].reshape((frames, width))
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)

@@ -10,11 +10,11 @@ import numpy as np
 
 from dask_tiled.backends import Backend
 from dask_tiled.boxes import Box, cut_to
-from dask_tiled.folding import stream
 from dask_tiled.jobs import Array, Chunk, Job, Run, TileInfo
 from dask_tiled.loader import RawChunk, Source, load
 from dask_tiled.reading import TileReader
 from dask_tiled.selection import Index, c_order
+from dask_tiled.streams import stream
 
 
 def run_jobs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -90,29 +91,51 @@ def reverse_bits(typingctx, word):
     return types.uint64(types.uint64), codegen
 
 
+def _nibbles(builder, data, start):
+    """Give the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
+    byte, word, index = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+    row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 16)
+    # Two loads of 16 bytes, for 12 bytes each: every half of a register gets its own.
+    halves = []
+    for first in (0, 8):
+        pointer = builder.gep(data, [builder.add(start, start.type(first))])
+        halves.append(builder.load(builder.bitcast(pointer, row.as_pointer()), align=1))
+    # Pixels 2 k and 2 k + 1 share the three bytes from 3 k on, and the one in the middle.
+    pairs = [3 * (lane // 2) + lane % 2 + part for lane in range(8) for part in (0, 1)]
+    pairs += [16 + 4 + at for at in pairs]
+    both = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(index, 32), pairs))
+    both = builder.bitcast(both, lanes)
+    even = builder.and_(both, ir.Constant(lanes, [0x0FFF] * 16))
+    odd = builder.lshr(both, ir.Constant(lanes, [4] * 16))
+    blend = [lane + 16 * (lane % 2) for lane in range(16)]
+    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(index, 16), blend))
+
+
 @intrinsic
 def spread_nibbles(typingctx, out, at, src, start):
     """Store 16 pixels of 12 bits, packed into 24 bytes from the lowest bit on, as 16-bit words."""
-    word, byte = ir.IntType(16), ir.IntType(8)
-    # Pixels 2 k and 2 k + 1 share the three bytes from 3 k on, and the one in the middle.
-    pairs = [3 * (lane // 2) + lane % 2 + part for lane in range(8) for part in (0, 1)]
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[2])(context, builder, args[2]).data
         target = context.make_array(signature.args[0])(context, builder, args[0]).data
-        row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 8)
-        # Two loads of 16 bytes, as wide as a register, for 12 bytes each.
-        for half, load, skipped in ((0, 0, 0), (1, 8, 4)):
-            pointer = builder.gep(source, [builder.add(args[3], args[3].type(load))])
-            data = builder.load(builder.bitcast(pointer, row.as_pointer()), align=1)
-            mask = ir.Constant(ir.VectorType(ir.IntType(32), 16), [p + skipped for p in pairs])
-            both = builder.bitcast(builder.shuffle_vector(data, data, mask), lanes)
-            even = builder.and_(both, ir.Constant(lanes, [0x0FFF] * 8))
-            odd = builder.lshr(both, ir.Constant(lanes, [4] * 8))
-            blend = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0, 9, 2, 11, 4, 13, 6, 15])
-            pixels = builder.shuffle_vector(even, odd, blend)
-            place = builder.gep(target, [builder.add(args[1], args[1].type(16 * half))])
-            builder.store(pixels, builder.bitcast(place, lanes.as_pointer()), align=1)
+        pixels = _nibbles(builder, source, args[3])
+        place = builder.bitcast(builder.gep(target, [args[1]]), pixels.type.as_pointer())
+        builder.store(pixels, place, align=1)
         return context.get_dummy_value()
 
     return types.void(out, types.int64, src, types.int64), codegen
+
+
+@intrinsic
+def sum_nibbles(typingctx, src, start):
+    """Add up 256 pixels of 12 bits, packed into 384 bytes: as many as 16-bit lanes can take."""
+
+    def codegen(context, builder, signature, args):
+        source = context.make_array(signature.args[0])(context, builder, args[0]).data
+        rows = (builder.add(args[1], args[1].type(24 * row)) for row in range(16))
+        total = reduce(builder.add, (_nibbles(builder, source, row) for row in rows))
+        wide = builder.zext(total, ir.VectorType(ir.IntType(64), 16))
+        lanes = (builder.extract_element(wide, ir.IntType(32)(lane)) for lane in range(16))
+        return reduce(builder.add, lanes)
+
+    return types.uint64(src, types.int64), codegen

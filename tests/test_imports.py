@@ -28,6 +28,7 @@ ORDER = [
     {"tiling"},
     {"jobs"},
     {"folding"},
+    {"streams"},
     {"tile_loop"},
     {"tile_layer"},
     {"job_arrays"},
@@ -69,7 +70,7 @@ KERNELS = {
 KERNELS_FOR = {
     "words": set(),
     "kernels": {"words"},
-    "folds": set(),
+    "folds": {"words"},
     "gathering": set(),
     "fold_functions": {"kernels", "streaming"},
 }
