@@ -16,14 +16,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
 from dask_tiled.formats.direct_electron import find_session, show_session
-from dask_tiled.formats.mrc_header import (
-    HEADER_BYTES,
-    Header,
-    cell_axes,
-    header_of,
-    read_extended,
-)
-from dask_tiled.layout import Layout
+from dask_tiled.formats.mrc_header import HEADER_BYTES, Header, cell_axes, header_of, read_extended
 from dask_tiled.records import count_frames, record_layout
 
 VOLUME_STACKS = range(401, 631)
@@ -55,40 +48,24 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
         or two for a stack of volumes. With it, sections are read in the order of the file.
     """
-    if len(paths) != 1:
-        raise DatasetError(
-            "mrc opens one file at a time", path=paths[0], found=f"{len(paths)} files"
-        )
-    file = File.at(paths[0])
+    file = File.only(paths, "mrc")
     session = find_session(file.path)
     header = header_of(read_head(file.path, HEADER_BYTES), file.path)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
-    layout = lay_out(file, header)
+    (whole,) = count_frames([file], header.record, header.offset, settled=True)
+    sections = min(whole, header.fields["nz"])
+    layout = record_layout([file], [sections], header.record, header.offset)
     extended = read_extended(file.path, header)
-    metadata: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
-    metadata["dtype_from"] = header.dtype_from
+    facts: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
+    facts["dtype_from"] = header.dtype_from
     if extended:
-        metadata["extended_header"] = extended
-    desc = Description.of("mrc", layout, {"mrc": metadata}, _axes(header, extended))
+        facts["extended_header"] = extended
+    desc = Description.of("mrc", layout, {"mrc": facts}, _axes(header, extended))
     if nav_shape is None:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
-    if session is None:
-        return desc
-    return show_session(desc, session, metadata, scan=nav_shape is None)
-
-
-def lay_out(file: File, header: Header) -> Layout:
-    """Lay out the sections that a file holds, which may be fewer than its header says.
-
-    Raises
-    ------
-    TruncatedFileError
-        There is not a single one.
-    """
-    (whole,) = count_frames([file], header.record, header.offset, settled=True)
-    return record_layout([file], [min(whole, header.fields["nz"])], header.record, header.offset)
+    return desc if session is None else show_session(desc, session, scan=nav_shape is None)
 
 
 def _axes(header: Header, extended: dict[str, Any]) -> tuple[Axis, ...]:
