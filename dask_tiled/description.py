@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.conversion import Conversion
-from dask_tiled.errors import TruncatedFileError, printable
+from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.selection import Index
@@ -286,15 +286,6 @@ class Description:
 def _axis_text(axis: Axis, size: int) -> str:
     calibration = f" ({axis.scale:g} {axis.units} apart)" if axis.units else ""
     return f"{axis.name} {size}{calibration}"
-
-
-def format_bytes(count: float) -> str:
-    """Write a number of bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} TiB"
 
 
 def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:
