@@ -1,7 +1,6 @@
 """TVIPS image series: ``..._000.tvips`` and the files that continue it.
 
-Layout after TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it;
-:mod:`dask_tiled.formats.tvips_header` has its tables.
+The layout is in :mod:`dask_tiled.formats.tvips_header`.
 """
 
 from __future__ import annotations
@@ -15,22 +14,12 @@ from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.formats import Format
-from dask_tiled.formats.tvips_header import (
-    HEADER_BYTES,
-    problem_of,
-    read_frame_headers,
-    read_header,
-)
+from dask_tiled.formats.tvips_header import HEADER_BYTES, read_frame_headers, read_header, sniff
 from dask_tiled.formats.tvips_scan import Headers, Scan, find_scan, snake
 from dask_tiled.records import count_frames, record_layout
 from dask_tiled.series import Member, gather
 
 MAX_HEADERS = 4096  # in which the start of a scan is looked for
-
-
-def sniff(path: str, head: bytes) -> str | None:
-    """Look for a series header that makes sense; only the first file of a series has one."""
-    return problem_of(head)
 
 
 def describe(
@@ -47,8 +36,7 @@ def describe(
     Parameters
     ----------
     paths : sequence of str
-        One file stands for the series that it belongs to. Several files are put into the order of
-        their numbers.
+        One file stands for its series. Several are put into the order of their numbers.
     nav_shape : tuple of int, optional
         Shape of the scan, by default what the frame headers say, or one axis of all frames.
     scan : {"auto", "none"}

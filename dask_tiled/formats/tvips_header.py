@@ -77,8 +77,8 @@ def _allowed(fields: dict[str, Any]) -> Allowed:
     return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
 
 
-def problem_of(head: bytes) -> str | None:
-    """Say why a file does not begin with the header of a series, or None."""
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for a series header that makes sense; only the first file of a series has one."""
     if len(head) < HEADER_BYTES:
         return "shorter than a TVIPS header"
     fields = parse_fields(head, SERIES)
