@@ -1,6 +1,6 @@
-"""HDF5 files beside raw files and h5py: times divided by those of the other, on the same pixels.
+"""HDF5 files beside raw files and h5py: times divided by theirs, on the same pixels.
 
-Run ``python benchmarks/hdf5.py``. Below 1, this package is faster. The jobs, on detector counts
+Run ``python benchmarks/hdf5.py``. Below 1, this package is faster. The jobs, on a detector's counts
 on two threads, from the page cache:
 
 - contiguous: the dataset, and a raw file of the same bytes;
