@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.ranges import Units
+from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
-
-ROWS = 32
-"""So many rows are copied at a time: more pages than these are not at hand."""
 
 
 def are_neighbours(units: Units) -> bool:
     """Tell whether neighbouring units of the runs hold neighbouring pixels."""
     return units.runs.length == 1 or units.runs.out_step == units.decoder.width
+
+
+class Walk(NamedTuple):
+    """A way to go through units: from each of some pixels on, ``length`` units ``step`` apart."""
+
+    firsts: Index
+    step: int
+    length: int
 
 
 class Places:
@@ -30,46 +35,49 @@ class Places:
     def __init__(self, units: Units, pixel: np.dtype) -> None:
         runs, self._pixels = units.runs, units.decoder.pixels
         self.units = units
-        self._length = runs.length
-        self._dests = runs.dests // pixel.itemsize
-        self._step = runs.out_step // pixel.itemsize
-        self.firsts = np.arange(len(self._dests)) * (self._length * self._pixels)
+        dests, step = runs.dests // pixel.itemsize, runs.out_step // pixel.itemsize
+        run = runs.length * self._pixels
+        self.firsts = np.arange(len(dests)) * run
+        self._size = len(dests) * run
+        self._here = Walk(self.firsts, self._pixels, runs.length)
+        self._there = Walk(dests, step, runs.length)
+        hops = np.diff(dests)
+        if 0 < len(hops) < runs.length and (hops == hops[0]).all():
+            # Along the rows of the frame: whole lines of the cache, and few pages at a time.
+            rows = np.arange(runs.length)
+            self._here = Walk(rows * self._pixels, run, len(dests))
+            self._there = Walk(dests[0] + rows * step, int(hops[0]), len(dests))
 
     def room(self, columns: Array, old: Array) -> Array:
         """Give room for the columns of the pixels: ``old`` if it fits."""
-        shape = len(columns), len(self._dests) * self._length * self._pixels
+        shape = len(columns), self._size
         fits = old.shape == shape and old.dtype == columns.dtype
         return old if fits else np.empty(shape, columns.dtype)
 
     def take(self, columns: Array, old: Array) -> Array:
         """Give the columns of the pixels, in the order of the file."""
         taken = self.room(columns, old)
-        for ours, theirs in self._parts(taken, columns):
-            ours[...] = theirs
+        self._copy(columns, self._there, taken, self._here)
         return taken
 
     def put(self, taken: Array, columns: Array) -> None:
         """Put columns back to where they were taken from."""
-        for ours, theirs in self._parts(taken, columns):
-            theirs[...] = ours
+        self._copy(taken, self._here, columns, self._there)
 
-    def _parts(self, taken: Array, columns: Array) -> Iterator[tuple[Array, Array]]:
-        """Give the same units in both orders, part by part."""
-        column = columns.itemsize
-        unit = np.dtype(f"V{self._pixels * column}")  # copied as a whole, whatever is in it
-        n, length = len(self._dests), self._length
-        ours = taken.view(unit).reshape(len(taken), n, length)
-        hops = np.diff(self._dests)
-        even = bool((hops == hops[:1]).all())
-        for k in range(1 if even else n):
-            runs, hop = (n, int(hops[0]) if n > 1 else 0) if even else (1, 0)
-            theirs: Array = np.ndarray(
-                (len(columns), runs, length),
+    def _copy(self, source: Array, starts: Walk, target: Array, dests: Walk) -> None:
+        from dask_tiled.kernels import compiled
+
+        unit = self._pixels * source.itemsize
+        copy = compiled("dask_tiled.kernels:copy")
+        for row, out in zip(source, target, strict=True):
+            copy(
+                row.view(np.uint8),
+                starts.firsts * source.itemsize,
+                starts.step * source.itemsize,
+                out.view(np.uint8),
+                dests.firsts * source.itemsize,
+                dests.step * source.itemsize,
+                starts.length,
                 unit,
-                columns.data,
-                int(self._dests[k]) * column,
-                (columns.strides[0], hop * column, self._step * column),
+                0,
             )
-            for first in range(0, length, ROWS):
-                rows = slice(first, first + ROWS)
-                yield ours[:, k : k + runs, rows], theirs[:, :, rows]

@@ -94,8 +94,8 @@ def sum_packed_frames(tile, rows, first, results, weights):
     for i in range(tile.shape[0]):
         data = tile[i].view(np.uint8)
         total = np.uint64(0)
-        whole = data.size - data.size % 192
-        for at in range(0, whole, 192):
+        whole = data.size - data.size % 384
+        for at in range(0, whole, 384):
             total += sum_nibbles(data, at)
         for at in range(whole, data.size, 3):
             middle = np.uint64(data[at + 1])

@@ -166,13 +166,18 @@ def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 def unpack12(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Unpack 12-bit pixels from little-endian bits, 16 from every 24 bytes."""
+    if step == nbytes and 3 * out_step == 4 * nbytes:
+        count, nbytes = count * nbytes // 24, 24
+        step, out_step = 24, 32
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        for _ in range(count):
+        if nbytes == 24:
+            for k in range(count):
+                spread_nibbles(out, d + k * out_step, src, s + k * step)
+            continue
+        for k in range(count):
             for i in range(nbytes // 24):
-                spread_nibbles(out, d + 32 * i, src, s + 24 * i)
-            s += step
-            d += out_step
+                spread_nibbles(out, d + k * out_step + 32 * i, src, s + k * step + 24 * i)
 
 
 @njit

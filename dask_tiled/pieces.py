@@ -32,8 +32,8 @@ class Piece(NamedTuple):
     decoder : int
         Index of the decoder in the layout.
     nbytes : int
-        Bytes of the whole piece, where it decodes as a whole by a :class:`BlockDecoder`; its
-        strides mean nothing then.
+        Bytes of the whole piece, where it decodes as a whole by a
+        :class:`~dask_tiled.decoders.BlockDecoder`; its strides mean nothing then.
     """
 
     file: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -90,22 +91,24 @@ def reverse_bits(typingctx, word):
     return types.uint64(types.uint64), codegen
 
 
-def _nibbles(builder, data, start, half):
-    """Give 8 of the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
-    # Two loads of 16 bytes, as wide as a register, for 12 bytes each. Pixels 2 k and 2 k + 1 share
-    # the three bytes from 3 k on, and the one in the middle.
-    first, skipped = ((0, 0), (8, 4))[half]
-    pairs = [3 * (lane // 2) + lane % 2 + part + skipped for lane in range(8) for part in (0, 1)]
-    lanes, index = ir.VectorType(ir.IntType(16), 8), ir.IntType(32)
-    pointer = builder.gep(data, [builder.add(start, start.type(first))])
-    row = ir.VectorType(ir.IntType(8), 16)
-    loaded = builder.load(builder.bitcast(pointer, row.as_pointer()), align=1)
-    mask = ir.Constant(ir.VectorType(index, 16), pairs)
-    both = builder.bitcast(builder.shuffle_vector(loaded, loaded, mask), lanes)
-    even = builder.and_(both, ir.Constant(lanes, [0x0FFF] * 8))
-    odd = builder.lshr(both, ir.Constant(lanes, [4] * 8))
-    blend = ir.Constant(ir.VectorType(index, 8), [0, 9, 2, 11, 4, 13, 6, 15])
-    return builder.shuffle_vector(even, odd, blend)
+def _nibbles(builder, data, start):
+    """Give the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
+    byte, word, index = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+    row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 16)
+    # Two loads of 16 bytes, for 12 bytes each: every half of a register gets its own.
+    halves = []
+    for first in (0, 8):
+        pointer = builder.gep(data, [builder.add(start, start.type(first))])
+        halves.append(builder.load(builder.bitcast(pointer, row.as_pointer()), align=1))
+    # Pixels 2 k and 2 k + 1 share the three bytes from 3 k on, and the one in the middle.
+    pairs = [3 * (lane // 2) + lane % 2 + part for lane in range(8) for part in (0, 1)]
+    pairs += [16 + 4 + at for at in pairs]
+    both = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(index, 32), pairs))
+    both = builder.bitcast(both, lanes)
+    even = builder.and_(both, ir.Constant(lanes, [0x0FFF] * 16))
+    odd = builder.lshr(both, ir.Constant(lanes, [4] * 16))
+    blend = [lane + 16 * (lane % 2) for lane in range(16)]
+    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(index, 16), blend))
 
 
 @intrinsic
@@ -115,10 +118,9 @@ def spread_nibbles(typingctx, out, at, src, start):
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[2])(context, builder, args[2]).data
         target = context.make_array(signature.args[0])(context, builder, args[0]).data
-        for half in (0, 1):
-            pixels = _nibbles(builder, source, args[3], half)
-            place = builder.gep(target, [builder.add(args[1], args[1].type(16 * half))])
-            builder.store(pixels, builder.bitcast(place, pixels.type.as_pointer()), align=1)
+        pixels = _nibbles(builder, source, args[3])
+        place = builder.bitcast(builder.gep(target, [args[1]]), pixels.type.as_pointer())
+        builder.store(pixels, place, align=1)
         return context.get_dummy_value()
 
     return types.void(out, types.int64, src, types.int64), codegen
@@ -126,21 +128,14 @@ def spread_nibbles(typingctx, out, at, src, start):
 
 @intrinsic
 def sum_nibbles(typingctx, src, start):
-    """Add up 128 pixels of 12 bits, packed into 192 bytes: as many as 16-bit lanes can take."""
+    """Add up 256 pixels of 12 bits, packed into 384 bytes: as many as 16-bit lanes can take."""
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[0])(context, builder, args[0]).data
-        total = None
-        for row in range(8):
-            at = builder.add(args[1], args[1].type(24 * row))
-            for half in (0, 1):
-                pixels = _nibbles(builder, source, at, half)
-                total = pixels if total is None else builder.add(total, pixels)
-        wide = builder.zext(total, ir.VectorType(ir.IntType(64), 8))
-        lanes = [builder.extract_element(wide, ir.IntType(32)(lane)) for lane in range(8)]
-        found = lanes[0]
-        for lane in lanes[1:]:
-            found = builder.add(found, lane)
-        return found
+        rows = (builder.add(args[1], args[1].type(24 * row)) for row in range(16))
+        total = reduce(builder.add, (_nibbles(builder, source, row) for row in rows))
+        wide = builder.zext(total, ir.VectorType(ir.IntType(64), 16))
+        lanes = (builder.extract_element(wide, ir.IntType(32)(lane)) for lane in range(16))
+        return reduce(builder.add, lanes)
 
     return types.uint64(src, types.int64), codegen

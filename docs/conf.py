@@ -63,7 +63,8 @@ def draw_schemes(app: Sphinx) -> None:
 def list_formats(app: Sphinx) -> None:
     """Write the table of formats, and below it what their options mean."""
     heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
-    table = [".. list-table::", "   :header-rows: 1", "   :class: formats", ""]
+    widths = "8 13 30 22 18 14"
+    table = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     meanings = [".. options", ""]
     rows = [heads]
     for name, format in sorted(dask_tiled.formats().items()):
@@ -75,7 +76,7 @@ def list_formats(app: Sphinx) -> None:
         parameters = FunctionDoc(format.describe)["Parameters"]
         told = [p for p in parameters if {*p.name.split(", ")} & {*options}]
         if told:
-            meanings += [f"``{name}``", ""]
+            meanings += [f"``{name}``"]
         for parameter in told:
             meanings += [f"   ``{parameter.name}`` : {parameter.type}"]
             meanings += [f"      {line}" for line in parameter.desc] + [""]

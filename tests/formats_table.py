@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
+import hdf5plugin
 import numpy as np
 
 from dask_tiled.testing import (
@@ -23,6 +25,7 @@ from dask_tiled.testing import (
     write_mrc,
     write_npy,
     write_raw,
+    write_raw_csr,
     write_seq,
     write_ser,
     write_tvips,
@@ -49,6 +52,8 @@ class Sample(NamedTuple):
         Whether the files say how many frames there are, so that a file that lost some is noticed.
     cut : list of Path, optional
         The files that are cut short to see what happens; by default all.
+    links : Path, optional
+        A file that holds no pixels but leads to those that do.
     """
 
     options: dict[str, Any]
@@ -58,6 +63,7 @@ class Sample(NamedTuple):
     known_by: str = "content"
     counted: bool = True
     cut: list[Path] | None = None
+    links: Path | None = None
 
     @property
     def sig_shape(self):
@@ -154,6 +160,37 @@ def make_dm(folder, stem, *, dtype, shape, sig_dims=2, version=4, **options):
     return Sample({"path": path}, frames, [path], sig_dims)
 
 
+def make_hdf5(folder, stem, **options):
+    frames = counting_frames((3, 4, 5, 7), options.pop("dtype", "u2"))
+    path = folder / f"{stem}.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scan/frames", data=frames, **options)
+    return Sample({"path": path}, frames.astype(frames.dtype.newbyteorder("=")), [path])
+
+
+def make_eiger(folder, stem):
+    """A master file with links to two files, as Eiger detectors write them."""
+    frames = counting_frames((12, 5, 7), "u4")
+    master = folder / f"{stem}_master.h5"
+    members = [folder / f"{stem}_data_{k:06}.h5" for k in (1, 2)]
+    with h5py.File(master, "w") as file:
+        for member, part in zip(members, np.split(frames, [7]), strict=True):
+            with h5py.File(member, "w") as other:
+                options = hdf5plugin.Bitshuffle()
+                other.create_dataset("entry/data/data", data=part, chunks=(1, 5, 7), **options)
+            link = h5py.ExternalLink(member.name, "entry/data/data")
+            file[f"entry/data/data_{member.stem[-6:]}"] = link
+    return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
+
+
+def make_raw_csr(folder, stem):
+    frames = counting_frames((3, 4, 5, 7), "f4", bits=12)
+    frames[frames % 8 != 0] = 0
+    toml = write_raw_csr(folder / f"{stem}.toml", frames, shuffle=True)
+    members = [toml.with_suffix(f".{part}") for part in ("indptr", "indices", "data")]
+    return Sample({"path": toml}, frames, [*members, toml])
+
+
 def make_frms6(folder, stem, *, binning):
     stored = counting_frames((12, 8, 6), "u2", bits=14)
     dark = np.zeros((2, 8, 6), "u2")
@@ -225,6 +262,11 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "dm transposed": partial(make_dm, dtype="u2", shape=(3, 4, 5, 7), transposed=True),
     "dm spectra": partial(make_dm, dtype="i4", shape=(3, 4, 9), sig_dims=1, transposed=True),
     "dm picture": partial(make_dm, dtype="c8", shape=(6, 8)),
+    "hdf5": make_hdf5,
+    "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
+    "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
+    "hdf5 eiger": make_eiger,
+    "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),
     "k2is": make_k2is,

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -46,11 +47,6 @@ def random_cuts(rng, shape):
         part = slice(start, int(rng.integers(start + 1, n + 1)), int(rng.integers(1, 4)))
         index.append((part, slice(None), start)[rng.integers(3)])
     return tuple(index)
-
-
-def halved(shape):
-    """Give chunks that cut every axis, also those of the frames."""
-    return tuple(-(-n // 2) for n in shape)
 
 
 # What a file holds
@@ -113,11 +109,11 @@ def test_descriptions(sample_of, name):
 def test_reading(sample_of, name):
     """Chunks that cut frames, slices, pickles, threads: what third-party formats must pass."""
     sample = sample_of(name)
-    check_format(expected=sample.expected, cuts=10, **sample.options)
+    check_format(expected=sample.expected, cuts=8, **sample.options)
 
 
 @EVERY
-@settings(max_examples=3)
+@settings(max_examples=2)
 @example(selection=((12,), 2, None), seed=0)
 @example(selection=((12,), -2, None), seed=1)
 @example(selection=((3, 4), 0, np.eye(3, 4, dtype=bool)), seed=2)
@@ -139,7 +135,7 @@ def test_frames(sample_of, name, selection, seed):
         sync_offset=sync_offset,
         roi=roi,
         fill_value=fill_value,
-        chunks=tuple(int(rng.integers(-(-n // 3), n + 1)) for n in expected.shape),
+        chunks=tuple(int(rng.integers(-(-n // 2), n + 1)) for n in expected.shape),
         io=rng.choice(["auto", *BACKENDS]).item(),
     )
     assert type(arr) is TiledArray
@@ -159,14 +155,12 @@ def test_frames(sample_of, name, selection, seed):
     assert pickle.loads(pickle.dumps(part)).name == part.name
 
 
-def parts(whole):
-    """Take what a user takes: all, chunks that meet, a crop, and a sum."""
-    return {
-        "whole": whole,
-        "meeting": whole[1:] + whole[:-1],
-        "crop": whole[0, ..., ::2].max(axis=0),
-        "sum": whole.sum(axis=0),
-    }
+PARTS = {
+    "whole": lambda arr: arr,
+    "sum": lambda arr: arr.sum(axis=0),
+    "chunks that meet": lambda arr: arr[1:] + arr[:-1],
+    "crop": lambda arr: arr[0, ..., ::2].max(axis=0),
+}
 
 
 @pytest.fixture(scope="module")
@@ -187,34 +181,39 @@ def workers():
         yield pool
 
 
-def lazy_parts(sample):
-    return parts(open_dataset(**sample.options, chunks=halved(sample.expected.shape)))
+def lazy_parts(sample, names):
+    """Take parts of an array whose chunks cut the frames."""
+    first, *rest, last = sample.expected.shape
+    chunks = (-(-first // 2), *rest, -(-last // 2))
+    arr = open_dataset(**sample.options, chunks=chunks)
+    return {name: PARTS[name](arr) for name in names}
 
 
 def assert_parts(found, sample):
-    expected = parts(sample.expected)
-    assert found.keys() == expected.keys()
     for part, pixels in found.items():
-        np.testing.assert_allclose(pixels, expected[part], rtol=1e-5 * (part == "sum"))
+        expected = PARTS[part](sample.expected)
+        np.testing.assert_allclose(pixels, expected, rtol=1e-5 * (part == "sum"))
 
 
 @EVERY
 def test_threads(sample_of, name):
     sample = sample_of(name)
-    assert_parts(dask.compute(lazy_parts(sample), scheduler="threads")[0], sample)
+    assert_parts(dask.compute(lazy_parts(sample, PARTS), scheduler="threads")[0], sample)
 
 
 @EVERY
 def test_processes(sample_of, workers, name):
     sample = sample_of(name)
-    (found,) = dask.compute(lazy_parts(sample), scheduler="processes", pool=workers)
+    lazy = lazy_parts(sample, ["whole", "sum"])
+    (found,) = dask.compute(lazy, scheduler="processes", pool=workers)
     assert_parts(found, sample)
 
 
 @EVERY
 def test_cluster(sample_of, client, name):
     sample = sample_of(name)
-    assert_parts(client.compute([lazy_parts(sample)])[0].result(), sample)
+    (future,) = client.compute([lazy_parts(sample, ["whole", "sum"])])
+    assert_parts(future.result(), sample)
 
 
 def take(tile, _info):
@@ -232,9 +231,10 @@ def test_tiles(sample_of, name):
     frames, sig = sample.frames, tuple(range(1, 1 + sample.sig_dims))
     whole = np.result_type(frames.dtype, "f8" if frames.dtype.kind in "fc" else "u8")
     near = {"rtol": 1e-6 if frames.dtype.kind in "fc" else 0}
-    for chunks in (None, halved(frames.shape)):
+    halves = tuple(-(-n // 2) for n in frames.shape)
+    for chunks, ways in (None, ("tile", "pixel")), (halves, ("tile", "frame")):
         arr = open_dataset(**sample.options, nav_shape=len(frames), chunks=chunks)
-        for by in ("tile", "frame", "pixel"):
+        for by in ways:
             request = TilingRequest(by=by, depth=None if by == "pixel" else 2)
             tiles = map_tiles(take, arr, dtype=arr.dtype, tiling=request, sig_shape=None)
             np.testing.assert_array_equal(tiles.compute(), frames)
@@ -359,6 +359,8 @@ def test_replaced_files(tmp_path, name):
     arr = open_dataset(**sample.options)
     np.testing.assert_array_equal(arr.compute(), sample.expected)
     for file in arr.description.files:
+        if Path(file.path) == sample.links:
+            continue
         before = os.stat(file.path)
         shutil.copy2(file.path, tmp_path / "other")
         os.replace(tmp_path / "other", file.path)

@@ -1,6 +1,9 @@
 """MRC files: real ones, and synthetic ones that mrcfile, RosettaSciIO and ncempy read too."""
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import struct
 import warnings
 
@@ -12,16 +15,12 @@ from hypothesis import strategies as st
 from test_manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
 from dask_tiled.testing import check_format, counting_frames, write_direct_electron, write_mrc
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-ROWS = [
-    row
-    for row in manifest("MRC")
-    if row["reader"].startswith("mrcfile") and not row["file"].endswith((".gz", ".bz2"))
-]
+ROWS = [row for row in manifest("MRC") if row["reader"].startswith("mrcfile")]
 DTYPES = ["i1", "u1", "i2", "u2", "f2", "f4", "c8"]
 RASTER = {"Scan - Enable": "Enable", "Scan - Type": "Raster", "Scan - Size X": 3}
 RASTER |= {"Scan - Size Y": 4, "Image Size X (pixels)": 6, "Image Size Y (pixels)": 5}
@@ -57,6 +56,29 @@ def test_file_has_the_numbers_of_the_manifest_and_equals_mrcfile(data, row):
         np.testing.assert_array_equal(pixels.reshape(shape), theirs.data.reshape(shape))
     if row["reader2"]:
         np.testing.assert_array_equal(pixels.squeeze(), rsciio_pixels(path))
+
+
+@pytest.mark.parametrize("module", [gzip, bz2, lzma])
+def test_compressed_files(tmp_path, module):
+    """They are decompressed once for the array; what is wrong shows then, or before."""
+    frames = counting_frames((6, 5, 7), ">i2")
+    plain = write_mrc(tmp_path / "plain.mrc", frames, byte_order=">").read_bytes()
+    path = tmp_path / "packed"
+    path.write_bytes(module.compress(plain))
+    check_format(path, frames.astype("i2"))
+    arr = dask_tiled.open_dataset(path, nav_shape=(2, 3))
+    assert arr.npartitions == 1
+    np.testing.assert_array_equal(arr[1, 2].compute(), frames[5])
+    np.testing.assert_array_equal(arr.sum(axis=(2, 3)).compute().ravel(), frames.sum(axis=(1, 2)))
+    path.write_bytes(module.compress(plain[:-20]))
+    with pytest.raises(TruncatedFileError, match="inside the pixels"):
+        dask_tiled.open_dataset(path).compute()
+    path.write_bytes(module.compress(plain)[:-20])
+    with pytest.raises(DatasetError, match="packed"):
+        dask_tiled.open_dataset(path).compute()
+    path.write_bytes(module.compress(b"something else"))
+    with pytest.raises(UnknownFormatError):
+        dask_tiled.open_dataset(path)
 
 
 def test_direct_electron_movie_has_the_scan_and_scales_of_its_info_file(data):

@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from dask_tiled.layout import Cut, Layout
 from dask_tiled.selection import Selection
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+SERIES = re.compile(r"data_\d{6}")
+"""Names of the parts of a series, in the order of their frames."""
 MOST_OBJECTS = 20_000
 """So many groups and datasets are looked at."""
 MOST_LISTED = 100
@@ -99,6 +102,8 @@ def _describe(file: File, opened: Any, dataset: str | None, sig_dims: int | None
     source = _chosen(file, known, dataset)
     first = source.members[0]
     _check(file, source)
+    if len(source.members) > 1 or source.path != f"/{(dataset or '').strip('/')}":
+        _check_series(file, opened, source)
     group_path = source.path if len(source.members) > 1 else posixpath.dirname(source.path)
     name = posixpath.basename(source.path)
     axes = calibration(opened[group_path or "/"], first, name, source.shape)
@@ -200,7 +205,7 @@ def _series_first(sources: Iterator[Source]) -> list[Source]:
     groups: dict[str, list[Source]] = {}
     for source in found:
         folder, name = posixpath.split(source.path)
-        if re.fullmatch(r"data_\d{6}", name) and len(source.shape) == 3:
+        if SERIES.fullmatch(name) and len(source.shape) == 3:
             groups.setdefault(folder, []).append(source)
     series = []
     for folder, members in groups.items():
@@ -239,16 +244,27 @@ def _check(file: File, source: Source) -> None:
         raise CorruptFileError(
             "the array is too large", path=file.path, where=source.path, found=source.shape
         )
+
+
+def _check_series(file: File, opened: Any, source: Source) -> None:
+    """Make sure that no part is missing before the last one that is there, nor its file."""
+    folder, name = posixpath.split(source.path)
     if len(source.members) > 1:
-        numbers = [int(posixpath.basename(member.name)[-6:]) for member in source.members]
-        missing = sorted({*range(numbers[0], numbers[-1])} - {*numbers})
-        if missing:
-            raise TruncatedFileError(
-                "a part of the series is missing",
-                path=file.path,
-                where=source.path,
-                expected=f"data_{missing[0]:06d}",
-            )
+        folder = source.path
+    elif not SERIES.fullmatch(name):
+        return
+    names, there = sorted(filter(SERIES.fullmatch, opened[folder])), []
+    for name in names:
+        with suppress(*BROKEN):
+            there += [int(name[-6:])] * bool(opened[folder][name])
+    missing = sorted({*range(int(names[0][-6:]), there[-1])} - {*there})
+    if missing:
+        raise TruncatedFileError(
+            "a part of the series is missing, or cannot be read",
+            path=file.path,
+            where=folder,
+            expected=f"data_{missing[0]:06d}",
+        )
 
 
 def _listed(known: Mapping[str, Source]) -> dict[str, Any]:

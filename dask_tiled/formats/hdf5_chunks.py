@@ -107,13 +107,12 @@ def read(
     skip = len(block.shape) - source.ndim
     bounds = list(zip(block.start, origin, block.shape, strict=True))[skip:]
     inside = tuple(slice(start - first, start - first + n) for start, first, n in bounds)
-    out = np.empty(block.shape, dtype)
     try:
-        source.read_direct(out.reshape(block.shape[skip:]), inside)
+        pixels: Array = source[inside]  # in the type of the file: bit fields become no other
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
     block.file.check()
-    return out
+    return pixels.astype(dtype, copy=False).reshape(block.shape)
 
 
 @contextmanager

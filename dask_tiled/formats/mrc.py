@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.compression import compressed_layout, is_compressed, read_start
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File, read_head
@@ -32,6 +33,8 @@ VOLUME_STACKS = range(401, 631)
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the map identifier, and a header that makes sense."""
+    if is_compressed(head):
+        head = read_start(path, HEADER_BYTES)
     if head[208:211] != b"MAP":
         return "has no 'MAP ' at byte 208"
     try:
@@ -49,8 +52,9 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     Parameters
     ----------
     paths : sequence of str
-        One file. Beside the movie of a Direct Electron camera, ``..._movie.mrc``, the files
-        ``..._info.txt`` and ``..._scan_coordinates.csv`` give scan and calibration.
+        One file, which may be compressed. Beside the movie of a Direct Electron camera,
+        ``..._movie.mrc``, ``..._info.txt`` and ``..._scan_coordinates.csv`` give scan and
+        calibration.
     nav_shape : tuple of int, optional
         Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
         or two for a stack of volumes. With it, sections are read in the order of the file.
@@ -61,7 +65,7 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         )
     file = File.at(paths[0])
     session = find_session(file.path)
-    header = header_of(read_head(file.path, HEADER_BYTES), file.path)
+    header = header_of(read_start(file.path, HEADER_BYTES), file.path)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
     layout = lay_out(file, header)
@@ -70,7 +74,9 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     metadata["dtype_from"] = header.dtype_from
     if extended:
         metadata["extended_header"] = extended
-    desc = Description.of("mrc", layout, {"mrc": metadata}, _axes(header, extended))
+    axes = _axes(header, extended)
+    base = layout.grid + layout.sig_shape if is_compressed(read_head(file.path, 8)) else ()
+    desc = Description.of("mrc", layout, {"mrc": metadata}, axes, base_shape=base)
     if nav_shape is None:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
@@ -87,6 +93,9 @@ def lay_out(file: File, header: Header) -> Layout:
     TruncatedFileError
         There is not a single one.
     """
+    if is_compressed(read_head(file.path, 8)):
+        sections, record = (header.fields["nz"],), header.record
+        return compressed_layout(file, sections, record.sig_shape, header.dtype, header.offset)
     (whole,) = count_frames([file], header.record, header.offset, settled=True)
     return record_layout([file], [min(whole, header.fields["nz"])], header.record, header.offset)
 
@@ -122,7 +131,7 @@ def _split_volumes(desc: Description, header: Header) -> Description:
 FORMAT = Format(
     name="mrc",
     extensions=(".mrc", ".mrcs", ".st", ".map", ".ccp4", ".rec", ".ali"),
-    summary="modes 0 to 4, 6 and 12, both byte orders, stacks of volumes; Direct Electron movies",
+    summary="modes 0 to 4, 6 and 12, both byte orders, stacks, gzip; Direct Electron movies",
     nav_shape_from="the header; _info.txt and _scan_coordinates.csv of Direct Electron",
     sniff=sniff,
     describe=describe,

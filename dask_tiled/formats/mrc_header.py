@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from dask_tiled.compression import read_start
 from dask_tiled.decoders import plain
 from dask_tiled.description import Axis
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.files import read_head
 from dask_tiled.headers import Fields, Order, parse_fields, size_of
 from dask_tiled.records import Record
 
@@ -213,7 +213,7 @@ def read_extended(path: str, header: Header) -> dict[str, Any]:
         fields = OLD_FEI
     if fields is None or size < size_of(fields):
         return {}
-    data = read_head(path, size_of(fields), HEADER_BYTES)
+    data = read_start(path, HEADER_BYTES + size_of(fields))[HEADER_BYTES:]
     return parse_fields(data, fields, header.order) if len(data) == size_of(fields) else {}
 
 

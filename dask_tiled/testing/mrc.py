@@ -152,7 +152,7 @@ def write_direct_electron(
         x and y of each frame, for a ``_scan_coordinates.csv`` file.
     name
         What the names of the files begin with.
-    options
+    **options
         As for `write_mrc`.
 
     Returns

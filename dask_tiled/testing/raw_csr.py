@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,9 @@ def write_raw_csr(
         "[raw_csr]",
     ]
     for file, name in names.items():
-        lines += [f'{file}_file = "{name.name}"', f'{file}_dtype = "{types[file]}"']
+        lines += [
+            f"{file}_file = {json.dumps(name.name, ensure_ascii=False)}",
+            f'{file}_dtype = "{types[file]}"',
+        ]
     path.write_text("\n".join(lines) + "\n", "utf8")
     return path

@@ -1,0 +1,340 @@
+"""HDF5: real files, conventions, links, and files that are not what they should be."""
+
+import ast
+import builtins
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+from test_manifest import by_file, manifest
+
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
+from dask_tiled.testing import check_format
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+ROWS = manifest("HDF5") + manifest("hspy/zspy")
+DATA = np.arange(4 * 5 * 6 * 7, dtype="u2").reshape(4, 5, 6, 7)
+
+
+def write(path, fill):
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def calibrations(path, **options):
+    return [(a.name, a.units, a.scale, a.offset) for a in describe(path, **options).axes]
+
+
+@by_file(ROWS, "row")
+def test_real_file_equals_h5py_pixel_for_pixel(data, row):
+    """Every dataset of numbers has the shape, dtype and sum of the manifest; the oracle is h5py."""
+    sums = row["sum"].split(" ; ")
+    largest = None
+    for text, total in zip(row["shape_dtype"].split(" ; "), sums, strict=True):
+        name, rest = text.split(":", 1)
+        shape = ast.literal_eval(rest[: rest.index(")") + 1])
+        with h5py.File(data / row["file"], "r") as file:
+            expected = file[name][()]
+        assert expected.shape == shape
+        check_format(data / row["file"], expected, dataset=name, cuts=5)
+        assert expected.sum(dtype="f8") == pytest.approx(float(total), rel=1e-12, abs=1e-12)
+        largest = expected if largest is None or expected.nbytes > largest.nbytes else largest
+    arr = open_dataset(data / row["file"])
+    assert arr.description.format == "hdf5"
+    np.testing.assert_array_equal(arr.compute(), largest)
+
+
+REAL_AXES = {
+    "py4DSTEM_size2x3x4x5.h5": [
+        *[(name, "nm", 0.126796875, 0.0) for name in ("Rx", "Ry")],
+        *[(name, "A^-1", 0.044251566616087125, 0.0) for name in ("Qx", "Qy")],
+    ],
+    "example_signal.emd": [("frame", "", 1, 0), ("y", "", 1, 0), ("x", "", 1, 0)],
+    "simple_signal.nxs": [
+        *[("yaxis", "", 2, 20), ("xaxis", "", 1, 20)],
+        *[("y", "", 1, 0), ("x", "", 1, 0)],
+    ],
+    "example.nxs": [(name, "", np.pi / 50, 0) for name in "yx"],
+    "example2_v3.1.hspy": [
+        ("y", "1/nm", 0.17443285882472992, 131.87124127149582),
+        ("x", "1/nm", 0.17443285882472992, 137.10422703623772),
+    ],
+}
+
+
+@by_file(ROWS, "row")
+def test_axes_of_real_files(data, row):
+    """Names, units and scales as the files have them."""
+    for found, axis in zip(
+        calibrations(data / row["file"]), REAL_AXES[os.path.basename(row["file"])], strict=True
+    ):
+        assert found[:2] == axis[:2]
+        assert found[2:] == pytest.approx(axis[2:])
+
+
+def test_hyperspy_tells_signal_axes(tmp_path):
+    """A spectrum in every place of a scan."""
+
+    def fill(file):
+        group = file.create_group("Experiments/a")
+        group["data"] = DATA[:, :, 0]
+        for k, (name, units) in enumerate([("<undefined>", "nm"), ("x", "nm"), ("Energy", "eV")]):
+            axis = {"name": name, "units": units, "scale": 0.5, "offset": k, "navigate": k < 2}
+            group.create_group(f"axis-{k}").attrs.update(axis)
+
+    path = write(tmp_path / "a.hspy", fill)
+    desc = describe(path)
+    assert (desc.nav_shape, desc.sig_shape) == ((4, 5), (7,))
+    assert desc.dims == ("scan_y", "x", "Energy")
+    assert calibrations(path)[2] == ("Energy", "eV", 0.5, 2.0)
+    assert describe(path, sig_dims=2).nav_shape == (4,)
+    check_format(path, DATA[:, :, 0])
+
+
+def test_nexus_axes(tmp_path):
+    """By attributes of the group or, in older files, of the dataset; only equal steps are scales."""
+
+    def fill(file):
+        new = file.create_group("new")
+        new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
+        new["d"], new["t"], new["q"] = DATA[0], [0, 1, 4, 9, 16.0], np.arange(8) - 0.5
+        new["t"].attrs["units"], new["q"].attrs["units"] = "s", "1/angstrom"
+        new["d"].attrs["interpretation"] = "spectrum"
+        old = file.create_group("old")
+        old.attrs["NX_class"] = b"NXdata"
+        old["d"], old["a"] = DATA[0, 0], np.linspace(3, 8, 6)
+        old["d"].attrs.update(signal=1, axes="a:b")
+
+    path = write(tmp_path / "a.nxs", fill)
+    assert calibrations(path, dataset="new/d") == [
+        ("t", "s", 1.0, 0.0),
+        ("scan_x", "", 1.0, 0.0),
+        ("q", "1/angstrom", 1.0, 0.0),
+    ]
+    assert calibrations(path, dataset="/old") == [("a", "", 1.0, 3.0), ("b", "", 1.0, 0.0)]
+
+
+def test_emd_units(tmp_path):
+    """The NCEM writes [n_m] for nm; equal names are replaced."""
+
+    def fill(file):
+        group = file.create_group("data/scan")
+        group.attrs["emd_group_type"] = 1
+        group["data"] = DATA
+        for k, n in enumerate(DATA.shape, 1):
+            dim = group.create_dataset(f"dim{k}", data=np.arange(n) * 0.25 - 1)
+            dim.attrs.update(name="Q" if k > 2 else f"R{k}", units=b"[n_m]")
+
+    path = write(tmp_path / "a.emd", fill)
+    assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
+
+
+@pytest.fixture
+def eiger(tmp_path):
+    """Write a master with three files of frames, the last of which is shorter."""
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    frames = np.random.default_rng(0).poisson(1, (10, 64, 48)).astype("u4")
+    for k, part in enumerate([frames[:4], frames[4:8], frames[8:]], 1):
+        with h5py.File(tmp_path / f"scan_data_{k:06d}.h5", "w") as file:
+            file.create_dataset(
+                "entry/data/data", data=part, chunks=(1, 64, 48), **hdf5plugin.Bitshuffle()
+            )
+
+    def fill(file):
+        for k in range(1, 5):  # more than were written
+            link = h5py.ExternalLink(f"scan_data_{k:06d}.h5", "/entry/data/data")
+            file[f"entry/data/data_{k:06d}"] = link
+        for name in "yx":
+            size = file.create_dataset(f"entry/instrument/detector/{name}_pixel_size", data=75e-6)
+            size.attrs["units"] = "m"
+        file["entry/instrument/detector/mask"] = np.zeros((500, 500), "u4")
+
+    return write(tmp_path / "scan_master.h5", fill), frames
+
+
+def test_eiger_masters_are_one_series(eiger):
+    """External links are followed, those to nothing skipped; frames continue from file to file."""
+    path, frames = eiger
+    check_format(path, frames, dataset="/entry/data")
+    desc = describe(path, dataset="entry/data")
+    assert [os.path.basename(file.path)[-9:] for file in desc.files[1:]] == [
+        *("000001.h5", "000002.h5", "000003.h5")
+    ]
+    assert desc.base_shape == (1, 64, 48)
+    assert calibrations(path, dataset="entry/data")[1:] == [(n, "m", 75e-6, 0.0) for n in "yx"]
+    check_format(path, frames[4:8], dataset="entry/data/data_000002", cuts=3)
+    check_format(path, frames.reshape(2, 5, 64, 48), dataset="entry/data", nav_shape=(2, 5), cuts=3)
+
+
+def test_a_gap_in_an_eiger_series_is_an_error(eiger):
+    """Frames never move to the places of others."""
+    path, _ = eiger
+    os.unlink(path.with_name("scan_data_000002.h5"))
+    with pytest.raises(TruncatedFileError, match="data_000002"):
+        describe(path, dataset="entry/data")
+
+
+def test_links_and_the_choice_of_a_dataset(tmp_path):
+    """Cycles end, dangling links are skipped, the largest dataset of numbers is taken."""
+
+    def fill(file):
+        group = file.create_group("a/b")
+        group["up"] = file["a"]
+        file["text"] = ["x" * 1000] * 100
+        file["scalar"] = 3.0
+        file["a/data"] = DATA
+        file["a/small"] = DATA[0].astype("f4")
+        group["soft"], group["nowhere"] = h5py.SoftLink("/a/small"), h5py.SoftLink("/a/none")
+        group["gone"] = h5py.ExternalLink("gone.h5", "/")
+        group["self"] = h5py.ExternalLink("a.h5", "/a")
+        file.attrs.update(count=np.int32(3), many=np.zeros(1000), text=np.bytes_(b"abc"))
+
+    path = write(tmp_path / "a.h5", fill)
+    check_format(path, DATA, cuts=2)
+    header = describe(path).metadata["hdf5"]
+    assert header["dataset"] == "/a/data"
+    assert header["datasets"]["/a/small"] == {"shape": (5, 6, 7), "dtype": "float32", "chunks": ()}
+    assert header["attributes"]["/"] == {"count": 3, "text": "abc"}
+    assert "up" not in str(header["datasets"])
+    check_format(path, DATA[0].astype("f4"), dataset="a/b/soft", cuts=2)
+    for name in ("text", "scalar", "a/none", "a/b/nowhere"):
+        with pytest.raises(DatasetError, match="no such dataset of numbers"):
+            describe(path, dataset=name)
+    with pytest.raises(DatasetError, match="another shape"):
+        describe(path, sig_shape=(42,))
+
+
+def test_files_that_others_have_open(tmp_path):
+    """A writer in this process, and one that lets others read."""
+    path = tmp_path / "a.h5"
+    for libver in ("earliest", "latest"):
+        with h5py.File(path, "w", libver=libver) as file:
+            made = file.create_dataset("d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7))
+            if libver == "latest":
+                file.swmr_mode = True
+            made.flush()
+            np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
+
+
+@pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="permissions")
+def test_files_that_cannot_be_locked(tmp_path):
+    """In a folder that nobody may write to."""
+    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    try:
+        np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_without_h5py(tmp_path, monkeypatch):
+    """The error says what to install; detection needs nothing."""
+    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "h5py":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "h5py")
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[hdf5\]"):
+        describe(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (1, 2, 3, 7), "compression": 1}], ids=str)
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_damaged_files(tmp_path, options, libver):
+    """Cut anywhere, or with bytes changed anywhere: typed errors, or what is left."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        file.create_dataset("d", data=DATA, **options)
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in np.linspace(1, len(good) - 1, 40).astype(int):
+        path.write_bytes(good[:at])
+        with pytest.raises(DatasetError):
+            open_dataset(path, "hdf5").compute()
+    for at in rng.integers(8, len(good), 80):
+        data = bytearray(good)
+        data[at : at + 2] = rng.bytes(2)
+        path.write_bytes(data[: len(good)])
+        try:
+            desc = describe(path, "hdf5")
+        except DatasetError:
+            continue
+        if desc.nbytes < 1 << 20:
+            try:
+                open_dataset(path, "hdf5").compute()
+            except DatasetError as error:
+                assert isinstance(error, (CorruptFileError, TruncatedFileError))  # noqa: PT017
+
+
+def test_many_chunks_open_at_once(tmp_path):
+    """A hundred thousand take seconds, and one piece of the graph."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("d", (400, 250, 4, 4), "u2", chunks=(1, 1, 4, 4), compression=1)
+        zipped = bytes.fromhex("78da63606020040000002000") + b"\x01"
+        for y in range(400):
+            for x in range(250):
+                made.id.write_direct_chunk((y, x, 0, 0), zipped)
+    start = time.perf_counter()
+    desc = describe(path)
+    assert len(desc.layout.pieces) == 100_000
+    assert time.perf_counter() - start < 30
+
+
+def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch):
+    """Chunks of (32, 32, 32, 32) are decoded once for a chunk of dask; no chunk cuts them."""
+    from dask_tiled.formats import hdf5_filters
+
+    data = np.random.default_rng(0).poisson(2, (20, 28, 24, 24)).astype("u2")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=data, chunks=(8, 8, 8, 8), compression=1, shuffle=True)
+    stored, calls, inflate = 3 * 4 * 3 * 3, [], hdf5_filters.FILTERS[1]
+
+    def counted(*args):
+        calls.append(args)
+        return inflate(*args)
+
+    monkeypatch.setitem(hdf5_filters.FILTERS, 1, counted)
+    arr = open_dataset(path, tiling={"by": "chunk", "nbytes": 300_000} if False else None)
+    assert arr.description.base_shape == (8, 8, 8, 8)
+    for arr_ in (arr, open_dataset(path, chunks=(8, 16, 24, 24)), open_dataset(path, chunks=(16, 28, 24, 24))):
+        for axes in ((0, 1), (2, 3)):
+            calls.clear()
+            np.testing.assert_array_equal(arr_.sum(axis=axes).compute(), data.sum(axis=axes))
+            assert len(calls) == stored
+
+
+def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
+    """Nothing in the graph is a handle: workers open the file themselves, if at all."""
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for name, how in {"plain": None, "gzip": "gzip", "lzf": "lzf"}.items():
+            chunks = None if how is None else (2, 2, 6, 7)
+            file.create_dataset(name, data=DATA, chunks=chunks, compression=how)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for name in ("plain", "gzip", "lzf"):
+            arr = open_dataset(path, dataset=name, chunks=(2, 4, 6, 7))
+            np.testing.assert_array_equal(client.compute(arr).result(), DATA)
