@@ -14,7 +14,7 @@ VENVS := .venvs
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
-	@echo "make test    the whole test suite (PYTEST_ARGS='-k mib -x')"
+	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
@@ -25,7 +25,7 @@ demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
 
 test: $(VENVS)/test/installed
-	@$(VENVS)/test/bin/python -m pytest $(PYTEST_ARGS)
+	@$(VENVS)/test/bin/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .

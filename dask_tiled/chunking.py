@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from dask_tiled.blocks import file_blocks, frame_bytes
-from dask_tiled.description import format_bytes
 from dask_tiled.division import even_size, fill, largest_divisor, split
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import TilingError, format_bytes
 from dask_tiled.requests import Question, check_positive
 
 Chunks = tuple[tuple[int, ...], ...]

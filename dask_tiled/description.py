@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.conversion import Conversion
-from dask_tiled.errors import TruncatedFileError, printable
+from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.selection import Index
@@ -35,6 +35,13 @@ class Axis:
     units: str = ""
     scale: float = 1.0
     offset: float = 0.0
+
+    @classmethod
+    def calibrated(cls, name: str, units: str, scale: float, offset: float = 0.0) -> Axis:
+        """Give an axis with a scale from a file, or one without where it is no positive number."""
+        if not 0 < scale < math.inf:
+            return cls(name)
+        return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
 
     def cut(self, start: int, step: int) -> Axis:
         """Give the axis of every ``step``-th position from ``start`` on."""
@@ -191,14 +198,23 @@ class Description:
         numbers = np.where(there, selection.numbers + by, -1)
         return replace(self.with_frames(self.nav_shape, numbers=numbers), axes=self.axes)
 
-    def with_scan(self, nav_shape: tuple[int, ...], source: str) -> Description:
+    def with_facts(self, **facts: Any) -> Description:
+        """Add to the metadata of the format."""
+        own = {**self.metadata.get(self.format, {}), **facts}
+        return replace(self, metadata={**self.metadata, self.format: own})
+
+    def with_scan(
+        self, nav_shape: tuple[int, ...], source: str, axes: tuple[Axis, ...] = ()
+    ) -> Description:
         """Show the frames in the shape of the scan that a header gives.
 
         Parameters
         ----------
         nav_shape : tuple of int
         source : str
-            The header, as the error names it.
+            The header, as the error and the metadata, ``"nav_shape_from"``, name it.
+        axes : tuple of Axis, optional
+            The axes of the scan, where the file says more of them than their lengths.
 
         Raises
         ------
@@ -213,7 +229,8 @@ class Description:
                 found=f"{self.layout.n_frames} frames",
                 hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
             )
-        return self.with_frames(nav_shape)
+        desc = self.with_facts(nav_shape_from=source).with_frames(nav_shape)
+        return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
     def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Description:
         """Describe a part: for each axis a start, a step, a count and whether it stays."""
@@ -269,15 +286,6 @@ class Description:
 def _axis_text(axis: Axis, size: int) -> str:
     calibration = f" ({axis.scale:g} {axis.units} apart)" if axis.units else ""
     return f"{axis.name} {size}{calibration}"
-
-
-def format_bytes(count: float) -> str:
-    """Write a number of bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} TiB"
 
 
 def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:

@@ -63,6 +63,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def format_bytes(count: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
 def _rebuild(
     kind: type[DatasetError],
     problem: str,

@@ -115,3 +115,23 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
         return os.pread(fd, nbytes, offset)
     finally:
         os.close(fd)
+
+
+def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within: str) -> bytes:
+    """Read ``nbytes`` bytes at ``offset``.
+
+    Raises
+    ------
+    TruncatedFileError
+        The file ends before; ``within`` says inside of what.
+    """
+    data = read_head(path, nbytes, offset)
+    if len(data) < nbytes:
+        raise TruncatedFileError(
+            f"the file ends inside {within}",
+            path=path,
+            where=f"byte {offset}",
+            expected=f"{nbytes} bytes",
+            found=f"{len(data)} bytes",
+        )
+    return data

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import TruncatedFileError
-from dask_tiled.files import read_head
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files import read_exactly
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Name of a field, the byte that it begins at, and its numpy type: ``{"width": (42, "u2")}``.
@@ -20,6 +20,9 @@ A type can have a shape, ``"3i4"``, or be text, ``"S80"``.
 """
 
 Order: TypeAlias = Literal["<", ">"]
+Allowed: TypeAlias = Mapping[str, Sequence[int]]
+"""What whole numbers in a header may be: ``{"depth": (8, 16), "width": POSITIVE}``."""
+POSITIVE = range(1, 1 << 63)
 
 
 def size_of(fields: Fields) -> int:
@@ -63,17 +66,7 @@ def read_fields(
     TruncatedFileError
         The file ends before the last field does.
     """
-    size = size_of(fields)
-    data = read_head(path, size, at)
-    if len(data) < size:
-        raise TruncatedFileError(
-            "the file ends inside a header",
-            path=path,
-            where=f"byte {at}",
-            expected=f"a header of {size} bytes",
-            found=f"{len(data)} bytes",
-        )
-    return parse_fields(data, fields, order)
+    return parse_fields(read_exactly(path, size_of(fields), at, "a header"), fields, order)
 
 
 def read_table(
@@ -119,6 +112,62 @@ def read_table(
             mapped.madvise(mmap.MADV_RANDOM)  # pages between headers are not wanted
         values = np.ndarray((count,), record, mapped, at, (step,)).astype(record.newbyteorder("="))
     return {name: values[name] for name in fields}
+
+
+def wrong_field(values: Mapping[str, Any], allowed: Allowed) -> str | None:
+    """Name the first field that is none of what it may be."""
+    return next((name for name, known in allowed.items() if values[name] not in known), None)
+
+
+def check_fields(
+    path: str | os.PathLike[str],
+    values: Mapping[str, Any],
+    fields: Fields,
+    allowed: Allowed,
+    problem: str,
+    *,
+    at: int = 0,
+    hint: str | None = None,
+    kind: type[DatasetError] = CorruptFileError,
+) -> None:
+    """Make sure that the fields of a header are what they may be.
+
+    Parameters
+    ----------
+    path : path-like
+    values : mapping
+        What was found, by name.
+    fields : mapping
+        The table that they were read by.
+    allowed : mapping
+    problem : str
+        What the error says.
+    at : int
+        The byte of the file that the header begins at.
+    hint : str, optional
+    kind : type
+        Of the error.
+
+    Raises
+    ------
+    CorruptFileError, or `kind`
+        One is something else.
+    """
+    name = wrong_field(values, allowed)
+    if name is not None:
+        where = f"byte {at + fields[name][0]} ({name})"
+        expected = _choices(allowed[name])
+        raise kind(
+            problem, path=path, where=where, expected=expected, found=values[name], hint=hint
+        )
+
+
+def _choices(known: Sequence[int]) -> str:
+    if not isinstance(known, range):
+        return " or ".join(map(str, known))
+    steps = f", in steps of {known.step}" if known.step > 1 else ""
+    last = "more" if known[-1] == POSITIVE[-1] else known[-1]
+    return f"{known[0]} {'or' if last == 'more' else 'to'} {last}{steps}"
 
 
 def _record(fields: Fields, order: Order) -> np.dtype:

@@ -1,4 +1,4 @@
-"""XML beside or inside of data files: read in one go, without document types, as plain values."""
+"""Text beside or inside of data files, as plain values: XML without document types, and pairs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.files import read_head
 
 MAX_BYTES = 1 << 22
+MAX_PAIRS_BYTES = 1 << 20
 MAX_ELEMENTS = 100_000
 """Headers have fewer. An element of four bytes takes many times the memory and time of its text."""
 MAX_DEPTH = 64
@@ -64,6 +65,13 @@ def parse_xml(text: bytes, path: str | os.PathLike[str]) -> ET.Element:
         return parser.close()
     except (ET.ParseError, ValueError, LookupError) as error:  # the last: unknown encodings
         raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
+
+
+def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[str, str]:
+    """Read the keys and values of a text file, of which each line has one of each."""
+    text = read_head(path, MAX_PAIRS_BYTES).decode(encoding, "replace")
+    pairs = (line.partition(sep) for line in text.splitlines())
+    return {key.strip(): value.strip() for key, found, value in pairs if found}
 
 
 def plain_tree(element: ET.Element) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.description import format_bytes
+from dask_tiled.errors import format_bytes
 
 Point = tuple[float, float]
 

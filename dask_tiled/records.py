@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.pieces import piece_table
+from dask_tiled.selection import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ def count_frames(
     record: Record,
     file_header: int | Sequence[int] = 0,
     *,
+    promised: int = 0,
     settled: bool = False,
 ) -> list[int]:
     """Count the frames in each file of a series.
@@ -67,6 +71,8 @@ def count_frames(
     record : Record
     file_header : int or sequence of int
         Bytes before the first record: of every file, or of each one.
+    promised : int
+        How many frames the header says there are. Anything may follow if all of them are there.
     settled : bool
         The number of frames is settled elsewhere, so the last file may end inside a frame.
 
@@ -81,6 +87,7 @@ def count_frames(
         for file, header in zip(files, headers, strict=True)
     ]
     counts = [whole for whole, _ in parts]
+    settled = settled or 0 < promised <= sum(counts)
     for file, header, (whole, rest) in zip(files, headers, parts, strict=True):
         last = file is files[-1]
         if not whole or (rest and not (settled and last)):
@@ -114,15 +121,93 @@ def record_layout(
     file_header : int or sequence of int
         Bytes before the first record: of every file, or of each one.
     """
-    frames = np.array(counts, np.int64)
-    start = np.zeros((len(counts), 1 + len(record.sig_shape)), np.int64)
-    start[1:, 0] = np.cumsum(frames[:-1])
-    shape = np.broadcast_to((0, *record.sig_shape), start.shape).copy()
-    shape[:, 0] = frames
-    offset = np.array(_for_each(files, file_header), np.int64) + record.header
-    strides = record.nbytes, *record.sig_strides
-    pieces = piece_table(start, shape, offset, strides, file=np.arange(len(counts)))
-    return Layout(files, (sum(counts),), record.sig_shape, pieces, [record.decoder])
+    part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
+    return part_layout(files, counts, [part], record.nbytes, [record.decoder], file_header)
+
+
+def lay_out(
+    files: Sequence[File],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
+    *,
+    promised: int = 0,
+    settled: bool = False,
+) -> Layout:
+    """Count the frames in a series of files and lay them out.
+
+    Parameters and errors are those of :func:`count_frames`.
+    """
+    counts = count_frames(files, record, file_header, promised=promised, settled=settled)
+    return record_layout(files, counts, record, file_header)
+
+
+class Part(NamedTuple):
+    """A box of a frame that lies in its record as a lattice of equally spaced units.
+
+    Attributes
+    ----------
+    start, shape : tuple of int
+        The box, in pixels.
+    offset : int
+        Byte of the record at which the unit in the first corner of the box begins.
+    strides : tuple of int
+        Bytes from one unit to the next along the signal axes; they may be negative.
+    decoder : int
+        Which of the decoders.
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...]
+    decoder: int = 0
+
+
+def part_layout(
+    files: Sequence[File],
+    counts: Sequence[int],
+    parts: Sequence[Part],
+    nbytes: int,
+    decoders: Sequence[Decoder],
+    file_header: int | Sequence[int] = 0,
+    repeats: tuple[int, ...] | None = None,
+) -> Layout:
+    """Lay out a series of files whose records hold the frames in parts.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    counts : sequence of int
+        Frames in each file.
+    parts : sequence of Part
+        They make up a frame.
+    nbytes : int
+        Bytes from one record to the next.
+    decoders : sequence of Decoder
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
+    repeats : tuple of int, optional
+        As in :class:`~dask_tiled.layout.Layout`.
+    """
+    first = np.cumsum([0, *counts[:-1]])
+
+    def rows(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
+        frames = np.repeat(np.broadcast_to(along_frames, len(files)), len(parts))
+        return np.column_stack([frames, np.tile(along_sig, (len(files), 1))]).astype(np.int64)
+
+    start, shape, offset, strides, decoder = (list(column) for column in zip(*parts, strict=True))
+    headers = np.repeat(np.array(_for_each(files, file_header), np.int64), len(parts))
+    pieces = piece_table(
+        rows(first, start),
+        rows(counts, shape),
+        headers + np.tile(offset, len(files)),
+        rows(nbytes, strides),
+        file=np.repeat(np.arange(len(files)), len(parts)),
+        decoder=np.tile(decoder, len(files)),
+    )
+    sig_shape = tuple(np.add(start, shape).max(axis=0).tolist())
+    return Layout(files, (sum(counts),), sig_shape, pieces, decoders, repeats=repeats)
 
 
 def _for_each(files: Sequence[File], file_header: int | Sequence[int]) -> Sequence[int]:

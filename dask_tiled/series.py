@@ -69,6 +69,47 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
     return ordered
 
 
+def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> list[Member]:
+    """Put the files that a user gave in order, or find the series that one of them belongs to.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    read : callable
+        Gives the member that a file is.
+    series : bool
+        Whether one file stands for its series.
+
+    Raises
+    ------
+    CorruptFileError, TruncatedFileError
+        As for :func:`in_sequence`.
+    """
+    if series and len(paths) == 1:
+        return series_of(paths[0], read)
+    return in_sequence([read(path) for path in paths])
+
+
+def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
+    """Give what the names of the files of one set have in common.
+
+    Raises
+    ------
+    DatasetError
+        They are of different sets.
+    """
+    stem = stem_of(paths[0])
+    stray = [path for path in paths if stem_of(path) != stem]
+    if stray:
+        raise DatasetError("not of one set", path=stray[0], expected=f"files called {stem}...")
+    return stem
+
+
+def beside(stem: str, *endings: str) -> str | None:
+    """Find the first file there is that has this name with one of these endings."""
+    return next((stem + ending for ending in endings if os.path.isfile(stem + ending)), None)
+
+
 def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     """Find the series that a file belongs to: itself, and the neighbours that continue it.
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from dask_tiled.blocks import frames_base
 from dask_tiled.decoders import Decoder
-from dask_tiled.description import format_bytes
 from dask_tiled.division import Base, even_size, fill, least_sizes, split
+from dask_tiled.errors import format_bytes
 from dask_tiled.layout import Layout
 from dask_tiled.requests import Question
 

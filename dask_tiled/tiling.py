@@ -18,9 +18,9 @@ import numpy.typing as npt
 from dask_tiled import drawing, machine
 from dask_tiled.blocks import bases, frames_base
 from dask_tiled.chunking import Chunks, chunk_limit, make_chunks
-from dask_tiled.description import Description, format_bytes
+from dask_tiled.description import Description
 from dask_tiled.division import Base, read_chunks, split
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import TilingError, format_bytes
 from dask_tiled.pictures import Picture, picture
 from dask_tiled.requests import (
     By,

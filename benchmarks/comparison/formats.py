@@ -2,95 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_tiled.testing import write_mib, write_raw
-
-Array = npt.NDArray[Any]
-Shape = tuple[int, int]
-Write = Callable[[Path, Iterable[Array], Shape], Path]
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """A kind of file: how it is written, and how each reader is told to open it.
-
-    Attributes
-    ----------
-    name : str
-        Name in tables.
-    sig : tuple of int
-        Shape of a frame.
-    dtype : str
-        Type of the frames that are written.
-    level, limit : float
-        Counts in the bright part of a frame, and a bound that none reaches.
-    write : callable
-        Writes frames to a folder, given their scan shape; returns the file.
-    header : int
-        Bytes in front of each frame.
-    stored : str
-        Type of what a frame is stored as, and
-    stored_shape : tuple of int
-        its shape, for numpy.
-    decode : callable, optional
-        Makes frames of what numpy finds.
-    options : mapping
-        Of ``dask_tiled.open_dataset``.
-    libertem : str
-        LiberTEM's name of the format, and
-    libertem_options : mapping
-        what it wants to know beside path and scan shape.
-    rosettasciio : str
-        RosettaSciIO's name of the format; empty where it has none.
-    """
-
-    name: str
-    sig: Shape
-    dtype: str
-    level: float
-    limit: float
-    write: Write
-    stored: str
-    stored_shape: tuple[int, ...]
-    header: int = 0
-    decode: Callable[[Array], Array] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    libertem: str = "mib"
-    libertem_options: Mapping[str, Any] = field(default_factory=dict)
-    rosettasciio: str = "quantumdetector"
-
-    @property
-    def record(self) -> np.dtype[Any]:
-        """A frame with its header, as numpy sees it."""
-        return np.dtype([("header", f"V{self.header}"), ("pixels", self.stored, self.stored_shape)])
+from comparison.file_format import Array, FileFormat, Frames, Shape, stored
+from dask_tiled.testing import (
+    write_blo,
+    write_empad,
+    write_frms6,
+    write_k2is,
+    write_mib,
+    write_mrc,
+    write_raw,
+    write_seq,
+)
 
 
 def raw(name: str, dtype: str, level: float, limit: float, sig: Shape = (256, 256)) -> FileFormat:
     """Frames of one type, one after the other."""
-
-    def write(folder: Path, frames: Iterable[Array], _nav: Shape) -> Path:
-        return write_raw(folder / "scan.raw", frames)
-
+    pixel = np.dtype(dtype)
     return FileFormat(
-        name,
-        sig,
-        dtype,
-        level,
-        limit,
-        write,
-        stored=dtype,
-        stored_shape=sig,
+        name=name,
+        sig=sig,
+        dtype=dtype,
+        level=level,
+        limit=limit,
+        write=lambda folder, frames, _nav: write_raw(folder / "scan.raw", frames),
+        files="scan.raw",
+        record=stored(dtype, sig),
         options={"format": "raw", "dtype": dtype, "sig_shape": sig},
         libertem="raw",
         libertem_options={"dtype": dtype, "sig_shape": sig},
         rosettasciio="ripple",
+        rosettasciio_options=lambda nav: {
+            "rpl_info": {
+                "width": sig[1],
+                "height": sig[0],
+                "depth": nav[0] * nav[1],
+                "offset": 0,
+                "data-length": pixel.itemsize,
+                "data-type": {"u": "unsigned", "i": "signed", "f": "float"}[pixel.kind],
+                "byte-order": "big-endian" if pixel.str[0] == ">" else "little-endian",
+                "record-by": "image",
+            }
+        },
     )
 
 
@@ -103,28 +61,63 @@ def merlin(
     kind: str,
     depth: int | None = None,
     quad: bool = False,
-    stored: str,
-    stored_shape: tuple[int, ...],
+    words: tuple[str, tuple[int, ...]],
     decode: Callable[[Array], Array] | None = None,
 ) -> FileFormat:
     """Make the format of Merlin frames, 256 x 256 for each chip."""
+    return FileFormat(
+        name=name,
+        sig=(512, 512) if quad else (256, 256),
+        dtype=dtype,
+        level=level,
+        limit=2**bits,
+        write=lambda folder, frames, nav: write_mib(
+            folder / "scan.mib", frames, kind=kind, depth=depth, quad=quad, nav_shape=nav
+        ),
+        files="scan.mib",
+        record=stored(*words, header=768 if quad else 384),
+        decode=decode,
+        libertem="mib",
+        rosettasciio="quantumdetector",
+        upside_down=True,
+    )
 
-    def write(folder: Path, frames: Iterable[Array], nav: Shape) -> Path:
-        path = folder / "scan.mib"
-        return write_mib(path, frames, kind=kind, depth=depth, quad=quad, nav_shape=nav)
+
+def frms6(name: str, binning: int) -> FileFormat:
+    """Make the format of pnCCD frames, 264 x 264, in several files."""
+    height, width = 264 // binning, 264
+
+    def write(folder: Path, frames: Frames, nav: Shape) -> None:
+        write_frms6(
+            folder / "scan",
+            (frame[::binning] for frame in frames),
+            dark=np.full((2, height, width), 7, "u2"),  # frames are shown as they are
+            scan_shape=nav,
+            binning=binning,
+            frames_per_file=500,
+        )
 
     return FileFormat(
-        name,
-        (512, 512) if quad else (256, 256),
-        dtype,
-        level,
-        2**bits,
-        write,
-        stored=stored,
-        stored_shape=stored_shape,
-        header=768 if quad else 384,
-        decode=decode,
+        name=name,
+        sig=(264, 264),
+        dtype="u2",
+        level=200,
+        limit=2**14,
+        write=write,
+        files="scan_*[1-9]*.frms6",
+        record=np.dtype(f"V{64 + 2 * height * width}"),
+        binning=binning,
+        libertem="frms6",
+        libertem_options={"enable_offset_correction": False},
     )
+
+
+def write_k2(folder: Path, frames: Frames, nav: Shape) -> None:
+    """Write a frame before the scan, too, and one after it: LiberTEM needs the former."""
+    blank = np.zeros((1860, 2048), "u2")
+    around = chain([blank], frames, [blank])
+    # The flag of the shutter comes one frame late.
+    write_k2is(folder / "scan_", around, scan_shape=nav, shutter_from=2)
 
 
 def lanes(dtype: str) -> Callable[[Array], Array]:
@@ -152,20 +145,14 @@ def assemble_quad(words: Array) -> Array:
     return np.concatenate([upper, lower], axis=1)
 
 
-R12, WORDS = lanes("<u2"), ">u8"
+WORDS = ">u8"
 
 FORMATS = {
     "raw-u16": raw("raw u16", "<u2", 200, 2**16),
     "raw-f4-be": raw("raw f4, big-endian", ">f4", 200, 2**24),
-    "merlin-u8": merlin(
-        "Merlin U08", "u1", 30, 8, kind="U08", stored="u1", stored_shape=(256, 256)
-    ),
-    "merlin-u16": merlin(
-        "Merlin U16", "u2", 200, 12, kind="U16", stored=">u2", stored_shape=(256, 256)
-    ),
-    "merlin-u32": merlin(
-        "Merlin U32", "u4", 1e6, 24, kind="U32", stored=">u4", stored_shape=(256, 256)
-    ),
+    "merlin-u8": merlin("Merlin U08", "u1", 30, 8, kind="U08", words=("u1", (256, 256))),
+    "merlin-u16": merlin("Merlin U16", "u2", 200, 12, kind="U16", words=(">u2", (256, 256))),
+    "merlin-u32": merlin("Merlin U32", "u4", 1e6, 24, kind="U32", words=(">u4", (256, 256))),
     "merlin-r1": merlin(
         "Merlin raw 1 bit",
         "u1",
@@ -173,8 +160,7 @@ FORMATS = {
         1,
         kind="R64",
         depth=1,
-        stored=WORDS,
-        stored_shape=(256, 4),
+        words=(WORDS, (256, 4)),
         decode=unpack_bits,
     ),
     "merlin-r6": merlin(
@@ -184,8 +170,7 @@ FORMATS = {
         6,
         kind="R64",
         depth=6,
-        stored=WORDS,
-        stored_shape=(256, 32),
+        words=(WORDS, (256, 32)),
         decode=lanes("u1"),
     ),
     "merlin-r12": merlin(
@@ -195,9 +180,8 @@ FORMATS = {
         12,
         kind="R64",
         depth=12,
-        stored=WORDS,
-        stored_shape=(256, 64),
-        decode=R12,
+        words=(WORDS, (256, 64)),
+        decode=lanes("<u2"),
     ),
     "merlin-r24": merlin(
         "Merlin raw 24 bit",
@@ -206,8 +190,7 @@ FORMATS = {
         24,
         kind="R64",
         depth=24,
-        stored=WORDS,
-        stored_shape=(2, 256, 64),
+        words=(WORDS, (2, 256, 64)),
         decode=join_24,
     ),
     "merlin-quad-r12": merlin(
@@ -218,8 +201,69 @@ FORMATS = {
         kind="R64",
         depth=12,
         quad=True,
-        stored=WORDS,
-        stored_shape=(256, 256),
+        words=(WORDS, (256, 256)),
         decode=assemble_quad,
+    ),
+    "frms6": frms6("FRMS6", 1),
+    "frms6-bin4": frms6("FRMS6, binned 4 times", 4),
+    "k2is": FileFormat(
+        name="K2IS",
+        sig=(1860, 2048),
+        dtype="u2",
+        level=200,
+        limit=2**12,
+        write=write_k2,
+        files="scan_?.bin",
+        record=np.dtype(f"V{8 * 32 * 0x5758}"),
+        period=7,
+        libertem="k2is",
+    ),
+    "blo": FileFormat(
+        name="BLO",
+        sig=(144, 144),
+        dtype="u1",
+        level=30,
+        limit=2**8,
+        write=lambda folder, frames, nav: write_blo(folder / "scan.blo", frames, nav_shape=nav),
+        files="scan.blo",
+        record=stored("u1", (144, 144), header=6),
+        libertem="blo",
+        rosettasciio="blockfile",
+    ),
+    "empad": FileFormat(
+        name="EMPAD",
+        sig=(128, 128),
+        dtype="f4",
+        level=200,
+        limit=2**24,
+        write=lambda folder, frames, nav: write_empad(folder / "scan.xml", frames, nav_shape=nav),
+        files="scan_*.raw",
+        record=stored("<f4", (128, 128), footer=2 * 128 * 4),
+        opened="scan.xml",
+        libertem="empad",
+        rosettasciio="empad",
+    ),
+    "seq": FileFormat(
+        name="SEQ",
+        sig=(256, 256),
+        dtype="u2",
+        level=200,
+        limit=2**16,
+        write=lambda folder, frames, _nav: write_seq(folder / "scan.seq", frames),
+        files="scan.seq",
+        record=stored("<u2", (256, 256), footer=8192),  # a time stamp, and padding
+        libertem="seq",
+    ),
+    "mrc": FileFormat(
+        name="MRC",
+        sig=(256, 256),
+        dtype="u2",
+        level=200,
+        limit=2**16,
+        write=lambda folder, frames, _nav: write_mrc(folder / "scan.mrc", frames),
+        files="scan.mrc",
+        record=stored("<u2", (256, 256)),
+        libertem="mrc",
+        rosettasciio="mrc",
     ),
 }

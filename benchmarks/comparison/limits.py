@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -32,17 +33,24 @@ def parts(size: int, threads: int) -> list[slice]:
 
 
 def page_cache(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, Limit]:
-    """Read the file as 64-bit words from the page cache, through a fresh mapping in each thread."""
-    words = scan.nbytes // 8
+    """Read frames as 64-bit words from the page cache, through a fresh mapping for each part."""
+    sizes = [path.stat().st_size for path in scan.files]
+    # The files can hold frames beside those of the scan: as many bytes are left out.
+    share = scan.nbytes / sum(sizes)
+    work = [
+        (path, part)
+        for path, size in zip(scan.files, sizes, strict=True)
+        for part in parts(int(size * share) // 8, threads)
+    ]
 
-    def read(part: slice) -> None:
-        with scan.path.open("rb") as file:
+    def read(path: Path, part: slice) -> None:
+        with path.open("rb") as file:
             nbytes = 8 * (part.stop - part.start)
             view = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ, offset=8 * part.start)
             sum_words(np.frombuffer(view, "u8"))
 
     def job(_repeat: int) -> None:
-        list(pool.map(read, parts(words, threads)))
+        list(pool.map(lambda item: read(*item), work))
 
     return dict.fromkeys(STREAMING, job)
 

@@ -23,7 +23,7 @@ class Timing(NamedTuple):
     threads : str
         As asked for: "1", "2" or "all".
     nbytes : int
-        Size of the file.
+        Size of the frames as they are stored.
     seconds : list of float
         One for each repeat; empty if the job could not be done.
     note : str

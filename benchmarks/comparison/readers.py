@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,7 @@ from dask.delayed import delayed
 
 import dask_tiled
 from comparison.cores import core_count
-from comparison.formats import Array, FileFormat, Shape
+from comparison.file_format import Array, FileFormat, Shape
 from comparison.scans import Scan, segments
 
 Jobs = dict[str, Callable[[int], Array]]
@@ -85,58 +86,42 @@ def plain_jobs(arr: da.Array, scan: Scan, *, flipped: bool = False) -> Jobs:
 
 def memmap(scan: Scan) -> Jobs:
     """Map the file in one delayed call for each chunk, of the size that dask chooses."""
+    if scan.format.record.names is None:
+        raise NotImplementedError("no strided array shows these frames")
     n = scan.nav[0] * scan.nav[1]
     shape = (n, *scan.format.sig)
     dtype = np.dtype(scan.format.dtype)
     (chunks, *_) = da.core.normalize_chunks(("auto", -1, -1), shape=shape, dtype=dtype)
     edges = np.cumsum((0, *chunks)).tolist()
     load = delayed(load_frames, pure=True)
+    (path,) = scan.files
+    first = path.stat().st_size - scan.nbytes
     blocks = [
         da.from_delayed(
-            load(str(scan.path), scan.format, start, stop), (stop - start, *shape[1:]), dtype
+            load(str(path), scan.format, first, start, stop), (stop - start, *shape[1:]), dtype
         )
         for start, stop in pairwise(edges)
     ]
     return plain_jobs(da.concatenate(blocks), scan)
 
 
-def load_frames(path: str, fmt: FileFormat, start: int, stop: int) -> Array:
+def load_frames(path: str, fmt: FileFormat, first: int, start: int, stop: int) -> Array:
     """Map some frames of a file: a view where numpy can show them as they are."""
-    record = fmt.record
-    stored = np.memmap(path, record, mode="r", offset=start * record.itemsize, shape=stop - start)
+    offset = first + start * fmt.record.itemsize
+    stored = np.memmap(path, fmt.record, mode="r", offset=offset, shape=stop - start)
     pixels = stored["pixels"]
     return pixels if fmt.decode is None else fmt.decode(pixels)
 
 
 def rosettasciio(scan: Scan) -> Jobs:
     """Use the lazy arrays of RosettaSciIO, in the chunks that it gives."""
-    name = scan.format.rosettasciio
-    if name == "ripple":
-        from rsciio.ripple import file_reader as read_ripple
-
-        arr = read_ripple(str(scan.path), lazy=True, rpl_info=ripple_header(scan))[0]["data"]
-        return plain_jobs(arr, scan)
-    if name == "quantumdetector":
-        from rsciio.quantumdetector import file_reader as read_merlin
-
-        arr = read_merlin(str(scan.path), lazy=True)[0]["data"]
-        return plain_jobs(arr, scan, flipped=True)
-    raise NotImplementedError("no reader for this format")
-
-
-def ripple_header(scan: Scan) -> dict[str, Any]:
-    """Say what RosettaSciIO wants to know of raw frames."""
-    dtype = np.dtype(scan.format.dtype)
-    return {
-        "width": scan.format.sig[1],
-        "height": scan.format.sig[0],
-        "depth": scan.nav[0] * scan.nav[1],
-        "offset": 0,
-        "data-length": dtype.itemsize,
-        "data-type": {"u": "unsigned", "i": "signed", "f": "float"}[dtype.kind],
-        "byte-order": "big-endian" if dtype.str[0] == ">" else "little-endian",
-        "record-by": "image",
-    }
+    fmt = scan.format
+    if not fmt.rosettasciio:
+        raise NotImplementedError("no reader for this format")
+    module = import_module(f"rsciio.{fmt.rosettasciio}")
+    options = fmt.rosettasciio_options(scan.nav)
+    (signal, *_) = module.file_reader(str(scan.path), lazy=True, **options)
+    return plain_jobs(signal["data"], scan, flipped=fmt.upside_down)
 
 
 def libertem(scan: Scan, context: Any) -> Jobs:
@@ -189,8 +174,14 @@ def some_segments(sig: Shape, count: int) -> Array:
     return segments(sig)[:count]
 
 
-def be_quiet() -> None:
-    """Do not print the errors of tasks: they come back, and stand in the table."""
+def prepare_libertem() -> None:
+    """Make a process of LiberTEM ready for short scans, and quiet."""
+    from libertem.io.dataset.k2is import Sector
+
+    # It looks for the shutter in steps of 400 frames, and fails beyond the end of the files.
+    search = Sector.first_block_with_search
+    search.__defaults__ = (search.__defaults__[0], 32)
+    # The errors of tasks come back, and stand in the table.
     logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
@@ -210,12 +201,13 @@ def readers(stack: ExitStack, *, cluster: bool) -> dict[str, Open]:
     # As Context.make_with("inline"), which would use as many threads as the machine has cores.
     executor = InlineJobExecutor(inline_threads=core_count())
     inline = stack.enter_context(Context(executor=executor))
+    inline.executor.run_each_worker(prepare_libertem)
     found: dict[str, Open] = {
         OURS: tiled,
         "LiberTEM inline": lambda scan: libertem(scan, inline),
     }
     if cluster:
         workers = stack.enter_context(Context.make_with("dask"))
-        workers.executor.run_each_worker(be_quiet)
+        workers.executor.run_each_worker(prepare_libertem)
         found["LiberTEM workers"] = lambda scan: libertem(scan, workers)
     return found | {"RosettaSciIO": rosettasciio, "numpy.memmap": memmap}

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from comparison.formats import FORMATS, Array, FileFormat, Shape
-
-# Frames repeat after a prime number: no row of a scan and no tile looks like the one before.
-PERIOD = 61
+from comparison.file_format import Array, FileFormat, Shape
+from comparison.formats import FORMATS
 
 STREAMING = {
     "scan": "sum over the scan",
@@ -31,12 +29,15 @@ JOBS = STREAMING | PICKING
 
 @dataclass(frozen=True)
 class Scan:
-    """One file, and the arguments of the jobs.
+    """One file or set of files, and the arguments of the jobs.
 
     Attributes
     ----------
     format : FileFormat
     path : Path
+        The file that is opened.
+    files : tuple of Path
+        The files with the frames, in their order.
     nav : tuple of int
         Scan shape, (y, x).
     masks : array, (16, y, x), float32
@@ -45,13 +46,14 @@ class Scan:
 
     format: FileFormat
     path: Path
+    files: tuple[Path, ...]
     nav: Shape
     masks: Array
 
     @property
     def nbytes(self) -> int:
-        """Size of the file."""
-        return self.path.stat().st_size
+        """Size of the frames as they are stored."""
+        return self.nav[0] * self.nav[1] * self.format.record.itemsize
 
     def position(self, repeat: int) -> Shape:
         """Choose the frame of a repeat, the same for all readers."""
@@ -65,7 +67,7 @@ class Scan:
 
 
 def prepare(key: str, folder: Path, mib: float) -> Scan:
-    """Write a file of about ``mib`` MiB below a folder, unless it is there."""
+    """Write frames of about ``mib`` MiB below a folder, unless they are there."""
     fmt = FORMATS[key]
     n = max(4, int(mib * 2**20) // fmt.record.itemsize)
     height = 2 ** ((n.bit_length() - 1) // 2)
@@ -77,23 +79,25 @@ def prepare(key: str, folder: Path, mib: float) -> Scan:
         partial.mkdir(parents=True)
         fmt.write(partial, islice(cycle(example_frames(fmt)), nav[0] * nav[1]), nav)
         partial.rename(place)  # what has the name is complete
-    (path,) = (p for p in place.iterdir() if p.suffix != ".hdr")
-    return Scan(fmt, path, nav, segments(fmt.sig))
+    files = tuple(sorted(place.glob(fmt.files)))
+    path = place / fmt.opened if fmt.opened else files[0]
+    return Scan(fmt, path, files, nav, segments(fmt.sig))
 
 
 def example_frames(fmt: FileFormat) -> Array:
     """Make frames of Poisson counts: a bright disk that wanders."""
     rng = np.random.default_rng(0)
     y, x = np.indices(fmt.sig)
-    frames = np.empty((PERIOD, *fmt.sig), fmt.dtype)
+    frames = np.empty((fmt.period, *fmt.sig), fmt.dtype)
     for k, frame in enumerate(frames):
-        turn = 2 * np.pi * k / PERIOD
+        turn = 2 * np.pi * k / fmt.period
         from_centre = np.hypot(
             y - fmt.sig[0] * (0.5 + 0.2 * np.sin(turn)),
             x - fmt.sig[1] * (0.5 + 0.1 * np.cos(turn)),
         )
         mean = fmt.level * np.where(from_centre < fmt.sig[0] / 5, 1, 0.2)
-        frame[:] = rng.poisson(mean).clip(0, fmt.limit - 1)
+        counts = rng.poisson(mean[:: fmt.binning]).clip(0, fmt.limit - 1)
+        frame[:] = counts.repeat(fmt.binning, axis=0)
     return frames
 
 
@@ -108,7 +112,7 @@ def segments(sig: Shape) -> Array:
 def expectations(scan: Scan) -> dict[str, Callable[[], Array]]:
     """Compute what the first run of every job has to give, from the frames that were written."""
     frames = example_frames(scan.format).astype("f8")
-    index = np.arange(scan.nav[0] * scan.nav[1]).reshape(scan.nav) % PERIOD
+    index = np.arange(scan.nav[0] * scan.nav[1]).reshape(scan.nav) % len(frames)
     sums = frames.sum(axis=(1, 2))
     y, x = np.indices(scan.format.sig)
 
@@ -117,10 +121,11 @@ def expectations(scan: Scan) -> dict[str, Callable[[], Array]]:
         return (moments / sums[:, None])[index]
 
     def masked(masks: Array) -> Array:
-        return np.tensordot(frames, masks.astype("f8"), axes=((1, 2), (1, 2)))[index]
+        # One at a time: all masks in double precision can be more than the frames.
+        return np.stack([np.tensordot(frames, mask.astype("f8"), 2) for mask in masks], -1)[index]
 
     return {
-        "scan": lambda: np.tensordot(np.bincount(index.ravel(), minlength=PERIOD), frames, 1),
+        "scan": lambda: np.tensordot(np.bincount(index.ravel(), minlength=len(frames)), frames, 1),
         "frames": lambda: sums[index],
         "mask": lambda: masked(scan.masks[:1]),
         "masks": lambda: masked(scan.masks),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from dask_tiled.description import Axis, Description, nav_axes
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
-from dask_tiled.headers import Fields, Order, read_fields
-from dask_tiled.records import Record, count_frames, record_layout
+from dask_tiled.headers import POSITIVE, Fields, Order, check_fields, read_fields
+from dask_tiled.records import Record, lay_out
 
 ID = b"IMGBLO"
 ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
@@ -46,6 +45,7 @@ FIELDS: Fields = {
 }
 NOTE = 240
 MAX_NOTE = 1 << 16
+ALLOWED = {"NX": POSITIVE, "NY": POSITIVE, "DP_SZ": POSITIVE, "Data_offset_2": range(NOTE, 1 << 32)}
 BIT_DEPTH = re.compile(r"^\s*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
 FRAME_HEADER = 6
 """Bytes 170 and 85, and the number of the frame."""
@@ -59,7 +59,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
-    """Describe a blockfile, of either byte order.
+    """Describe a blockfile.
 
     Parameters
     ----------
@@ -75,36 +75,26 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         raise CorruptFileError("not a blockfile", path=file.path, where="byte 0", found=reason)
     order = ORDERS[head[6:8]]
     header = read_fields(file.path, FIELDS, order)
+    check_fields(file.path, header, FIELDS, ALLOWED, "the header makes no sense")
     scan, size = (header["NY"], header["NX"]), header["DP_SZ"]
     first, data = header["Data_offset_1"], header["Data_offset_2"]
-    if not size or not math.prod(scan) or data < NOTE:
-        raise CorruptFileError(
-            "the header makes no sense",
-            path=file.path,
-            where="bytes 8 to 28",
-            expected=f"sizes above 0, and Data_offset_2 of at least {NOTE}",
-            found=f"NX {scan[1]}, NY {scan[0]}, DP_SZ {size}, Data_offset_2 {data}",
-        )
+    frames = math.prod(scan)
     note = read_head(file.path, max(0, min(first, data, MAX_NOTE) - NOTE), NOTE)
     header["Note"] = note.decode("latin1").strip("\0\r\n ")
     dtype = _dtype(header, file.path).newbyteorder(order)
     record = Record((size, size), plain(dtype), FRAME_HEADER)
-    whole = data + math.prod(scan) * record.nbytes <= file.size  # whatever follows it
-    counts = count_frames([file], record, data, settled=whole or nav_shape is not None)
-    layout = record_layout([file], counts, record, data)
+    layout = lay_out([file], record, data, promised=frames, settled=nav_shape is not None)
     metadata: dict[str, Any] = {"header": header, "byte_order": order}
-    if NOTE <= first <= data - math.prod(scan):
+    if NOTE <= first <= data - frames:
         metadata["virtual_bright_field"] = {"offset": first, "shape": scan, "dtype": "|u1"}
     # Pixels per centimetre of the screen, times 100.
-    pixel = ("cm", 100 / header["SDP"]) if header["SDP"] else ("", 1.0)
-    axes = (*nav_axes(1), Axis("y", *pixel), Axis("x", *pixel))
+    pixel = 100 / header["SDP"] if header["SDP"] else 0.0
+    axes = (*nav_axes(1), *(Axis.calibrated(name, "cm", pixel) for name in "yx"))
     desc = Description.of("blo", layout, {"blo": metadata}, axes)
-    if nav_shape is None:
-        desc = desc.with_scan(scan, "the header fields NY and NX")
-        metadata["nav_shape_from"] = "the header fields NY and NX"
-        nav = _scan_axis("scan_y", header["SY"]), _scan_axis("scan_x", header["SX"])
-        desc = replace(desc, axes=(*nav, *axes[1:]))
-    return desc
+    if nav_shape is not None:
+        return desc
+    nav = (Axis.calibrated(f"scan_{name}", "nm", header[f"S{name.upper()}"]) for name in "yx")
+    return desc.with_scan(scan, "the header fields NY and NX", tuple(nav))
 
 
 def _dtype(header: dict[str, Any], path: str) -> np.dtype:
@@ -116,10 +106,6 @@ def _dtype(header: dict[str, Any], path: str) -> np.dtype:
             "no such bit depth", path=path, where="the note", expected="8 or 16", found=bits
         )
     return np.dtype("u1" if bits == "8" else "u2")
-
-
-def _scan_axis(name: str, step: float) -> Axis:
-    return Axis(name, "nm", step) if math.isfinite(step) and step > 0 else Axis(name)
 
 
 FORMAT = Format(

@@ -9,17 +9,17 @@ import math
 import os
 import re
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.files import read_head
+from dask_tiled.markup import read_pairs
 from dask_tiled.selection import Index
 
 MOVIE = "_movie.mrc"
-MAX_INFO = 1 << 20
 MAX_LINE = 64
 """Bytes of a line of coordinates, at most."""
 MAX_PLACES = 1 << 24
@@ -77,41 +77,34 @@ def find_session(path: str) -> Session | None:
     info_file = find("_info.txt")
     if info_file is None:
         return None
-    text = read_head(info_file, MAX_INFO).decode("utf8", "replace")
-    pairs = (line.partition("=") for line in text.splitlines())
-    info = {key.strip(): value.strip() for key, sep, value in pairs if sep}
+    info = read_pairs(info_file, "=", "utf8")
     return Session(info, info_file, find("_scan_coordinates.csv"))
 
 
-def show_session(
-    desc: Description, session: Session, metadata: dict[str, Any], *, scan: bool
-) -> Description:
-    """Show a movie as its session says.
+def show_session(desc: Description, session: Session, *, scan: bool) -> Description:
+    """Show a movie, of which all frames are on one axis, as its session says.
 
     Parameters
     ----------
     desc : Description
-        All frames on one axis.
     session : Session
-    metadata : dict
-        Takes what is known of the session.
     scan : bool
         Whether to show the frames in the shape of the scan.
     """
-    metadata["direct_electron"] = session.info
+    desc = desc.with_facts(direct_electron=session.info)
     desc = replace(desc, axes=(_time(session), *_detector(session)))
     if not session.scans or not scan:
         return desc
     roi = "ROI " if session.info.get("Scan - ROI Enable") == "Enable" else ""
     if session.info.get("Scan - Type", "Raster") == "Raster":
-        return _raster(desc, session, metadata, roi)
+        return _raster(desc, session, roi)
     if session.coordinates_file is None:
-        metadata["nav_shape_from"] = "the number of frames; there is no _scan_coordinates.csv file"
-        return desc
-    return _custom(desc, session, session.coordinates_file, metadata)
+        source = "the number of frames; there is no _scan_coordinates.csv file"
+        return desc.with_facts(nav_shape_from=source)
+    return _custom(desc, session, session.coordinates_file)
 
 
-def _raster(desc: Description, session: Session, metadata: dict[str, Any], roi: str) -> Description:
+def _raster(desc: Description, session: Session, roi: str) -> Description:
     y, x = (int(session.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
     if min(y, x) < 1:
         return desc
@@ -119,16 +112,12 @@ def _raster(desc: Description, session: Session, metadata: dict[str, Any], roi: 
     # A scan can be repeated, which shows in the number of frames only.
     repeats = frames // (y * x) if frames % (y * x) == 0 else 1
     shape = (repeats, y, x) if repeats > 1 else (y, x)
-    metadata["nav_shape_from"] = session.info_file
     return _named(desc.with_scan(shape, session.info_file), session)
 
 
-def _custom(
-    desc: Description, session: Session, path: str, metadata: dict[str, Any]
-) -> Description:
+def _custom(desc: Description, session: Session, path: str) -> Description:
     """Put frames into the places that the coordinates give; other places have none."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
-    metadata["nav_shape_from"] = path
     shape = int(y.max()) + 1, int(x.max()) + 1
     if math.prod(shape) > MAX_PLACES:
         raise CorruptFileError(
@@ -142,13 +131,14 @@ def _custom(
     counts = np.bincount(places, minlength=math.prod(shape))
     repeats = int(counts.max())
     if set(np.unique(counts).tolist()) - {0, repeats}:
-        metadata["nav_shape_from"] = "the number of frames; places are visited in different numbers"
-        metadata["scan_coordinates"] = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
-        return desc
+        source = "the number of frames; places are visited in different numbers"
+        coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
+        return desc.with_facts(nav_shape_from=source, scan_coordinates=coordinates)
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     order = np.argsort(places, kind="stable").reshape(-1, repeats)
     numbers[:, places[order[:, 0]]] = order.T
     nav_shape = (repeats, *shape) if repeats > 1 else shape
+    desc = desc.with_facts(nav_shape_from=path)
     return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
 
 
@@ -195,7 +185,8 @@ def read_coordinates(path: str, frames: int) -> Index:
 def _named(desc: Description, session: Session) -> Description:
     """Name and calibrate the axes of a scan, of which (y, x) are the last."""
     y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
-    nav = (Axis("repeat"), _axis("scan_y", y, "nm"), _axis("scan_x", x, "nm"))
+    scan = Axis.calibrated("scan_y", "nm", y), Axis.calibrated("scan_x", "nm", x)
+    nav = Axis("repeat"), *scan
     return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
 
 
@@ -203,7 +194,7 @@ def _time(session: Session) -> Axis:
     rate = session.number("Frames Per Second")
     if session.scans or rate <= 0:
         return Axis("frame")
-    return _axis("time", session.number("Autosave Movie Sum Count", 1.0) / rate, "s")
+    return Axis.calibrated("time", "s", session.number("Autosave Movie Sum Count", 1.0) / rate)
 
 
 def _detector(session: Session) -> tuple[Axis, ...]:
@@ -214,8 +205,5 @@ def _detector(session: Session) -> tuple[Axis, ...]:
         key, units = "Diffraction Pixel Size {}", "1/nm"
     else:
         key, units = "Specimen Pixel Size {} (nanometers)", "nm"
-    return tuple(_axis(axis, session.number(key.format(axis.upper())), units) for axis in "yx")
-
-
-def _axis(name: str, scale: float, units: str) -> Axis:
-    return Axis(name, units, scale) if scale > 0 else Axis(name)
+    scales = {axis: session.number(key.format(axis.upper())) for axis in "yx"}
+    return tuple(Axis.calibrated(axis, units, scale) for axis, scale in scales.items())

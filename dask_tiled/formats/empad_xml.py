@@ -5,17 +5,24 @@ After real files of the versions 0.51, 0.7 and 1.2, and what public readers take
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from xml.etree.ElementTree import Element
 
 from dask_tiled.description import Axis, nav_axes, sig_axes
-from dask_tiled.errors import CorruptFileError
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.files import read_head
+from dask_tiled.formats import natural_key
+from dask_tiled.markup import read_xml
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
 MEASURED = "iom_measurements"
+MAX_NEIGHBOURS = 64
+"""So many ``.xml`` files in the folder are looked at for the one that names a ``.raw`` file."""
 
 
 def is_xml(head: bytes) -> bool:
@@ -43,6 +50,18 @@ def raw_name(root: Element, path: str) -> str:
             found=repr(told),
         )
     return name
+
+
+def xml_of(raw: str) -> str | None:
+    """Find the ``.xml`` file beside a ``.raw`` file that names it."""
+    folder, name = os.path.split(os.path.abspath(raw))
+    entries = sorted((e for e in os.listdir(folder) if e.lower().endswith(".xml")), key=natural_key)
+    for entry in entries[:MAX_NEIGHBOURS]:
+        xml = os.path.join(folder, entry)
+        with suppress(DatasetError, OSError):
+            if is_xml(read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
+                return xml
+    return None
 
 
 def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -13,30 +13,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_tiled.description import Description
-from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.formats import Format
 from dask_tiled.formats.frms6_corrections import read_corrections
 from dask_tiled.formats.frms6_files import (
-    FIXED,
+    HEADER_BYTES,
     Frames,
-    base_of,
-    find_set,
+    choose,
     is_hdr,
-    parse_head,
     problem_of,
     read_hdr,
 )
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
+from dask_tiled.records import Part, part_layout
 from dask_tiled.series import Member, in_sequence
 
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for a file header, or the section of the ``.hdr`` file."""
-    if is_hdr(head):
-        return None
-    fields = parse_head(head)
-    return "shorter than a file header" if fields is None else problem_of(fields)
+    return None if is_hdr(head) else problem_of(head)
 
 
 def describe(
@@ -69,20 +63,14 @@ def describe(
     TruncatedFileError
         A file of the set is missing, or holds too few frames.
     """
-    base, hdr, chosen = _choose(paths, series=series, dark=dark)
-    parts = [Frames.at(path) for path in chosen.values()]
-    in_sequence(
-        [
-            Member(part.file, number, 1, part.stored.sig_shape)
-            for number, part in zip(chosen, parts, strict=True)
-        ]
-    )
-    last = len(parts) - 1
-    settled = nav_shape is not None
-    counts = [part.count(settled=settled and i == last) for i, part in enumerate(parts)]
+    base, hdr, chosen = choose(paths, series=series, dark=dark)
+    parts = {number: Frames.at(path) for number, path in chosen.items()}
+    in_sequence([Member(part.file, k, 1, part.stored.sig_shape) for k, part in parts.items()])
+    settled = max(parts) if nav_shape is not None else None
+    counts = [part.count(settled=k == settled) for k, part in parts.items()]
     keys = {} if hdr is None else read_hdr(hdr)
     facts: dict[str, Any] = {
-        "header": parts[0].fields,
+        "header": parts[min(parts)].fields,
         "hdr": keys,
         "binning": keys.get("binning", 1),
         "binning_from": hdr or "no .hdr file: rows are shown as they are stored",
@@ -90,39 +78,11 @@ def describe(
     }
     if gain_map is not None:
         facts["gain_map"] = os.path.abspath(gain_map)
-    layout = _layout(parts, counts, facts["binning"])
+    layout = _layout(list(parts.values()), counts, facts["binning"])
     desc = Description.of("frms6", layout, {"frms6": facts})
-    if nav_shape is None and hdr is not None and not dark:
-        facts["nav_shape_from"] = hdr
-        desc = desc.with_scan(keys["stemimagesize"], hdr)
-    return desc
-
-
-def _choose(
-    paths: Sequence[str], *, series: bool, dark: bool
-) -> tuple[str, str | None, dict[int, str]]:
-    """Choose the files to show: base name of the set, ``.hdr`` file, and ``.frms6`` by number."""
-    names = [base_of(path) for path in paths]
-    base = names[0][0]
-    stray = [path for path, name in zip(paths, names, strict=True) if name[0] != base]
-    if stray:
-        raise DatasetError("not of one set", path=stray[0], expected=f"files called {base}...")
-    hdr, found = find_set(base)
-    listed = {number for _, number in names if number}
-    if dark:
-        chosen = [0]
-    elif listed and not series:
-        chosen = sorted(listed)
-    else:
-        chosen = sorted({1, *found} - {0})
-    missing = [number for number in chosen if number not in found]
-    if missing:
-        raise TruncatedFileError(
-            "a file of the set is missing",
-            path=f"{base}_{missing[0]:03}.frms6",
-            found=f"those with the numbers {sorted(found)}",
-        )
-    return base, hdr, {number: found[number] for number in chosen}
+    if nav_shape is not None or hdr is None or dark:
+        return desc
+    return desc.with_scan(keys["stemimagesize"], hdr)
 
 
 def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> Layout:
@@ -130,21 +90,13 @@ def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> Lay
     record = parts[0].stored
     height, width = record.sig_shape[0], record.sig_shape[1] // 2
     row, pixel = record.sig_strides
-    top = FIXED["header_bytes"] + record.header
-    bottom = top + record.frame_bytes - pixel
-    shown = height * binning
-    pieces = []
-    first = 0
-    for i, count in enumerate(counts):
-        shape = count, shown, width
-        pieces += [
-            Piece(i, (first, 0, 0), shape, top, (record.nbytes, row, pixel)),
-            Piece(i, (first, shown, 0), shape, bottom, (record.nbytes, -row, -pixel)),
-        ]
-        first += count
-    files = [part.file for part in parts]
-    sig_shape = 2 * shown, width
-    return Layout(files, (first,), sig_shape, pieces, [record.decoder], repeats=(binning, 1))
+    last = record.header + record.frame_bytes - pixel
+    shape = height * binning, width
+    upper = Part((0, 0), shape, record.header, (row, pixel))
+    lower = Part((height * binning, 0), shape, last, (-row, -pixel))
+    files, size = [part.file for part in parts], record.nbytes
+    decoders, repeats = [record.decoder], (binning, 1)
+    return part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
 
 
 FORMAT = Format(

@@ -13,7 +13,7 @@ from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File
-from dask_tiled.formats.frms6_files import FIXED, Frames
+from dask_tiled.formats.frms6_files import HEADER_BYTES, Frames
 
 BLOCK_BYTES = 1 << 24
 MAT_KEY = "GainMap"
@@ -54,7 +54,7 @@ def mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     per_block = max(1, BLOCK_BYTES // record.nbytes)
     total = np.zeros(record.sig_shape, dtype=np.uint64)
     with open(path, "rb") as stream:
-        stream.seek(FIXED["header_bytes"])
+        stream.seek(HEADER_BYTES)
         for first in range(0, count, per_block):
             size = min(per_block, count - first) * record.nbytes
             data = stream.read(size)

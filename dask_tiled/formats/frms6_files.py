@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,20 @@ import numpy as np
 from dask_tiled.decoders import plain
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.files import File, read_head
-from dask_tiled.headers import parse_fields, read_fields, size_of
+from dask_tiled.headers import (
+    POSITIVE,
+    Allowed,
+    Fields,
+    check_fields,
+    parse_fields,
+    read_fields,
+    size_of,
+    wrong_field,
+)
 from dask_tiled.records import Record, count_frames
+from dask_tiled.series import beside, common_stem
 
-FIELDS = {
+FIELDS: Fields = {
     "header_bytes": (0, "u2"),
     "frame_header_bytes": (2, "u2"),
     "version": (7, "u1"),
@@ -29,7 +40,14 @@ FIELDS = {
     "more_text": (92, "S928"),
     "num_frames": (1020, "u4"),
 }
-FIXED = {"header_bytes": 1024, "frame_header_bytes": 64, "version": 6}
+HEADER_BYTES, FRAME_HEADER_BYTES = 1024, 64
+ALLOWED: Allowed = {
+    "header_bytes": (HEADER_BYTES,),
+    "frame_header_bytes": (FRAME_HEADER_BYTES,),
+    "version": (6,),
+    "height": POSITIVE,
+    "width": range(2, 1 << 16, 2),  # two chips share it
+}
 SECTION = "measurementInfo"
 HDR_BYTES = 1 << 16
 BINNINGS = 1, 2, 4
@@ -40,19 +58,13 @@ def is_hdr(head: bytes) -> bool:
     return f"[{SECTION}]".encode() in head
 
 
-def problem_of(fields: dict[str, Any]) -> str | None:
-    """Say what is wrong with the fields of a file header."""
-    for name, value in FIXED.items():
-        if fields[name] != value:
-            return f"{name} {fields[name]}, not {value}"
-    if not fields["height"] or not fields["width"] or fields["width"] % 2:
-        return f"rows of {fields['width']} pixels, {fields['height']} of them"
-    return None
-
-
-def parse_head(head: bytes) -> dict[str, Any] | None:
-    """Read the fields of a file header, or give None if they are not all there."""
-    return parse_fields(head, FIELDS) if len(head) >= size_of(FIELDS) else None
+def problem_of(head: bytes) -> str | None:
+    """Say why a file does not begin with the header of a ``.frms6`` file, or None."""
+    if len(head) < size_of(FIELDS):
+        return "shorter than a file header"
+    fields = parse_fields(head, FIELDS)
+    wrong = wrong_field(fields, ALLOWED)
+    return f"as a file header, {wrong} is {fields[wrong]}" if wrong else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +85,14 @@ class Frames:
         """
         file = File.at(path)
         fields = read_fields(file.path, FIELDS)
-        problem = problem_of(fields)
-        if problem is not None:
-            expected = f"{FIXED}, and a width that two chips share"
-            raise CorruptFileError(
-                "no FRMS6 header", path=path, where="byte 0", expected=expected, found=problem
-            )
+        check_fields(path, fields, FIELDS, ALLOWED, "no FRMS6 header")
         return cls(file, fields)
 
     @property
     def stored(self) -> Record:
         """A frame as it is stored, folded."""
         shape = self.fields["height"], self.fields["width"]
-        return Record(shape, plain(np.dtype("<u2")), FIXED["frame_header_bytes"])
+        return Record(shape, plain(np.dtype("<u2")), FRAME_HEADER_BYTES)
 
     def count(self, *, settled: bool) -> int:
         """Count the frames.
@@ -100,12 +107,10 @@ class Frames:
         TruncatedFileError
             It ends inside a frame, or earlier than the header says.
         """
-        # Old files do not say how many there are.
         promised: int = self.fields["num_frames"]
-        start = FIXED["header_bytes"]
-        if promised and self.file.size >= start + promised * self.stored.nbytes:
-            return promised
-        (found,) = count_frames([self.file], self.stored, start, settled=settled)
+        (found,) = count_frames(
+            [self.file], self.stored, HEADER_BYTES, promised=promised, settled=settled
+        )
         if found < promised and not settled:
             raise TruncatedFileError(
                 "frames that the header promises are missing",
@@ -115,7 +120,7 @@ class Frames:
                 found=f"{found} frames",
                 hint="Pass a nav_shape to read those that are there.",
             )
-        return found
+        return min(found, promised) if promised else found  # old files do not say how many
 
 
 def base_of(path: str) -> tuple[str, int | None]:
@@ -127,15 +132,41 @@ def base_of(path: str) -> tuple[str, int | None]:
     return match[1], int(match[2])
 
 
-def find_set(base: str) -> tuple[str | None, dict[int, str]]:
-    """Find the ``.hdr`` file of a set, and its ``.frms6`` files by number."""
+def choose(
+    paths: Sequence[str], *, series: bool, dark: bool
+) -> tuple[str, str | None, dict[int, str]]:
+    """Choose the files to show: base name of the set, ``.hdr`` file, and ``.frms6`` by number.
+
+    Raises
+    ------
+    DatasetError
+        They are not of one set.
+    TruncatedFileError
+        One is missing.
+    """
+    base = common_stem(paths, lambda path: base_of(path)[0])
     folder, name = os.path.split(base)
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
     matches = map(pattern.fullmatch, sorted(os.listdir(folder)))
-    files = {int(match[1]): os.path.join(folder, match[0]) for match in matches if match}
-    hdrs = [base + suffix for suffix in (".hdr", ".HDR")]
-    hdr = next((h for h in hdrs if os.path.isfile(h) and is_hdr(read_head(h, HDR_BYTES))), None)
-    return hdr, files
+    found = {int(match[1]): os.path.join(folder, match[0]) for match in matches if match}
+    listed = set(filter(None, (base_of(path)[1] for path in paths)))
+    if dark:
+        chosen = [0]
+    elif listed and not series:
+        chosen = sorted(listed)
+    else:
+        chosen = sorted({1, *found} - {0})
+    missing = [number for number in chosen if number not in found]
+    if missing:
+        raise TruncatedFileError(
+            "a file of the set is missing",
+            path=f"{base}_{missing[0]:03}.frms6",
+            found=f"those with the numbers {sorted(found)}",
+        )
+    hdr = beside(base, ".hdr", ".HDR")
+    if hdr is not None and not is_hdr(read_head(hdr, HDR_BYTES)):
+        hdr = None
+    return base, hdr, {number: found[number] for number in chosen}
 
 
 def read_hdr(path: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,15 +21,14 @@ from dask_tiled.formats.mib_header import (
     MAGIC,
     UNSIGNED,
     Geometry,
-    read_hdr,
     read_header,
     read_named_fields,
     scan_shape,
 )
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
-from dask_tiled.records import Record, count_frames, record_layout
-from dask_tiled.series import Member, in_sequence, series_of
+from dask_tiled.markup import read_pairs
+from dask_tiled.records import Part, Record, count_frames, part_layout, record_layout
+from dask_tiled.series import Member, beside, gather
 
 # Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
 # for chips that are mounted upside down, whose rows and pixels run backwards.
@@ -66,28 +64,24 @@ def describe(
         Look for the series of a file; by default unless a list is opened.
     """
     hdr = None
-    if not series or len(paths) > 1:
-        members = in_sequence([read_member(path) for path in paths])
-    else:
+    if series and len(paths) == 1:
         path, hdr = _find_pair(paths[0])
-        members = series_of(path, read_member)
+        paths = [path]
+    members = gather(paths, read_member, series=series)
     header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
     counts = count_frames(files, header.record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
-    metadata: dict[str, Any] = {"mib": {"header": read_named_fields(files[0].path, header.nbytes)}}
-    inferred = None
-    if hdr is not None:
-        keys = read_hdr(hdr)
-        metadata["mib"]["hdr"] = keys
-        inferred = scan_shape(keys)
-    desc = Description.of("mib", layout, metadata)
-    if nav_shape is None and inferred is not None:
-        desc = desc.with_scan(inferred, str(hdr))
-        metadata["mib"]["nav_shape_from"] = hdr
-    return desc
+    facts = {"header": read_named_fields(files[0].path, header.nbytes)}
+    desc = Description.of("mib", layout, {"mib": facts})
+    if hdr is None:
+        return desc
+    keys = read_pairs(hdr, ":\t", "latin1")
+    shape = scan_shape(keys) if nav_shape is None else None
+    desc = desc.with_facts(hdr=keys)
+    return desc if shape is None else desc.with_scan(shape, hdr)
 
 
 def read_member(path: str) -> Member:
@@ -172,26 +166,16 @@ def _quad(
     height, unit = header.height, decoders[0]
     chip_row = width // unit.pixels * unit.nbytes
     row = 4 * chip_row
-    record = header.record.nbytes
-    pieces = []
-    first = 0
-    for i, count in enumerate(counts):
-        top = header.nbytes
-        bottom = header.nbytes + (height - 1) * row + chip_row - unit.nbytes
-        for lane, (y, x) in enumerate([(1, 1), (1, 0), (0, 1), (0, 0)]):
-            turned = y == 1
-            pieces.append(
-                Piece(
-                    file=i,
-                    start=(first, y * height, x * width),
-                    shape=(count, height, width),
-                    offset=(bottom if turned else top) + lane * chip_row,
-                    strides=(record, -row, -unit.nbytes) if turned else (record, row, unit.nbytes),
-                    decoder=int(turned),
-                )
-            )
-        first += count
-    return Layout(files, (first,), (2 * height, 2 * width), pieces, decoders)
+    top = header.nbytes
+    bottom = top + (height - 1) * row + chip_row - unit.nbytes
+    shape = height, width
+    parts = [
+        Part((height, width), shape, bottom, (-row, -unit.nbytes), 1),
+        Part((height, 0), shape, bottom + chip_row, (-row, -unit.nbytes), 1),
+        Part((0, width), shape, top + 2 * chip_row, (row, unit.nbytes)),
+        Part((0, 0), shape, top + 3 * chip_row, (row, unit.nbytes)),
+    ]
+    return part_layout(files, counts, parts, header.record.nbytes, decoders)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:
@@ -204,9 +188,9 @@ def _find_pair(path: str) -> tuple[str, str | None]:
             continue
         if name != stem and os.path.exists(name + suffix):
             return path, None  # the .hdr file, if there is one, is that of this other file
-        for hdr in (name + ".hdr", name + ".HDR"):
-            if os.path.isfile(hdr) and _is_hdr(hdr):
-                return path, hdr
+        hdr = beside(name, ".hdr", ".HDR")
+        if hdr is not None and _is_hdr(hdr):
+            return path, hdr
     return path, None
 
 

@@ -167,13 +167,6 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
     return named | dict(last)
 
 
-def read_hdr(path: str) -> dict[str, str]:
-    """Read the keys and values of a ``.hdr`` file."""
-    text = read_head(path, MAX_HEADER).decode("latin1")
-    pairs = (line.partition(":\t") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, sep, value in pairs if sep}
-
-
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
     """Read the shape of the scan from the keys of a ``.hdr`` file."""
 

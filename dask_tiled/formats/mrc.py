@@ -17,18 +17,11 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
 from dask_tiled.formats.direct_electron import find_session, show_session
-from dask_tiled.formats.mrc_header import (
-    HEADER_BYTES,
-    Header,
-    cell_axes,
-    header_of,
-    read_extended,
-)
+from dask_tiled.formats.mrc_header import HEADER_BYTES, Header, cell_axes, header_of, read_extended
 from dask_tiled.layout import Layout
 from dask_tiled.records import count_frames, record_layout
 
-VOLUME_STACKS = range(401, 631)
-"""Space groups that stand for several volumes."""
+VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -39,10 +32,8 @@ def sniff(path: str, head: bytes) -> str | None:
         return "has no 'MAP ' at byte 208"
     try:
         header_of(head[:HEADER_BYTES], path)
-    except CorruptFileError as error:
-        return error.problem
-    except DatasetError:
-        pass  # an MRC file all the same; describing it says what is wrong
+    except DatasetError as error:  # a mode that is not read is that of an MRC file all the same
+        return error.problem if isinstance(error, CorruptFileError) else None
     return None
 
 
@@ -59,45 +50,33 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
         or two for a stack of volumes. With it, sections are read in the order of the file.
     """
-    if len(paths) != 1:
-        raise DatasetError(
-            "mrc opens one file at a time", path=paths[0], found=f"{len(paths)} files"
-        )
-    file = File.at(paths[0])
+    file = File.only(paths, "mrc")
     session = find_session(file.path)
     header = header_of(read_start(file.path, HEADER_BYTES), file.path)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
-    layout = lay_out(file, header)
+    layout, base_shape = _lay_out(file, header)
     extended = read_extended(file.path, header)
-    metadata: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
-    metadata["dtype_from"] = header.dtype_from
+    facts: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
+    facts["dtype_from"] = header.dtype_from
     if extended:
-        metadata["extended_header"] = extended
+        facts["extended_header"] = extended
     axes = _axes(header, extended)
-    base = layout.grid + layout.sig_shape if is_compressed(read_head(file.path, 8)) else ()
-    desc = Description.of("mrc", layout, {"mrc": metadata}, axes, base_shape=base)
+    desc = Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
     if nav_shape is None:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
-    if session is None:
-        return desc
-    return show_session(desc, session, metadata, scan=nav_shape is None)
+    return desc if session is None else show_session(desc, session, scan=nav_shape is None)
 
 
-def lay_out(file: File, header: Header) -> Layout:
-    """Lay out the sections that a file holds, which may be fewer than its header says.
-
-    Raises
-    ------
-    TruncatedFileError
-        There is not a single one.
-    """
+def _lay_out(file: File, header: Header) -> tuple[Layout, tuple[int, ...]]:
+    """Lay out the sections that are there; those of a compressed file are one block."""
+    record, offset, nz = header.record, header.offset, header.fields["nz"]
     if is_compressed(read_head(file.path, 8)):
-        sections, record = (header.fields["nz"],), header.record
-        return compressed_layout(file, sections, record.sig_shape, header.dtype, header.offset)
-    (whole,) = count_frames([file], header.record, header.offset, settled=True)
-    return record_layout([file], [min(whole, header.fields["nz"])], header.record, header.offset)
+        layout = compressed_layout(file, (nz,), record.sig_shape, header.dtype, offset)
+        return layout, layout.shape
+    (whole,) = count_frames([file], record, offset, settled=True)
+    return record_layout([file], [min(whole, nz)], record, offset), ()
 
 
 def _axes(header: Header, extended: dict[str, Any]) -> tuple[Axis, ...]:

@@ -6,7 +6,6 @@ manual for the extended headers.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -231,11 +230,9 @@ def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
     for k, axis in enumerate(a - 1 for a in axes):
         cell, steps = fields["cella"][axis], fields["m"][axis]
         scale = cell / steps if steps > 0 and cell > 0 else 1e10 * metres[axis]
-        if not 0 < scale < math.inf or header.dtype.kind == "c" or fields["mode"] == 3:
-            found.append(Axis("xyz"[axis]))
-            continue
+        if header.dtype.kind == "c" or fields["mode"] == 3:
+            scale = 0.0
         origin = fields["origin"]
         offset = origin[axis] if any(origin) else fields["nstart"][k] * scale
-        offset = offset if math.isfinite(offset) else 0.0
-        found.append(Axis("xyz"[axis], "Å", scale, offset))
+        found.append(Axis.calibrated("xyz"[axis], "Å", scale, offset))
     return found

@@ -6,7 +6,7 @@ Layout as public readers describe it, and real files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File
 from dask_tiled.formats import Format
 from dask_tiled.formats.seq_corrections import corrections
-from dask_tiled.headers import Fields, read_fields
-from dask_tiled.records import Record, count_frames, record_layout
+from dask_tiled.headers import Fields, check_fields, read_fields
+from dask_tiled.records import Record, lay_out
 
 MAGIC = b"\xed\xfe\0\0"
 FIELDS: Fields = {
@@ -49,7 +49,11 @@ FIELDS: Fields = {
     "reference_time_us": (630, "u2"),
 }
 MONOCHROME = 100
-DEPTHS = (8, 16, 32, 64)
+ALLOWED = {
+    "compression_format": (0,),
+    "image_format": (MONOCHROME,),
+    "bit_depth": (8, 16, 32, 64),
+}
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -72,54 +76,32 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     """
     file = File.only(paths, "seq")
     header = read_fields(file.path, FIELDS)
+    check_fields(file.path, header, FIELDS, {"magic": (0xFEED,)}, "not a SEQ file")
+    problem = "frames of this kind are not read"
+    check_fields(file.path, header, FIELDS, ALLOWED, problem, kind=DatasetError)
     for name in ("name", "description"):
         units = np.array(header[name], "<u2").tobytes()
         header[name] = units.decode("utf-16-le", "replace").partition("\0")[0]
-    record = _record(header, file.path)
-    start = 8192 if header["version"] >= 5 else 1024
-    promised = header["allocated_frames"]
-    whole = 0 < promised <= (file.size - start) // record.nbytes
-    counts = count_frames([file], record, start, settled=whole or nav_shape is not None)
-    layout = record_layout([file], counts, record, start)
-    metadata: dict[str, Any] = {"header": header}
-    desc = Description.of("seq", layout, {"seq": metadata})  # the frame rate is that of playing
-    if nav_shape is None and promised:
-        desc = desc.with_scan((promised,), "the header field allocated_frames")
-        metadata["nav_shape_from"] = "the header field allocated_frames"
-    return desc
-
-
-def _record(header: dict[str, Any], path: str) -> Record:
-    """Lay out a frame: pixels, time stamp and what fills it up."""
-    if header["magic"] != int.from_bytes(MAGIC, "little"):
-        raise CorruptFileError(
-            "not a SEQ file", path=path, where="byte 0", expected="0xFEED", found=header["magic"]
-        )
-    for name, known in (
-        ("compression_format", (0,)),
-        ("image_format", (MONOCHROME,)),
-        ("bit_depth", DEPTHS),
-    ):
-        if header[name] not in known:
-            raise DatasetError(
-                "frames of this kind are not read",
-                path=path,
-                where=f"{name}, byte {FIELDS[name][0]}",
-                expected=" or ".join(map(str, known)),
-                found=header[name],
-            )
     shape = header["height"], header["width"]
-    record = Record(shape, plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
-    stride = header["true_image_size"]
-    if not 0 < record.frame_bytes <= stride:
+    pixels = Record(shape, plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
+    # A time stamp follows them, and what fills it up.
+    footer = header["true_image_size"] - pixels.frame_bytes
+    if not pixels.frame_bytes or footer < 0:
         raise CorruptFileError(
             "the header makes no sense",
-            path=path,
-            where="true_image_size, byte 580",
+            path=file.path,
+            where="byte 580 (true_image_size)",
             expected=f"room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits",
-            found=f"{stride} bytes",
+            found=f"{header['true_image_size']} bytes",
         )
-    return Record(shape, record.decoder, footer=stride - record.frame_bytes)
+    record = replace(pixels, footer=footer)
+    start = 8192 if header["version"] >= 5 else 1024
+    promised = header["allocated_frames"]
+    layout = lay_out([file], record, start, promised=promised, settled=nav_shape is not None)
+    desc = Description.of("seq", layout, {"seq": {"header": header}})  # its frame rate is to play
+    if nav_shape is not None or not promised:
+        return desc
+    return desc.with_scan((promised,), "the header field allocated_frames")
 
 
 FORMAT = Format(

@@ -58,14 +58,11 @@ def describe(
         Which ``.ser`` file of an ``.emi`` file: its place among them, or its name. By default the
         first.
     """
-    if len(paths) != 1:
-        raise DatasetError("ser opens one file at a time", path=paths[0], found=len(paths))
-    path = paths[0]
-    if read_head(path, len(emi.MAGIC)) == emi.MAGIC:
-        path = emi.ser_of(path, dataset)
+    file = File.only(paths, "ser")
+    if read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
+        file = File.at(emi.ser_of(file.path, dataset))
     elif dataset is not None:
-        raise DatasetError("a .ser file is one dataset: choose by the .emi file", path=path)
-    file = File.at(path)
+        raise DatasetError("a .ser file is one dataset: choose by the .emi file", path=file.path)
     header, dimensions = read_header(file)
     offsets = read_offsets(file, header)
     element, sig_shape, offsets = read_elements(

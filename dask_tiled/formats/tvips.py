@@ -1,44 +1,25 @@
 """TVIPS image series: ``..._000.tvips`` and the files that continue it.
 
-Layout after TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it;
-:mod:`dask_tiled.formats.tvips_header` has its tables.
+The layout is in :mod:`dask_tiled.formats.tvips_header`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
-
-import numpy.typing as npt
 
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.formats import Format
-from dask_tiled.formats.tvips_header import (
-    HEADER_BYTES,
-    SERIES,
-    checks,
-    read_frame_headers,
-    read_header,
-)
-from dask_tiled.formats.tvips_scan import Scan, find_scan, snake
-from dask_tiled.headers import parse_fields
+from dask_tiled.formats.tvips_header import HEADER_BYTES, read_frame_headers, read_header, sniff
+from dask_tiled.formats.tvips_scan import Headers, Scan, find_scan, snake
 from dask_tiled.records import count_frames, record_layout
-from dask_tiled.series import Member, in_sequence, series_of
+from dask_tiled.series import Member, gather
 
-MAX_HEADERS = 4096
-"""Frame headers that the start of a scan is looked for in."""
-
-
-def sniff(path: str, head: bytes) -> str | None:
-    """Look for a series header that makes sense; only the first file of a series has one."""
-    if len(head) < HEADER_BYTES:
-        return "shorter than a TVIPS header"
-    fields = parse_fields(head, SERIES)
-    wrong = [name for name, (right, _) in checks(fields).items() if not right]
-    return f"as a TVIPS header, {wrong[0]} is {fields[wrong[0]]}" if wrong else None
+MAX_HEADERS = 4096  # in which the start of a scan is looked for
 
 
 def describe(
@@ -55,8 +36,7 @@ def describe(
     Parameters
     ----------
     paths : sequence of str
-        One file stands for the series that it belongs to. Several files are put into the order of
-        their numbers.
+        One file stands for its series. Several are put into the order of their numbers.
     nav_shape : tuple of int, optional
         Shape of the scan, by default what the frame headers say, or one axis of all frames.
     scan : {"auto", "none"}
@@ -69,30 +49,24 @@ def describe(
     series : bool
         Look for the series of a file; by default unless a list is opened.
     """
-    _check_options(paths[0], scan, winding, hysteresis)
-    alone = series and len(paths) == 1
-    members = series_of(paths[0], _member) if alone else in_sequence([_member(p) for p in paths])
-    files = [member.file for member in members]
+    path = paths[0]
+    if scan not in ("auto", "none"):
+        raise DatasetError("no such scan", path=path, expected="auto or none", found=scan)
+    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
+        raise DatasetError("hysteresis is one of winding scans", path=path, expected="winding=True")
+    files = [member.file for member in gather(paths, _member, series=series)]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
     counts = count_frames(files, record, starts, settled=nav_shape is not None)
     n_frames = sum(counts)
-
-    def frame_headers(start: int, count: int) -> dict[str, npt.NDArray[Any]]:
-        return read_frame_headers(files, counts, record, start, count)
-
-    first = frame_headers(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
-    metadata: dict[str, Any] = {
-        "header": fields,
-        "first_frame": {k: v[0].item() for k, v in first.items()},
-    }
+    read = partial(read_frame_headers, files, counts, record)
+    first = read(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
+    facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
     layout = record_layout(files, counts, record, starts)
-    desc = Description.of("tvips", layout, {"tvips": metadata}, _axes(fields, first))
-    found = None
-    if scan == "auto":
-        found = find_scan(first, frame_headers(n_frames - 1, 1), n_frames)
+    desc = Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
+    found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
     if found is not None:
-        metadata |= {"scan_start": found.first, "scan_from": found.source}
+        desc = desc.with_facts(scan_start=found.first, scan_from=found.source)
     return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
 
 
@@ -103,20 +77,12 @@ def _member(path: str) -> Member:
     return Member(file, int(number[1]) if number else 0, 1, ())
 
 
-def _check_options(path: str, scan: Any, winding: Any, hysteresis: Any) -> None:
-    if scan not in ("auto", "none"):
-        raise DatasetError("no such scan", path=path, expected="auto or none", found=scan)
-    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
-        raise DatasetError("hysteresis is one of winding scans", path=path, expected="winding=True")
-
-
-def _axes(fields: dict[str, Any], frames: dict[str, npt.NDArray[Any]]) -> tuple[Axis, ...]:
+def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[Axis, ...]:
     """Calibrate time by the mean distance of the frames, and the detector by its pixels."""
     times = frames["ITime"] + frames["IMS"] / 1000
     step = float(times[-1] - times[0]) / max(1, len(times) - 1)
     time = Axis("time", "s", step) if step > 0 else Axis("frame")
-    size = float(fields["IPixelSize"])
-    return (time, *(Axis(name, "nm", size) if size > 0 else Axis(name) for name in "yx"))
+    return (time, *(Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"))
 
 
 def _show(
@@ -125,18 +91,16 @@ def _show(
     """Show the frames as a scan; with a hysteresis, of which every second row is reversed."""
     shape = nav_shape or scan.shape
     numbers = scan.numbers if shape == scan.shape else None
-    if shape is None or len(shape) < 2:
-        if hysteresis is not None:
+    if hysteresis is not None:
+        if shape is None or len(shape) < 2:
             raise DatasetError(
                 "a winding scan has rows",
                 path=desc.files[0].path,
                 expected="nav_shape=(y, x)",
                 found=f"a scan of shape {shape}" if shape else "no scan in the frame headers",
             )
-        return desc if shape is None else desc.with_frames(shape, scan.first)
-    if hysteresis is not None:
         numbers = snake(shape, scan.first, numbers, hysteresis)
-    return desc.with_frames(shape, scan.first, numbers)
+    return desc if shape is None else desc.with_frames(shape, scan.first, numbers)
 
 
 FORMAT = Format(

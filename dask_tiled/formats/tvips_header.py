@@ -12,9 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.decoders import plain
-from dask_tiled.errors import CorruptFileError
 from dask_tiled.files import File, read_head
-from dask_tiled.headers import Fields, parse_fields, read_table
+from dask_tiled.headers import (
+    POSITIVE,
+    Allowed,
+    Fields,
+    check_fields,
+    parse_fields,
+    read_table,
+    wrong_field,
+)
 from dask_tiled.records import Record
 
 HEADER_BYTES = 256
@@ -56,22 +63,27 @@ FRAME: Fields = {
     "Scan_x": (68, "f4"),
     "Scan_y": (72, "f4"),
 }
+ALLOWED: Allowed = {
+    "ISize": (HEADER_BYTES,),
+    "IVersion": (1, 2),
+    "IXDim": POSITIVE,
+    "IYDim": POSITIVE,
+    "IBPP": (8, 16),
+}
+ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 
-def checks(fields: dict[str, Any]) -> dict[str, tuple[bool, str]]:
-    """Tell for some fields of a series header whether they make sense, and what would."""
-    size = fields["IImgHeaderBytes"]
-    return {
-        "ISize": (fields["ISize"] == HEADER_BYTES, f"{HEADER_BYTES}"),
-        "IVersion": (fields["IVersion"] in {1, 2}, "1 or 2"),
-        "IXDim": (fields["IXDim"] > 0, "1 or more"),
-        "IYDim": (fields["IYDim"] > 0, "1 or more"),
-        "IBPP": (fields["IBPP"] in {8, 16}, "8 or 16"),
-        "IImgHeaderBytes": (
-            fields["IVersion"] == 1 or 12 <= size <= MAX_FRAME_HEADER,
-            f"12 to {MAX_FRAME_HEADER}",
-        ),
-    }
+def _allowed(fields: dict[str, Any]) -> Allowed:
+    return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for a series header that makes sense; only the first file of a series has one."""
+    if len(head) < HEADER_BYTES:
+        return "shorter than a TVIPS header"
+    fields = parse_fields(head, SERIES)
+    wrong = wrong_field(fields, _allowed(fields))
+    return f"as a TVIPS header, {wrong} is {fields[wrong]}" if wrong else None
 
 
 def read_header(path: str) -> tuple[dict[str, Any], Record]:
@@ -84,16 +96,9 @@ def read_header(path: str) -> tuple[dict[str, Any], Record]:
     """
     head = read_head(path, HEADER_BYTES)
     fields = parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
-    for name, (right, expected) in checks(fields).items():
-        if not right:
-            raise CorruptFileError(
-                "not the first file of a TVIPS series",
-                path=path,
-                where=f"byte {SERIES[name][0]} ({name})",
-                expected=expected,
-                found=fields[name],
-                hint="The series header is in the file ..._000.tvips.",
-            )
+    problem = "not the first file of a TVIPS series"
+    hint = "The series header is in the file ..._000.tvips."
+    check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
     decoder = plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
     size = 12 if fields["IVersion"] == 1 else fields["IImgHeaderBytes"]
     return fields, Record((fields["IYDim"], fields["IXDim"]), decoder, size)
