@@ -82,14 +82,15 @@ class Fold:
         """Name the fold that does the same to undecoded pixels; empty where there is none.
 
         The order of a frame's pixels makes no difference to sums and extremes, and that of their
-        bytes none to whether they are zero.
+        bytes none to whether whole numbers are zero; of floats, -0.0 is zero, and has a bit set.
         """
         kernel = decoder.kernel.removeprefix("dask_tiled.kernels:")
         if kernel == "unpack12" and self.name == "sum_frames":
             return "sum_packed_frames"
         if kernel not in {"copy", "swap2", "swap4", "swap8"} or self.name not in ANY_ORDER:
             return ""
-        if kernel == "copy" or pixel.itemsize == 1 or self.name in {"any_frames", "all_frames"}:
+        zeros_show = pixel.kind != "f" and self.name in {"any_frames", "all_frames"}
+        if kernel == "copy" or pixel.itemsize == 1 or zeros_show:
             return self.function(pixel)
         return "sum_reversed_frames" if self.function(pixel) == "sum_short_frames" else ""
 

@@ -8,7 +8,15 @@ import dask
 import numpy as np
 import pytest
 
-from dask_tiled import CorruptFileError, StaleFileError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    CorruptFileError,
+    StaleFileError,
+    TilingRequest,
+    TruncatedFileError,
+    describe,
+    map_tiles,
+    open_dataset,
+)
 from dask_tiled.formats import hdf5_chunks
 from dask_tiled.testing import check_format
 
@@ -347,3 +355,18 @@ def test_descriptions_are_small_and_pickle(tmp_path):
         arr = open_dataset(path)  # somebody else may write
         file.attrs["more"] = 1
     assert b"h5py" not in pickle.dumps(arr)
+
+
+@pytest.mark.parametrize("options", [{"fletcher32": True}, {"shuffle": True}], ids=list)
+def test_chunks_that_are_stored_as_they_are_outlive_the_next_read(tmp_path, options):
+    """A checksum, or the order of single bytes, leaves pixels in the memory they were read to."""
+    counts = np.random.default_rng(0).integers(0, 256, (18, 64, 64), "u1")
+    path = tmp_path / "scan.h5"
+    with h5py.File(path, "w") as file:  # chunks that no tile fits, so that some are kept
+        for k, part in enumerate((counts[:9], counts[9:]), 1):
+            name = f"entry/data/data_{k:06d}"
+            file.create_dataset(name, data=part, chunks=(4, 32, 64), **options)
+    arr = open_dataset(path, io="buffered", chunks=-1)
+    request = TilingRequest("frame", depth=3)
+    tiles = map_tiles(lambda tile, _: tile.copy(), arr, dtype="u1", tiling=request)
+    np.testing.assert_array_equal(tiles.compute(), counts)

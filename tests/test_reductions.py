@@ -280,6 +280,16 @@ def test_types(tmp_path, dtype):
     check(arr, native)
 
 
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
+def test_negative_zeros_are_zeros(tmp_path, dtype):
+    """In either byte order: read the wrong way round they would be some tiny number."""
+    frames = np.full((3, 4, 5, 16), -0.0, dtype)
+    frames[1, 2] = 1
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
+    assert runs_on_tiles(arr.any())
+    check(arr, frames.astype(frames.dtype.newbyteorder("=")))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("first", [0, 1], ids=["first", "later"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

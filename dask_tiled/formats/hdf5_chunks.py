@@ -60,7 +60,8 @@ def decode(
     CorruptFileError
         It cannot be decoded.
     """
-    data = fetch(block.file, block.offset, block.offset + block.nbytes)
+    fetched = fetch(block.file, block.offset, block.offset + block.nbytes)
+    data = fetched
     size = stored.itemsize * math.prod(chunk)
     try:
         for number, parameter in reversed(filters):
@@ -71,7 +72,8 @@ def decode(
         raise _corrupt(block, f"{size} bytes", f"{len(data)} bytes")
     inside = tuple(slice(n) for n in block.shape)
     pixels: Array = data.view(stored).reshape(chunk)[inside]
-    return pixels.astype(dtype, copy=False)
+    # Some filters leave the bytes where they are, which is not theirs for long.
+    return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))
 
 
 def constant(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
