@@ -1,4 +1,4 @@
-"""The order in which a file has the pixels of a frame, where it is not that of the frame."""
+"""How pixels lie in a file: as they are shown, or in an order of their own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.ranges import Units
+from dask_tiled.ranges import ReadRanges, Units
 from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+
+def are_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:
+    """Tell whether all runs begin at multiples of a pixel in memory."""
+    places = np.add.outer(part.offsets - base + data.ctypes.data, part.units.runs.starts)
+    return not (places % pixel.alignment).any()
+
+
+def as_frames(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:
+    """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
+    first = int(part.offsets[0]) - base
+    if not part.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
+        return None
+    return data[first : first + part.nbytes].view(pixel).reshape(len(part.frames), -1)
 
 
 def are_neighbours(units: Units) -> bool:

@@ -13,7 +13,7 @@ from dask.base import tokenize
 
 from dask_tiled.backends import Bytes
 from dask_tiled.decoders import Decoder, plain
-from dask_tiled.file_order import Places, are_neighbours
+from dask_tiled.file_order import Places, are_aligned, are_neighbours, as_frames
 from dask_tiled.jobs import Chunk, TileInfo
 from dask_tiled.ranges import ReadRanges, Units
 from dask_tiled.requests import TilingRequest
@@ -26,6 +26,8 @@ STREAMED_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 DEPTH = 8
 """Frames that are decoded together, where their pixels are added up."""
+HELD_BYTES = 256 << 10
+"""Results and weights of so many bytes stay in the cache from frame to frame."""
 LEAST_VIEW = 4096
 """Bytes of a run that are worth a call; shorter ones are put together first."""
 NARROW_FRAMES = 1 << 16
@@ -126,6 +128,7 @@ class FoldRun:
             part = fold.weights[(slice(None), *sig)]
             weights = np.ascontiguousarray(part).reshape(len(part), -1)
         self._weights = weights
+        self._held = weights.nbytes if fold.by_frame else self._results.nbytes
         self._types = self._pixel, dtype, weights.dtype
         self._places: Places | None = None
         self._taken: Array = np.empty((0, 0))
@@ -150,11 +153,13 @@ class FoldRun:
         from dask_tiled.fold_functions import stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
-        tile = _lying(part, data, base, self._pixel)
+        tile = as_frames(part, data, base, self._pixel)
         if tile is not None:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
             return
         name = self._fold.as_is(decoder, self._pixel)
+        if not name and self._held <= HELD_BYTES and part.units.are_as_shown():
+            name = self._fold.function(self._pixel)
         if not name or abs(runs.step) != decoder.nbytes:
             fresh = self._fresh.get(id(part.units))
             if fresh is None:  # a part of some units: who knows which others it meets
@@ -165,12 +170,13 @@ class FoldRun:
             return
         starts = runs.starts + min(0, runs.step * (runs.length - 1))
         nbytes = runs.length * decoder.nbytes
-        if nbytes >= LEAST_VIEW and _is_aligned(part, data, base, self._pixel):
+        if nbytes >= LEAST_VIEW and are_aligned(part, data, base, self._pixel):
             stream_as_is(name, *self._types)(
                 data,
                 part.offsets - base,
                 part.frames,
                 starts,
+                runs.dests // self._pixel.itemsize,
                 nbytes,
                 np.empty(0, self._pixel),
                 self._results,
@@ -282,17 +288,3 @@ def _about_the_mean(results: Array, count: int) -> Array:
         mean = shift + total / count
         spread = squares - total * total / count
     return np.stack([np.full_like(mean, count), mean, spread], axis=-1)
-
-
-def _is_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:
-    """Tell whether all runs begin at multiples of a pixel in memory."""
-    places = np.add.outer(part.offsets - base + data.ctypes.data, part.units.runs.starts)
-    return not (places % pixel.alignment).any()
-
-
-def _lying(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:
-    """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
-    first = int(part.offsets[0]) - base
-    if not part.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
-        return None
-    return data[first : first + part.nbytes].view(pixel).reshape(len(part.frames), -1)

@@ -44,6 +44,11 @@ class Units:
         """The units as few long runs, from the first unit on."""
         return make_runs(self.loops).moved(0, self.dest)
 
+    def are_as_shown(self) -> bool:
+        """Tell whether runs of units lie in the file just as they are shown, pixel by pixel."""
+        nbytes = self.decoder.nbytes
+        return self.decoder.is_copy and (nbytes, nbytes) == (self.runs.step, self.runs.out_step)
+
     @property
     def count(self) -> int:
         """Number of pixels."""

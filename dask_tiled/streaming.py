@@ -61,6 +61,7 @@ def stream_as_is_signature(pixel: Any, result: Any, weight: Any) -> Any:
         numbers,
         numbers,
         numbers,
+        numbers,
         number,
         types.Array(pixel, 1, "C"),
         types.Array(result, 2, "C"),
@@ -178,15 +179,15 @@ def stream(
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)
 
 
-def stream_as_is(fold, src, offsets, rows, starts, nbytes, pixels, results, weights):
-    """Fold frames where they lie, for folds that the order of pixels in a frame is nothing to.
+def stream_as_is(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
+    """Fold frames where they lie.
 
     Parameters
     ----------
     fold : int
         Address of the fold.
     src : array of uint8
-    offsets, rows, starts : int64 array
+    offsets, rows, starts, firsts : int64 array
         As in :func:`stream`.
     nbytes : int
         Bytes of a run.
@@ -196,7 +197,7 @@ def stream_as_is(fold, src, offsets, rows, starts, nbytes, pixels, results, weig
     """
     for k in range(offsets.size):
         row = rows[k : k + 1]
-        for start in starts:
-            first = offsets[k] + start
+        for r in range(starts.size):
+            first = offsets[k] + starts[r]
             run = src[first : first + nbytes].view(pixels.dtype)
-            call_fold(fold, run.reshape((1, run.size)), row, 0, results, weights)
+            call_fold(fold, run.reshape((1, run.size)), row, firsts[r], results, weights)

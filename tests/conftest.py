@@ -92,5 +92,5 @@ def layouts(sample_of):
         for name, sample in zip(TABLE, map(sample_of, TABLE), strict=True)
         if sample.sig_dims == 2
         and sample.frames.dtype.kind in "iuf"
-        and sample.frames.nbytes < 1 << 20
+        and sample.frames.nbytes < 1 << 16
     }

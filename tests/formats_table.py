@@ -3,6 +3,7 @@
 A format adds a row, and ``test_battery.py`` does the rest.
 """
 
+import gzip
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,15 @@ def make_mrc(folder, stem, *, dtype, **options):
     return Sample({"path": path}, frames, [path])
 
 
+def make_mrc_gz(folder, stem):
+    sample = make_mrc(folder, stem, dtype="i2")
+    (path,) = sample.members
+    packed = path.with_suffix(".mrc.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return sample._replace(options={"path": packed}, members=[packed])
+
+
 def make_direct_electron(folder, stem):
     frames = counting_frames((12, 5, 7), "u2")
     info = {"Scan - Enable": "Enable", "Scan - Size X": 4, "Scan - Size Y": 3}
@@ -250,6 +260,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "mrc i2": partial(make_mrc, dtype="i2"),
     "mrc f4": partial(make_mrc, dtype="f4", byte_order=">"),
     "mrc c8": partial(make_mrc, dtype="c8", extended=b"a" * 100),
+    "mrc gzip": make_mrc_gz,
     "mrc movie": make_direct_electron,
     "tvips 1": partial(make_tvips, version=1, dtype="u1"),
     "tvips 2": partial(make_tvips, version=2, dtype="u2", scan=(3, 4)),

@@ -318,13 +318,14 @@ FILL = 7
 
 
 def check_cut(sample, path, options):
-    """Open what is left: an error says what is wrong, or every frame is right or missing."""
+    """Read what is left: an error says what is wrong, or every frame is right or missing."""
     try:
         arr = open_dataset(**sample.options, **options)
+        pixels = arr.compute()
     except DatasetError as error:
         assert error.path is not None  # noqa: PT017 - an error is one of two right outcomes
         return
-    pixels = arr.compute().reshape(-1, *arr.description.sig_shape)
+    pixels = pixels.reshape(-1, *arr.description.sig_shape)
     absent = np.zeros(len(pixels), bool)
     absent[arr.description.missing] = True
     there = np.flatnonzero(~absent)

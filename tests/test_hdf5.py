@@ -219,7 +219,9 @@ def test_files_that_others_have_open(tmp_path):
     path = tmp_path / "a.h5"
     for libver in ("earliest", "latest"):
         with h5py.File(path, "w", libver=libver) as file:
-            made = file.create_dataset("d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7))
+            made = file.create_dataset(
+                "d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7)
+            )
             if libver == "latest":
                 file.swmr_mode = True
             made.flush()
@@ -314,7 +316,11 @@ def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch
     monkeypatch.setitem(hdf5_filters.FILTERS, 1, counted)
     arr = open_dataset(path, tiling={"by": "chunk", "nbytes": 300_000} if False else None)
     assert arr.description.base_shape == (8, 8, 8, 8)
-    for arr_ in (arr, open_dataset(path, chunks=(8, 16, 24, 24)), open_dataset(path, chunks=(16, 28, 24, 24))):
+    for arr_ in (
+        arr,
+        open_dataset(path, chunks=(8, 16, 24, 24)),
+        open_dataset(path, chunks=(16, 28, 24, 24)),
+    ):
         for axes in ((0, 1), (2, 3)):
             calls.clear()
             np.testing.assert_array_equal(arr_.sum(axis=axes).compute(), data.sum(axis=axes))
