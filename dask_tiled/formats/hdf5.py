@@ -260,12 +260,8 @@ def _check(file: File, source: Source) -> None:
             "the array is too large", path=file.path, where=source.path, found=source.shape
         )
     if source.missing:
-        raise TruncatedFileError(
-            "a part of the series is missing",
-            path=file.path,
-            where=source.path,
-            expected=source.missing,
-        )
+        what = "a part of the series is missing"
+        raise TruncatedFileError(what, path=file.path, where=source.path, expected=source.missing)
 
 
 def _listed(known: Mapping[str, Source]) -> dict[str, Any]:
