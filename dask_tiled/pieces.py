@@ -97,6 +97,20 @@ def piece_table(
     return table
 
 
+def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
+    """Put numbers of pieces into columns for :func:`piece_table`, one for each axis.
+
+    Parameters
+    ----------
+    along_frames : array-like of int, of shape (pieces,)
+        Those along the one axis of frames.
+    along_sig : array-like of int, of shape (axes,) or (pieces, axes)
+        Those along the signal axes.
+    """
+    frames, sig = np.asarray(along_frames, np.int64), np.asarray(along_sig, np.int64)
+    return np.column_stack([frames, np.broadcast_to(sig, (len(frames), sig.shape[-1]))])
+
+
 def table_of(pieces: Sequence[Piece]) -> Index:
     """Put pieces into the rows of one table."""
     rows = [(p.file, p.decoder, p.offset, p.nbytes, *p.start, *p.shape, *p.strides) for p in pieces]

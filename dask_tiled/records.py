@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import piece_table
-from dask_tiled.selection import Index
+from dask_tiled.pieces import axis_columns, piece_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +188,15 @@ def part_layout(
     repeats : tuple of int, optional
         As in :class:`~dask_tiled.layout.Layout`.
     """
-    first = np.cumsum([0, *counts[:-1]])
-
-    def rows(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
-        frames = np.repeat(np.broadcast_to(along_frames, len(files)), len(parts))
-        return np.column_stack([frames, np.tile(along_sig, (len(files), 1))]).astype(np.int64)
-
+    frames = np.repeat(np.array(counts, np.int64), len(parts))
+    first = np.repeat(np.cumsum([0, *counts[:-1]]), len(parts))
     start, shape, offset, strides, decoder = (list(column) for column in zip(*parts, strict=True))
     headers = np.repeat(np.array(_for_each(files, file_header), np.int64), len(parts))
     pieces = piece_table(
-        rows(first, start),
-        rows(counts, shape),
+        axis_columns(first, np.tile(start, (len(files), 1))),
+        axis_columns(frames, np.tile(shape, (len(files), 1))),
         headers + np.tile(offset, len(files)),
-        rows(nbytes, strides),
+        axis_columns(np.full(len(first), nbytes), np.tile(strides, (len(files), 1))),
         file=np.repeat(np.arange(len(files)), len(parts)),
         decoder=np.tile(decoder, len(files)),
     )

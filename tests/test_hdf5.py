@@ -3,6 +3,7 @@
 import ast
 import builtins
 import os
+import shutil
 import sys
 import time
 
@@ -102,7 +103,7 @@ def test_hyperspy_tells_signal_axes(tmp_path):
 
 
 def test_nexus_axes(tmp_path):
-    """By attributes of the group or, in older files, of the dataset; only equal steps are scales."""
+    """By attributes of the group or, in older files, of the dataset; equal steps are scales."""
 
     def fill(file):
         new = file.create_group("new")
@@ -207,25 +208,29 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
     assert header["attributes"]["/"] == {"count": 3, "text": "abc"}
     assert "up" not in str(header["datasets"])
     check_format(path, DATA[0].astype("f4"), dataset="a/b/soft", cuts=2)
-    for name in ("text", "scalar", "a/none", "a/b/nowhere"):
+    for name in ("text", "scalar", "a/none", "a/b/nowhere", "a/b/gone"):
         with pytest.raises(DatasetError, match="no such dataset of numbers"):
             describe(path, dataset=name)
     with pytest.raises(DatasetError, match="another shape"):
         describe(path, sig_shape=(42,))
 
 
-def test_files_that_others_have_open(tmp_path):
-    """A writer in this process, and one that lets others read."""
-    path = tmp_path / "a.h5"
-    for libver in ("earliest", "latest"):
-        with h5py.File(path, "w", libver=libver) as file:
-            made = file.create_dataset(
-                "d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7)
-            )
-            if libver == "latest":
-                file.swmr_mode = True
-            made.flush()
-            np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
+@pytest.mark.parametrize("how", ["old", "new", "swmr"])
+def test_files_that_others_have_open(tmp_path, how):
+    """A writer in this process; and one elsewhere, who lets others read or not."""
+    path, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(path, "w", libver="earliest" if how == "old" else "latest") as file:
+        file.create_dataset("d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7))
+        if how == "swmr":
+            file.swmr_mode = True
+        file.flush()
+        np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
+        shutil.copy(path, copy)  # it looks as if another process was writing it
+    if how == "new":
+        with pytest.raises(CorruptFileError, match="already open for write"):
+            describe(copy)
+    else:
+        np.testing.assert_array_equal(open_dataset(copy).compute(), DATA)
 
 
 @pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="permissions")
@@ -300,7 +305,7 @@ def test_many_chunks_open_at_once(tmp_path):
 
 
 def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch):
-    """Chunks of (32, 32, 32, 32) are decoded once for a chunk of dask; no chunk cuts them."""
+    """Chunks on all axes are decoded once for a chunk of dask, which does not cut them."""
     from dask_tiled.formats import hdf5_filters
 
     data = np.random.default_rng(0).poisson(2, (20, 28, 24, 24)).astype("u2")
@@ -314,16 +319,12 @@ def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch
         return inflate(*args)
 
     monkeypatch.setitem(hdf5_filters.FILTERS, 1, counted)
-    arr = open_dataset(path, tiling={"by": "chunk", "nbytes": 300_000} if False else None)
-    assert arr.description.base_shape == (8, 8, 8, 8)
-    for arr_ in (
-        arr,
-        open_dataset(path, chunks=(8, 16, 24, 24)),
-        open_dataset(path, chunks=(16, 28, 24, 24)),
-    ):
+    assert describe(path).base_shape == (8, 8, 8, 8)
+    for chunks in (None, (8, 16, 24, 24), (16, 28, 24, 24)):
+        arr = open_dataset(path, chunks=chunks)
         for axes in ((0, 1), (2, 3)):
             calls.clear()
-            np.testing.assert_array_equal(arr_.sum(axis=axes).compute(), data.sum(axis=axes))
+            np.testing.assert_array_equal(arr.sum(axis=axes).compute(), data.sum(axis=axes))
             assert len(calls) == stored
 
 
@@ -337,7 +338,7 @@ def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
             file.create_dataset(name, data=DATA, chunks=chunks, compression=how)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=True
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

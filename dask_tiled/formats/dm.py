@@ -19,11 +19,12 @@ from dask_tiled.description import Description, nav_axes
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.formats import Format
-from dask_tiled.formats.dm_packed import PACKED, Box, boxes, decoders
+from dask_tiled.formats.dm_packed import PACKED, boxes, decoders
 from dask_tiled.formats.dm_pictures import Order, Picture, find_order, read_axes, read_picture
 from dask_tiled.formats.dm_tags import group, parse_header, read_tags
 from dask_tiled.layout import Layout
 from dask_tiled.pieces import Piece
+from dask_tiled.records import Part
 from dask_tiled.selection import Selection
 
 
@@ -125,7 +126,7 @@ def _lay_out(files: Sequence[File], members: Sequence[Picture], order: Order) ->
         nav, sig = shape[:split], shape[split:]
         steps = strides[:split] or (size * math.prod(sig),)
         grid = nav or (1,)
-        parts = [Box((0,) * len(sig), sig, 0, strides[split:], 0)]
+        parts = [Part((0,) * len(sig), sig, 0, strides[split:], 0)]
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
         pieces += [

@@ -13,25 +13,14 @@ Source: the reader of RosettaSciIO for type 5; for 27, a file of GMS, of the tra
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.errors import DatasetError
+from dask_tiled.records import Part
 
 PACKED = {5: "c8", 27: "c8", 28: "c16"}
 """Data types, and the types of the pixels."""
-
-
-class Box(NamedTuple):
-    """A part of the picture, and where it lies, in bytes from the start of the data."""
-
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
-    offset: int
-    strides: tuple[int, ...]
-    decoder: int
 
 
 AS_IT_IS, CONJUGATE, REAL = range(3)
@@ -68,7 +57,7 @@ def _columns(data_type: int, width: int) -> int:
     return width // 2 if data_type == 5 else width // 2 + 1
 
 
-def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Box]:
+def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
     """Find the boxes of a picture of pixels of ``size`` bytes."""
     height, width = shape
     half = width // 2
@@ -78,13 +67,13 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Box]:
 
     def box(
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
-    ) -> Box:
+    ) -> Part:
         corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
-        return Box(
+        return Part(
             corner, sizes, row * row_bytes + col * size, (down * row_bytes, right * size), how
         )
 
-    def opposite(cols: range, col: int, right: int) -> list[Box]:
+    def opposite(cols: range, col: int, right: int) -> list[Part]:
         rows = range(single, height)
         return [
             box(range(single), cols, 0, col, CONJUGATE, right=right),

@@ -11,7 +11,6 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -42,12 +41,24 @@ BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError
 
 
 class Source(NamedTuple):
-    """An array in a file: one dataset, or several that continue each other along the first axis."""
+    """An array in a file: one dataset, or several that continue each other along the first axis.
+
+    Attributes
+    ----------
+    path : str
+        Path in the file, of the dataset or of the group of all of them.
+    shape : tuple of int
+    dtype : numpy.dtype
+    members : tuple of h5py.Dataset
+    missing : str
+        Name of a dataset that should be between them, and is not.
+    """
 
     path: str
     shape: tuple[int, ...]
     dtype: np.dtype
     members: tuple[Any, ...]
+    missing: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -99,11 +110,9 @@ def describe(
 
 def _describe(file: File, opened: Any, dataset: str | None, sig_dims: int | None) -> Description:
     known = {source.path: source for source in _series_first(_sources(opened))}
-    source = _chosen(file, known, dataset)
+    source = _chosen(file, opened, known, dataset)
     first = source.members[0]
     _check(file, source)
-    if len(source.members) > 1 or source.path != f"/{(dataset or '').strip('/')}":
-        _check_series(file, opened, source)
     group_path = source.path if len(source.members) > 1 else posixpath.dirname(source.path)
     name = posixpath.basename(source.path)
     axes = calibration(opened[group_path or "/"], first, name, source.shape)
@@ -147,11 +156,11 @@ def _describe(file: File, opened: Any, dataset: str | None, sig_dims: int | None
     )
 
 
-def _sources(opened: Any) -> Iterator[Source]:
-    """Go through all datasets of numbers, links included; nothing is visited twice."""
+def _sources(top: Any, name: str = "") -> Iterator[Source]:
+    """Go through the datasets of numbers in a group, links included; none is visited twice."""
     import h5py
 
-    waiting: deque[tuple[str, Any]] = deque([("", opened)])
+    waiting: deque[tuple[str, Any]] = deque([(name, top)])
     seen: set[tuple[Any, Any]] = set()
     while waiting and len(seen) < MOST_OBJECTS:
         path, item = waiting.popleft()
@@ -165,9 +174,9 @@ def _sources(opened: Any) -> Iterator[Source]:
             if item.shape and dtype is not None:
                 yield Source(path, item.shape, dtype, (item,))
         elif isinstance(item, h5py.Group):
-            for name in islice(item, MOST_OBJECTS - len(waiting)):
+            for inner in islice(item, MOST_OBJECTS - len(waiting)):
                 try:
-                    waiting.append((f"{path}/{name}", item[name]))
+                    waiting.append((f"{path}/{inner}", item[inner]))
                 except BROKEN:  # a link to something that is not there
                     continue
 
@@ -215,26 +224,32 @@ def _series_first(sources: Iterator[Source]) -> list[Source]:
         if len(members) > 1 and len(alike) == 1:
             shape = sum(source.shape[0] for source in members), *first.shape[1:]
             datasets = tuple(source.members[0] for source in members)
-            series.append(Source(folder, shape, first.dtype, datasets))
+            numbers = [int(source.path[-6:]) for source in members]
+            gaps = sorted({*range(numbers[0], numbers[-1])} - {*numbers})
+            missing = f"data_{gaps[0]:06d}" if gaps else ""
+            series.append(Source(folder, shape, first.dtype, datasets, missing))
     return series + found
 
 
-def _chosen(file: File, known: Mapping[str, Source], dataset: str | None) -> Source:
+def _chosen(file: File, opened: Any, known: Mapping[str, Source], dataset: str | None) -> Source:
     """Find the dataset that is asked for, or the largest."""
     if dataset is not None and not isinstance(dataset, str):
         raise DatasetError("dataset must be a path in the file", path=file.path, found=dataset)
     path = "/" + (dataset or "").strip("/")
-    inside = path.rstrip("/") + "/"
-    some = [source for source in known.values() if source.path.startswith(inside)]
-    found = known.get(path) or max(some, key=lambda source: source.nbytes, default=None)
-    if found is None:
+    if path in known:
+        return known[path]
+    some = list(known.values())
+    if path != "/":  # a group, or a dataset that was met by another path
+        item = opened.get(path)  # None for a link to nothing
+        some = [] if item is None else _series_first(_sources(item, path))
+    if not some:
         raise DatasetError(
             "no such dataset of numbers" if dataset else "there is no dataset of numbers",
             path=file.path,
             expected=", ".join([*known][:20]) or None,
             found=dataset,
         )
-    return found
+    return max(some, key=lambda source: source.nbytes)
 
 
 def _check(file: File, source: Source) -> None:
@@ -244,27 +259,9 @@ def _check(file: File, source: Source) -> None:
         raise CorruptFileError(
             "the array is too large", path=file.path, where=source.path, found=source.shape
         )
-
-
-def _check_series(file: File, opened: Any, source: Source) -> None:
-    """Make sure that no part is missing before the last one that is there, nor its file."""
-    folder, name = posixpath.split(source.path)
-    if len(source.members) > 1:
-        folder = source.path
-    elif not SERIES.fullmatch(name):
-        return
-    names, there = sorted(filter(SERIES.fullmatch, opened[folder])), []
-    for name in names:
-        with suppress(*BROKEN):
-            there += [int(name[-6:])] * bool(opened[folder][name])
-    missing = sorted({*range(int(names[0][-6:]), there[-1])} - {*there})
-    if missing:
-        raise TruncatedFileError(
-            "a part of the series is missing, or cannot be read",
-            path=file.path,
-            where=folder,
-            expected=f"data_{missing[0]:06d}",
-        )
+    if source.missing:
+        what = "a part of the series is missing"
+        raise TruncatedFileError(what, path=file.path, where=source.path, expected=source.missing)
 
 
 def _listed(known: Mapping[str, Source]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,6 +22,14 @@ from dask_tiled.files import File
 from dask_tiled.formats.hdf5_filters import CODEC_ERRORS, FILTERS
 
 Array = npt.NDArray[Any]
+
+OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "file locking flag": {},
+    "already open for write": {"locking": False, "swmr": True, "libver": "latest"},
+}
+"""How else to open a file that cannot be opened without locks, by what the library says to that:
+this process has it open with locks, or somebody writes who may let others read. The latter is never
+tried first: where metadata are damaged, the library would wait for somebody to complete them."""
 
 
 def decode(
@@ -127,20 +135,12 @@ def open_file(file: File) -> Iterator[Any]:
         The library cannot open the file.
     """
     h5py = library(file.path)
-    problem: Exception | None = None
-    # Locks stand in the way of nobody who only reads. Who has the file open in this process already
-    # decides about them, though, and whoever writes and lets others read wants to be told so.
-    for how in ({"locking": False}, {}, {"locking": False, "swmr": True, "libver": "latest"}):
-        try:
-            opened = h5py.File(file.path, "r", **how)
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
-            problem = problem or error
-        else:
-            break
-    else:
+    try:
+        opened = _open(h5py, file.path)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise CorruptFileError(
-            "the HDF5 library cannot open the file", path=file.path, found=str(problem)[:300]
-        ) from problem
+            "the HDF5 library cannot open the file", path=file.path, found=str(error)[:300]
+        ) from error
     with opened:
         yield opened
 
@@ -165,6 +165,17 @@ def library(path: str) -> Any:
         with suppress(ImportError, OSError, RuntimeError):
             importlib.import_module("hdf5plugin")
     return h5py
+
+
+def _open(h5py: Any, path: str) -> Any:
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
+        if how is not None:
+            with suppress(OSError):  # what it said first tells more
+                return h5py.File(path, "r", **how)
+        raise
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled.decoders import Decoder
 from dask_tiled.description import Description
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.files import read_head
 from dask_tiled.formats import Format
 from dask_tiled.formats.dm_tags import read_tags
@@ -34,6 +34,7 @@ from dask_tiled.formats.k2is_blocks import (
 )
 from dask_tiled.layout import Layout
 from dask_tiled.pieces import Piece
+from dask_tiled.series import beside, common_stem
 
 UNPACK = Decoder("dask_tiled.kernels:unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
 TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
@@ -44,7 +45,7 @@ def sniff(path: str, head: bytes) -> str | None:
     if find_block(head) == 0:
         return None
     stem, suffix = _parts(path)
-    bins = _beside(stem, ("1.bin", "1.BIN"))
+    bins = beside(stem, "1.bin", "1.BIN")
     if suffix == ".gtg":
         if head.startswith(TAG_FILES) and bins is not None:
             return None
@@ -77,15 +78,12 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     TruncatedFileError
         A sector is missing or shorter than the others, or there are too few frames.
     """
-    stem, _ = _parts(paths[0])
-    stray = [path for path in paths if _parts(path)[0] != stem]
-    if stray:
-        raise DatasetError("not of one set", path=stray[0], expected=f"files called {stem}...")
+    stem = common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
     starts, counts = synchronise(sectors)
     n_frames = min(counts)
     opened = first_open(sectors[0], starts[0], n_frames)
-    gtg = _beside(stem, (".gtg", ".GTG"))
+    gtg = beside(stem, ".gtg", ".GTG")
     tags = {} if gtg is None else read_tags(gtg)
     scan = _scan_shape(tags, str(gtg))
     # A scan goes with a flag that comes one frame late; a series shows what has the flag.
@@ -155,12 +153,8 @@ def _parts(path: str) -> tuple[str, str]:
     return (stem if suffix == ".gtg" else re.sub(r"[1-8]$", "", stem)), suffix
 
 
-def _beside(stem: str, endings: Sequence[str]) -> str | None:
-    return next((stem + e for e in endings if os.path.isfile(stem + e)), None)
-
-
 def _sector_paths(stem: str) -> list[str]:
-    found = [_beside(stem, (f"{k}.bin", f"{k}.BIN")) for k in range(1, SECTORS + 1)]
+    found = [beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
     missing = [f"{stem}{k}.bin" for k, path in enumerate(found, 1) if path is None]
     if missing:
         raise TruncatedFileError(

@@ -16,7 +16,7 @@ from typing import Any
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.files import File, read_head
-from dask_tiled.headers import parse_fields, read_fields
+from dask_tiled.headers import Fields, check_fields, parse_fields, read_fields, wrong_field
 
 SECTORS = 8
 WIDTH, HEIGHT = 256, 1860  # of a sector
@@ -24,7 +24,7 @@ COLUMNS, ROWS = 16, 930  # of a block
 PER_FRAME = 32
 BLOCK = 0x5758
 HEADER_BYTES = 40
-FIELDS = {
+FIELDS: Fields = {
     "sync": (0, "u4"),
     "flags": (9, "u1"),
     "block_count": (16, "u4"),
@@ -35,7 +35,7 @@ FIELDS = {
     "nbytes": (36, "u4"),
 }
 SYNC = 0xFFFF0055
-EXPECTED = {"sync": SYNC, "width": WIDTH, "height": HEIGHT, "nbytes": BLOCK}
+ALLOWED = {"sync": (SYNC,), "width": (WIDTH,), "height": (HEIGHT,), "nbytes": (BLOCK,)}
 SHUTTER_OPEN = 1
 PROBES = 64
 
@@ -45,13 +45,11 @@ def find_block(data: bytes) -> int | None:
     at = -1
     while (at := data.find(SYNC.to_bytes(4, "big"), at + 1)) >= 0:
         header = data[at : at + HEADER_BYTES]
-        if len(header) == HEADER_BYTES and _is_header(parse_fields(header, FIELDS, ">")):
+        if len(header) < HEADER_BYTES:
+            return None
+        if wrong_field(parse_fields(header, FIELDS, ">"), ALLOWED) is None:
             return at
     return None
-
-
-def _is_header(fields: dict[str, Any]) -> bool:
-    return all(fields[name] == value for name, value in EXPECTED.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +104,9 @@ class Sector:
         CorruptFileError
             It is none.
         """
-        fields = read_fields(self.file.path, FIELDS, ">", self.byte(i))
-        if not _is_header(fields):
-            raise CorruptFileError(
-                "no header of a block",
-                path=self.file.path,
-                where=f"byte {self.byte(i)}",
-                expected=EXPECTED,
-                found={name: fields[name] for name in EXPECTED},
-            )
+        path, at = self.file.path, self.byte(i)
+        fields = read_fields(path, FIELDS, ">", at)
+        check_fields(path, fields, FIELDS, ALLOWED, "no header of a block", at=at)
         return fields
 
 

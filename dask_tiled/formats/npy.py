@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,16 +107,10 @@ def describe(
     sig_dims : int
         How many of the last axes are signal axes.
     """
-    if len(paths) != 1:
-        raise DatasetError(
-            "npy opens one file at a time", path=paths[0], found=f"{len(paths)} files"
-        )
-    file = File.at(paths[0])
+    file = File.only(paths, "npy")
     header = read_header(file.path)
     _check(file, header)
-    metadata: dict[str, Any] = {
-        "npy": {"shape": header.shape, "fortran_order": header.fortran_order}
-    }
+    metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
     sig_dims = min(check_whole("sig_dims", sig_dims, least=0, path=file.path), len(header.shape))
     split = len(header.shape) - sig_dims
     nav, sig = header.shape[:split], header.shape[split:]

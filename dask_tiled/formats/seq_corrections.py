@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Description
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.files import read_head
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.files import read_exactly, read_head
 from dask_tiled.formats.mrc_header import HEADER_BYTES, header_of
 from dask_tiled.headers import Fields, read_fields
 from dask_tiled.markup import read_xml
@@ -100,15 +100,7 @@ def reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
             expected=shape,
             found=record.sig_shape,
         )
-    data = read_head(path, record.frame_bytes, header.offset)
-    if len(data) < record.frame_bytes:
-        raise TruncatedFileError(
-            "the file ends inside the reference",
-            path=path,
-            where=f"byte {header.offset}",
-            expected=f"{record.frame_bytes} bytes",
-            found=f"{len(data)} bytes",
-        )
+    data = read_exactly(path, record.frame_bytes, header.offset, "the reference")
     return np.frombuffer(data, header.dtype).reshape(shape)
 
 

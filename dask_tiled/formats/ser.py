@@ -26,7 +26,7 @@ from dask_tiled.formats.ser_header import (
 )
 from dask_tiled.headers import size_of
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import piece_table
+from dask_tiled.pieces import axis_columns, piece_table
 from dask_tiled.records import Record
 from dask_tiled.selection import Index, Selection
 
@@ -101,15 +101,11 @@ def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) 
     steps = np.diff(first)
     starts = np.append(0, np.flatnonzero(np.diff(steps)) + 2)
     counts = np.diff(starts, append=len(first))
-
-    def columns(frames: Index, sig: tuple[int, ...]) -> Index:
-        return np.column_stack([frames, np.tile(sig, (len(frames), 1))])
-
     return piece_table(
-        columns(starts, (0,) * len(sig_shape)),
-        columns(counts, sig_shape),
+        axis_columns(starts, (0,) * len(sig_shape)),
+        axis_columns(counts, sig_shape),
         first[starts],
-        columns(np.append(steps, 0)[starts], strides),
+        axis_columns(np.append(steps, 0)[starts], strides),
     )
 
 
