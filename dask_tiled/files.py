@@ -47,10 +47,7 @@ class File:
         full = os.path.abspath(os.fspath(path))
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):
-            kind = "directory" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
-            raise DatasetError(
-                "not a file", path=full, expected="a regular file", found=f"a {kind}"
-            )
+            raise _no_file(full, found)
         if found.st_size == 0:
             raise TruncatedFileError(
                 "the file is empty", path=full, expected="at least one frame", found="0 bytes"
@@ -109,10 +106,20 @@ class File:
 
 
 def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
-    """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends.
+
+    Raises
+    ------
+    DatasetError
+        It is no file: to open a pipe for reading would wait for ever.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return os.pread(fd, nbytes, offset)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise _no_file(os.path.abspath(path), found)
+        # What a header asks for may be more than there is memory.
+        return os.pread(fd, min(nbytes, max(0, found.st_size - offset)), offset)
     finally:
         os.close(fd)
 
@@ -135,3 +142,8 @@ def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within:
             found=f"{len(data)} bytes",
         )
     return data
+
+
+def _no_file(path: str, found: os.stat_result) -> DatasetError:
+    kind = "directory" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
+    return DatasetError("not a file", path=path, expected="a regular file", found=f"a {kind}")

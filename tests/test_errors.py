@@ -26,7 +26,15 @@ from dask_tiled import (
     describe,
     open_dataset,
 )
-from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+from dask_tiled.testing import (
+    counting_frames,
+    write_dm,
+    write_empad,
+    write_mib,
+    write_npy,
+    write_raw,
+    write_seq,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -91,6 +99,23 @@ def test_hdr_that_is_no_file_of_text_is_left_alone(tmp_path, make):
     path = write_small(tmp_path / "scan.mib")
     make(tmp_path / "scan.hdr")
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+
+
+@pytest.mark.timeout(10)
+def test_nobody_waits_for_pipes_beside_a_file(tmp_path):
+    """What is looked for beside a file, or listed after it, may be anything."""
+    raw = write_empad(tmp_path / "scan.xml", np.zeros((2, 3, 128, 128), "f4"))
+    raw.rename(tmp_path / "other.xml")
+    os.mkfifo(tmp_path / "a.xml")
+    assert open_dataset(tmp_path / "scan_x3_y2.raw").shape == (2, 3, 128, 128)
+    seq, picture = tmp_path / "scan.seq", tmp_path / "scan.dm4"
+    write_seq(seq, FRAMES)
+    os.mkfifo(tmp_path / "scan.seq.dark.mrc")
+    with pytest.raises(DatasetError, match="pipe"):
+        open_dataset(seq, corrections="dataset")
+    write_dm(picture, FRAMES[0])
+    with pytest.raises(DatasetError, match="pipe"):
+        open_dataset([picture, tmp_path / "a.xml"])
 
 
 @EVERY_WAY

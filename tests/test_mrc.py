@@ -244,6 +244,7 @@ def test_places_visited_in_different_numbers_leave_frames_in_the_order_of_the_fi
         ([(0, 0), (1, "b"), (2, 2)], CorruptFileError),
         ([(0, 0), (1, -1), (2, 2)], CorruptFileError),
         ([(0, 0), (99999999, 99999999), (2, 2)], CorruptFileError),
+        ([(4000, 4000)] * 3, CorruptFileError),  # three times all places up to there
     ],
 )
 def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coordinates, kind):

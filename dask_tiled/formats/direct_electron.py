@@ -119,14 +119,7 @@ def _custom(desc: Description, session: Session, path: str) -> Description:
     """Put frames into the places that the coordinates give; other places have none."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
-    if math.prod(shape) > MAX_PLACES:
-        raise CorruptFileError(
-            "the scan is too large",
-            path=path,
-            expected=f"at most {MAX_PLACES} places",
-            found=shape,
-            hint=f"Pass nav_shape=({len(x)},) to read the frames as they come.",
-        )
+    _check_places(path, shape, 1, len(x))
     places = y * shape[1] + x
     counts = np.bincount(places, minlength=math.prod(shape))
     repeats = int(counts.max())
@@ -134,12 +127,24 @@ def _custom(desc: Description, session: Session, path: str) -> Description:
         source = "the number of frames; places are visited in different numbers"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
         return desc.with_facts(nav_shape_from=source, scan_coordinates=coordinates)
+    _check_places(path, shape, repeats, len(x))
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     order = np.argsort(places, kind="stable").reshape(-1, repeats)
     numbers[:, places[order[:, 0]]] = order.T
     nav_shape = (repeats, *shape) if repeats > 1 else shape
     desc = desc.with_facts(nav_shape_from=path)
     return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
+
+
+def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) -> None:
+    if repeats * math.prod(shape) > MAX_PLACES:
+        raise CorruptFileError(
+            "the scan is too large",
+            path=path,
+            expected=f"at most {MAX_PLACES} places",
+            found=f"{shape}, {repeats} times",
+            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
+        )
 
 
 def read_coordinates(path: str, frames: int) -> Index:

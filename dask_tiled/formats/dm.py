@@ -55,6 +55,7 @@ def describe(
         Whether the signal axes are the slowest ones in the file; by default what the tags say.
     """
     path = paths[0]
+    files = [File.at(p) for p in paths]
     tree = read_tags(path)
     pictures = _list_pictures(tree)
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
@@ -66,7 +67,7 @@ def describe(
         further = read_tags(other, ("ImageList", key, "ImageData"))
         members.append(read_picture(other, group(further, "ImageList", key)))
         _check_geometry(other, members[-1], members[0], order)
-    layout = _lay_out([File.at(p) for p in paths], members, order)
+    layout = _lay_out(files, members, order)
     metadata = {
         "dataset": number,
         "name": names[number],
