@@ -109,7 +109,7 @@ def describe(
 
 
 def _describe(file: File, opened: Any, dataset: str | None, sig_dims: int | None) -> Description:
-    known = {source.path: source for source in _series_first(_sources(opened))}
+    known = {source.path: source for source in _series_first(_sources(opened), opened)}
     source = _chosen(file, opened, known, dataset)
     first = source.members[0]
     _check(file, source)
@@ -208,7 +208,7 @@ def _bare(dtype: np.dtype) -> np.dtype:
     )
 
 
-def _series_first(sources: Iterator[Source]) -> list[Source]:
+def _series_first(sources: Iterator[Source], opened: Any) -> list[Source]:
     """Put the data_000001, data_000002, ... of an Eiger master together, too."""
     found = list(sources)
     groups: dict[str, list[Source]] = {}
@@ -221,11 +221,13 @@ def _series_first(sources: Iterator[Source]) -> list[Source]:
         members.sort(key=lambda source: source.path)
         first = members[0]
         alike = {(source.shape[1:], source.dtype) for source in members}
-        if len(members) > 1 and len(alike) == 1:
+        # Names stay where a file is gone; the numbers of the first ones are still wanted.
+        names = sorted(filter(SERIES.fullmatch, opened[folder]))
+        if len(names) > 1 and len(alike) == 1:
             shape = sum(source.shape[0] for source in members), *first.shape[1:]
             datasets = tuple(source.members[0] for source in members)
             numbers = [int(source.path[-6:]) for source in members]
-            gaps = sorted({*range(numbers[0], numbers[-1])} - {*numbers})
+            gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
             missing = f"data_{gaps[0]:06d}" if gaps else ""
             series.append(Source(folder, shape, first.dtype, datasets, missing))
     return series + found
@@ -241,7 +243,7 @@ def _chosen(file: File, opened: Any, known: Mapping[str, Source], dataset: str |
     some = list(known.values())
     if path != "/":  # a group, or a dataset that was met by another path
         item = opened.get(path)  # None for a link to nothing
-        some = [] if item is None else _series_first(_sources(item, path))
+        some = [] if item is None else _series_first(_sources(item, path), opened)
     if not some:
         raise DatasetError(
             "no such dataset of numbers" if dataset else "there is no dataset of numbers",
