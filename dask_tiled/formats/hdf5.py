@@ -22,7 +22,7 @@ from dask_tiled.files import File, read_head
 from dask_tiled.formats import Format
 from dask_tiled.formats.hdf5_axes import calibration, named, plain_attributes
 from dask_tiled.formats.hdf5_chunks import open_file
-from dask_tiled.formats.hdf5_properties import filters_of
+from dask_tiled.formats.hdf5_properties import filters_of, leads_to_pipe
 from dask_tiled.formats.hdf5_storage import Pieces
 from dask_tiled.layout import Cut, Layout
 from dask_tiled.selection import Selection
@@ -176,7 +176,8 @@ def _sources(top: Any, name: str = "") -> Iterator[Source]:
         elif isinstance(item, h5py.Group):
             for inner in islice(item, MOST_OBJECTS - len(waiting)):
                 try:
-                    waiting.append((f"{path}/{inner}", item[inner]))
+                    if not leads_to_pipe(item, inner):
+                        waiting.append((f"{path}/{inner}", item[inner]))
                 except BROKEN:  # a link to something that is not there
                     continue
 

@@ -77,3 +77,14 @@ def beside(name: str, path: str, variable: str) -> str:
     folders = [os.environ.get(variable, ""), os.path.dirname(path)]
     candidates = [os.path.join(folder, name) for folder in folders if folder]
     return next((c for c in candidates if os.path.lexists(c)), candidates[-1])
+
+
+def leads_to_pipe(group: Any, name: str) -> bool:
+    """Tell whether a link leads to what is no file: the library would wait there for ever."""
+    from h5py import ExternalLink
+
+    link = group.get(name, getlink=True)
+    if not isinstance(link, ExternalLink):
+        return False
+    place = beside(link.filename, group.file.filename, "HDF5_EXT_PREFIX")
+    return os.path.exists(place) and not os.path.isfile(place)
