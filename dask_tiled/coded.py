@@ -113,6 +113,7 @@ class CodedRange(NamedTuple):
 def _as_slice(numbers: Index) -> Index | slice:
     """Write numbers that follow one another as a slice, which is quicker to copy."""
     first, count = int(numbers[0]), len(numbers)
-    if int(numbers[-1]) - first == count - 1 and (np.diff(numbers) == 1).all():
+    in_order = int(numbers[-1]) - first == count - 1
+    if in_order and (count < 3 or (np.diff(numbers) == 1).all()):
         return slice(first, first + count)
     return numbers

@@ -99,27 +99,21 @@ def _met(
     high += [cut.start + cut.step * (cut.length - 1) for cut in sig]
     meets = (pieces.start <= np.array(high)) & (pieces.start + pieces.shape > np.array(low))
     met = np.flatnonzero(meets.all(axis=1))
-    if len(coordinates) != 1:
-        for i in met.tolist():
-            yield i, _inside(coordinates, pieces.start[i], pieces.shape[i])
+    if not coordinates:
+        yield from ((i, np.zeros(1, np.int64)) for i in met.tolist())
         return
-    (frames,) = coordinates
-    order = None if (np.diff(frames) >= 0).all() else np.argsort(frames, kind="stable")
-    ascending = frames if order is None else frames[order]
+    rows, inner = coordinates[0], coordinates[1:]
+    order = None if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
+    ascending = rows if order is None else rows[order]
     starts = pieces.start[met, 0]
     firsts = np.searchsorted(ascending, starts).tolist()
     stops = np.searchsorted(ascending, starts + pieces.shape[met, 0]).tolist()
     for i, first, stop in zip(met.tolist(), firsts, stops, strict=True):
         some = np.arange(first, stop) if order is None else np.sort(order[first:stop])
+        for k, axis in enumerate(inner, 1):
+            places = axis[some] - pieces.start[i, k]
+            some = some[(places >= 0) & (places < pieces.shape[i, k])]
         yield i, some
-
-
-def _inside(coordinates: Sequence[Index], start: Index, shape: Index) -> Index:
-    """List the positions, among some frames, of those that lie in a piece."""
-    inside = np.ones(coordinates[0].shape if coordinates else 1, dtype=bool)
-    for c, s, n in zip(coordinates, start, shape, strict=False):
-        inside &= (c >= s) & (c < s + n)
-    return np.flatnonzero(inside)
 
 
 def _overlap(cut: Cut, start: int, size: int) -> _Overlap:

@@ -17,6 +17,7 @@ from dask_tiled import (
     TruncatedFileError,
     describe,
     open_dataset,
+    to_zarr,
 )
 from dask_tiled.testing import check_format
 
@@ -356,3 +357,27 @@ def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
         for name in ("plain", "gzip", "lzf"):
             arr = open_dataset(path, dataset=name, chunks=(2, 4, 6, 7))
             np.testing.assert_array_equal(client.compute(arr).result(), DATA)
+
+
+def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
+    """Describing a file, and making an array of it, is lazy whatever the dataset is."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for name, how in {"plain": None, "gzip": "gzip", "lzf": "lzf"}.items():
+            file.create_dataset(name, data=DATA, compression=how)
+
+    def forbidden(*_args, **_kwargs):
+        raise AssertionError("pixels are read")
+
+    for method in ("__getitem__", "__array__", "read_direct"):
+        monkeypatch.setattr(h5py.Dataset, method, forbidden)
+    for name in ("plain", "gzip", "lzf"):
+        assert open_dataset(path, dataset=name)[1:].shape == (3, 5, 6, 7)
+
+
+def test_libertem_1366_getting_the_data_out_takes_one_line(tmp_path):
+    """As an array, or as zarr."""
+    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    np.testing.assert_array_equal(np.asarray(open_dataset(path)), DATA)
+    store = to_zarr(open_dataset(path), tmp_path / "a.zarr")
+    np.testing.assert_array_equal(store[...], DATA)
