@@ -54,12 +54,10 @@ def test_file_equals_rosettasciio_and_the_manifest(data, row):
     np.testing.assert_array_equal(pixels, signal["data"])
 
 
-@by_file(ROWS, "row")
+@by_file([row for row in ROWS if NOT_BY_LIBERTEM not in row["file"]], "row")
 def test_file_equals_ncempy(data, row):
-    """Element by element, as ncempy reads them."""
+    """Element by element, as ncempy reads them; of one file it cannot read the .emi file."""
     module = pytest.importorskip("ncempy.io.ser", reason="ncempy is not installed")
-    if NOT_BY_LIBERTEM in row["file"]:
-        pytest.skip("ncempy cannot read its .emi file")
     arr = dask_tiled.open_dataset(data / row["file"])
     pixels = arr.compute().reshape(-1, *arr.description.sig_shape)
     with module.fileSER(str(data / row["file"])) as file:
