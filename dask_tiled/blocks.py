@@ -139,15 +139,16 @@ def _first_frames(layout: Layout) -> Index:
     """Give the number of the first frame of each file; nothing where frames lie on a grid."""
     if len(layout.files) < 2 or len(layout.grid) > 1:
         return np.zeros(0, dtype=np.int64)
-    pieces = layout.columns()
-    return np.unique(pieces.start[np.flatnonzero(np.diff(pieces.file, prepend=-1)), 0])
+    file = layout.pieces.column("file")
+    heads = np.flatnonzero(np.diff(file, prepend=-1))  # the first piece of each file in a row
+    return np.unique(layout.pieces.rows(heads).start[:, 0])
 
 
 def frame_bytes(layout: Layout) -> tuple[int, int] | None:
     """Give the offset of frame 0 and the distance of frames; None where that is not all to say."""
-    if len(layout.files) > 1 or len(layout.grid) > 1 or layout.selection.numbers is not None:
+    if len(layout.pieces) > 1 or len(layout.grid) > 1 or layout.selection.numbers is not None:
         return None
     pieces = layout.columns()
-    if len(pieces.offset) > 1 or (pieces.strides < 0).any() or pieces.start.any():
+    if (pieces.strides < 0).any() or pieces.start.any():
         return None
     return int(pieces.offset[0]), int(pieces.strides[0, 0])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import numpy as np
 from dask_tiled.decoders import BlockDecoder, Decoder
 from dask_tiled.errors import DatasetError
 from dask_tiled.files import File
-from dask_tiled.pieces import Columns, Piece, check_reach, table_of
+from dask_tiled.pieces import Columns, Piece, PieceTable, check_reach, table_of
 from dask_tiled.selection import Index, Selection, c_order
 
 MAX_NDIM = 64
@@ -43,10 +45,11 @@ class Layout:
         Shape of the frames as the files hold them; ``(n,)`` for n frames one after the other.
     sig_shape : tuple of int
         Shape of a frame.
-    pieces : sequence of Piece, or int64 array
-        They must not overlap, and must cover ``grid + sig_shape``.
+    pieces : sequence of Piece, or PieceTable
+        They must not overlap, and must cover ``grid + sig_shape``, unless the next but two
+        parameters say so.
     decoders : sequence of Decoder
-        All of one dtype.
+        Of several dtypes, the one that they are promoted to is that of the array.
     selection : Selection, optional
         Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
     cuts : tuple of Cut, optional
@@ -55,6 +58,10 @@ class Layout:
         How many times in a row every stored unit is shown along each signal axis: what a detector
         has binned, spread over its pixels again. Strides count stored units; everything else
         counts pixels as they are shown. The last axis only repeats units of one pixel.
+    overlapping : bool
+        Whether pieces have pixels in common: what comes later in the table is shown then.
+    partial : bool
+        Whether there are pixels that no piece holds: they are filled.
 
     Raises
     ------
@@ -68,6 +75,8 @@ class Layout:
         "decoders",
         "files",
         "grid",
+        "overlapping",
+        "partial",
         "pieces",
         "repeats",
         "selection",
@@ -79,19 +88,23 @@ class Layout:
         files: Sequence[File],
         grid: tuple[int, ...],
         sig_shape: tuple[int, ...],
-        pieces: Sequence[Piece] | Index,
+        pieces: Sequence[Piece] | PieceTable,
         decoders: Sequence[Decoder | BlockDecoder],
         selection: Selection | None = None,
         cuts: tuple[Cut, ...] | None = None,
         *,
         repeats: tuple[int, ...] | None = None,
+        overlapping: bool = False,
+        partial: bool = False,
     ) -> None:
         self.files = tuple(files)
         self.grid = grid
         self.sig_shape = sig_shape
-        self.pieces = pieces if isinstance(pieces, np.ndarray) else table_of(pieces)
+        self.pieces = pieces if isinstance(pieces, PieceTable) else table_of(pieces)
         self.decoders = tuple(decoders)
         self.repeats = repeats or (1,) * len(sig_shape)
+        self.overlapping = overlapping
+        self.partial = partial
         self.selection = selection or Selection(grid, math.prod(grid))
         self.cuts = (
             tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
@@ -102,7 +115,8 @@ class Layout:
     @property
     def dtype(self) -> np.dtype:
         """Type of the pixels, in native byte order."""
-        return self.decoders[0].dtype
+        first, *others = {decoder.dtype: None for decoder in self.decoders}
+        return np.result_type(first, *others) if others else first
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -129,7 +143,7 @@ class Layout:
 
     def columns(self) -> Columns:
         """Give the pieces, column by column."""
-        return Columns.of(self.pieces)
+        return self.pieces.rows()
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
         """List the numbers of the frames that cuts of the navigation axes show, in C order."""
@@ -190,6 +204,8 @@ class Layout:
             self.pieces,
             self.decoders,
             self.repeats,
+            self.overlapping,
+            self.partial,
             self.selection,
         )
 
@@ -197,10 +213,11 @@ class Layout:
         # repr and bytes are the same in every process; hashing what pickle writes would not be.
         if self._token is None:
             *shown, numbers = self.selection
-            source = self.files, self.grid, self.sig_shape, self.decoders, self.repeats
+            source = (value for value in self._values()[:-1] if value is not self.pieces)
             text = repr((*source, shown))
             digest = hashlib.blake2b(text.encode(), digest_size=16)
-            digest.update(self.pieces.tobytes())
+            for column in self.pieces.content:
+                digest.update(column)
             digest.update(b"" if numbers is None else numbers.tobytes())
             self._token = digest.hexdigest()
         return self._token
@@ -222,9 +239,13 @@ class Layout:
     def _check(self) -> None:
         """Make sure that the pieces can be read, and cover the array."""
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
-        columns = self.columns()
-        check_reach(self.files, columns, self.decoders, self.repeats)
-        if math.prod(self.grid + self.sig_shape) != int(columns.shape.prod(axis=1).sum()):
+        check_reach(self.files, self.pieces, self.decoders, self.repeats)
+        sizes = functools.reduce(
+            operator.mul, (self.pieces.column("shape", k) for k in range(self.pieces.ndim))
+        )
+        held = int(sizes.sum()) * (len(self.pieces) if len(sizes) == 1 else 1)
+        exact = not self.overlapping and not self.partial
+        if exact and math.prod(self.grid + self.sig_shape) != held:
             raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 
 
@@ -238,7 +259,8 @@ def _check_axes(files: Sequence[File], ndim: int) -> None:
 def _restore(*values: Any) -> Layout:
     """Make a layout of values that another one held: there is nothing to check again."""
     layout = object.__new__(Layout)
-    names = ("files", "grid", "sig_shape", "pieces", "decoders", "repeats", "selection")
-    for name, value in zip((*names, "_token", "cuts"), values, strict=True):
+    names = ("files", "grid", "sig_shape", "pieces", "decoders", "repeats")
+    flags = ("overlapping", "partial", "selection", "_token", "cuts")
+    for name, value in zip((*names, *flags), values, strict=True):
         setattr(layout, name, value)
     return layout

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.box_tree import BoxTree, narrow
 from dask_tiled.decoders import BlockDecoder, Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
@@ -46,7 +48,7 @@ class Piece(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The attributes of many pieces: one number for each, or one for each axis of each."""
+    """The attributes of some pieces: one number for each, or one for each axis of each."""
 
     file: Index
     decoder: Index
@@ -56,12 +58,82 @@ class Columns(NamedTuple):
     shape: Index
     strides: Index
 
-    @classmethod
-    def of(cls, table: Index) -> Columns:
-        """Look at the columns of a table of pieces."""
-        n = (table.shape[1] - 4) // 3
-        axes = (table[:, 4 + k * n : 4 + (k + 1) * n] for k in range(3))
-        return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3], *axes)
+
+PER_PIECE = {"file": 0, "decoder": 1, "offset": 2, "nbytes": 3}
+PER_AXIS = {"start": 0, "shape": 1, "strides": 2}
+
+
+class PieceTable:
+    """Many pieces, column by column: a number for each, or one where all have the same.
+
+    Numbers take as few bytes as they need. :func:`piece_table` makes a table.
+
+    Parameters
+    ----------
+    columns : sequence of arrays of int
+        File, decoder, offset and nbytes of a :class:`Piece`, then start, shape and strides along
+        each axis: ``count`` numbers, or one.
+    count : int
+        Number of pieces.
+    """
+
+    def __init__(self, columns: Sequence[Index], count: int) -> None:
+        self._columns = tuple(map(_compact, columns))
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return (len(self._columns) - len(PER_PIECE)) // len(PER_AXIS)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(column.nbytes for column in self._columns)
+
+    @property
+    def content(self) -> Iterator[bytes]:
+        """What tells one table from another."""
+        for column in self._columns:
+            yield column.dtype.str.encode()
+            yield column.tobytes()
+
+    @cached_property
+    def tree(self) -> BoxTree:
+        """The boxes of the pieces, to find those that meet another one."""
+        axes = range(self.ndim)
+        stop = [narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
+        return BoxTree([self._columns[self._place("start", k)] for k in axes], stop, self._count)
+
+    def column(self, name: str, axis: int = 0) -> Index:
+        """Give the numbers of all pieces, or one number where all have the same."""
+        return self._columns[self._place(name, axis)].astype(np.int64)
+
+    def rows(self, some: Index | slice = slice(None)) -> Columns:
+        """Give the numbers of some pieces, or of all."""
+        count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)
+        found = np.empty((len(self._columns), count), np.int64)
+        for row, column in zip(found, self._columns, strict=True):
+            row[:] = column if len(column) == 1 else column[some]
+        first, n = len(PER_PIECE), self.ndim
+        axes = (found[first + k * n : first + (k + 1) * n].T for k in PER_AXIS.values())
+        return Columns(*found[:first], *axes)
+
+    def _place(self, name: str, axis: int) -> int:
+        if name in PER_PIECE:
+            return PER_PIECE[name]
+        return len(PER_PIECE) + PER_AXIS[name] * self.ndim + axis
+
+
+def _compact(column: Index) -> npt.NDArray[Any]:
+    if len(column) and (column == column[0]).all():
+        column = column[:1]
+    found = narrow(column)
+    found.flags.writeable = False
+    return found
 
 
 def piece_table(
@@ -73,7 +145,7 @@ def piece_table(
     file: npt.ArrayLike = 0,
     decoder: npt.ArrayLike = 0,
     nbytes: npt.ArrayLike = 0,
-) -> Index:
+) -> PieceTable:
     """Put many pieces into a table, from columns of numbers.
 
     Parameters
@@ -85,16 +157,29 @@ def piece_table(
 
     Returns
     -------
-    int64 array
-        A row for each piece, for a layout; read-only.
+    PieceTable
+        For a layout.
     """
-    numbers = [np.asarray(c, np.int64)[..., None] for c in (file, decoder, offset, nbytes)]
+    numbers = [np.atleast_1d(np.asarray(c, np.int64)) for c in (file, decoder, offset, nbytes)]
     axes = [np.atleast_2d(np.asarray(c, np.int64)) for c in (start, shape, strides)]
-    columns = [*(np.atleast_2d(c) for c in numbers), *axes]
-    rows = max(len(c) for c in columns)
-    table = np.concatenate([np.broadcast_to(c, (rows, c.shape[1])) for c in columns], axis=1)
-    table.flags.writeable = False
-    return table
+    columns = [*numbers, *(column for axis in axes for column in axis.T)]
+    return PieceTable(columns, max(map(len, columns)))
+
+
+def joined(tables: Sequence[PieceTable]) -> PieceTable:
+    """Put several tables into one."""
+    if len(tables) == 1:
+        return tables[0]
+    parts = [table.rows() for table in tables]
+    start, shape, offset, strides = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("start", "shape", "offset", "strides")
+    )
+    numbers = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("file", "decoder", "nbytes")
+    }
+    return piece_table(start, shape, offset, strides, **numbers)
 
 
 def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
@@ -111,17 +196,15 @@ def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index
     return np.column_stack([frames, np.broadcast_to(sig, (len(frames), sig.shape[-1]))])
 
 
-def table_of(pieces: Sequence[Piece]) -> Index:
-    """Put pieces into the rows of one table."""
-    rows = [(p.file, p.decoder, p.offset, p.nbytes, *p.start, *p.shape, *p.strides) for p in pieces]
-    table = np.array(rows, dtype=np.int64)
-    table.flags.writeable = False
-    return table
+def table_of(pieces: Sequence[Piece]) -> PieceTable:
+    """Put pieces into a table."""
+    file, start, shape, offset, strides, decoder, nbytes = zip(*pieces, strict=True)
+    return piece_table(start, shape, offset, strides, file=file, decoder=decoder, nbytes=nbytes)
 
 
 def check_reach(
     files: Sequence[File],
-    pieces: Columns,
+    pieces: PieceTable,
     decoders: Sequence[Decoder | BlockDecoder],
     repeats: tuple[int, ...],
 ) -> None:
@@ -132,25 +215,26 @@ def check_reach(
     TruncatedFileError
         One does.
     """
-    pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])
-    reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])
-    whole = np.array([isinstance(d, BlockDecoder) for d in decoders])[pieces.decoder]
-    units = pieces.shape.copy()
-    units[:, -1:] = -(-units[:, -1:] // pixels[pieces.decoder][:, None])
-    units[:, len(units[0]) - len(repeats) :] //= np.array(repeats, np.int64)
-    ends = (units - 1) * pieces.strides
-    first = pieces.offset + np.where(whole, 0, np.minimum(ends, 0).sum(axis=1))
-    last = pieces.offset + np.where(
-        whole, pieces.nbytes, np.maximum(ends, 0).sum(axis=1) + reach[pieces.decoder]
-    )
-    sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.file]
+    decoder, offset = pieces.column("decoder"), pieces.column("offset")
+    pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
+    reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]
+    whole = np.array([isinstance(d, BlockDecoder) for d in decoders])[decoder]
+    first, last = offset, offset + np.where(whole, pieces.column("nbytes"), reach)
+    for axis, repeat in enumerate((1,) * (pieces.ndim - len(repeats)) + repeats):
+        units = pieces.column("shape", axis)
+        if axis == pieces.ndim - 1:
+            units = -(-units // pixels)
+        end = np.where(whole, 0, (units // repeat - 1) * pieces.column("strides", axis))
+        first, last = first + np.minimum(end, 0), last + np.maximum(end, 0)
+    sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
     bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
     if len(bad):
-        i = int(bad[0])
+        piece = pieces.rows(bad[:1])
+        low, high, size = (int(c[bad[0]] if len(c) > 1 else c[0]) for c in (first, last, sizes))
         raise TruncatedFileError(
             "the pixels reach beyond the file",
-            path=files[int(pieces.file[i])].path,
-            where=f"byte {int(pieces.offset[i])}",
-            expected=f"bytes {int(first[i])} to {int(last[i])}",
-            found=f"{int(sizes[i])} bytes",
+            path=files[int(piece.file[0])].path,
+            where=f"byte {int(piece.offset[0])}",
+            expected=f"bytes {low} to {high}",
+            found=f"{size} bytes",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
@@ -41,6 +43,8 @@ class _SignalAxes(NamedTuple):
 def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[Ranges]:
     """Find the bytes of some frames, and a cut of each.
 
+    Pieces of a file that hold the same part of their frames are read together.
+
     Parameters
     ----------
     layout : Layout
@@ -60,9 +64,11 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
         return
     n = len(layout.grid)
     coordinates = np.unravel_index(frames[there], layout.grid) if n != 1 else (frames[there],)
-    pieces = layout.columns()
+    met = _met(layout, coordinates, sig)
+    pieces = met.pieces
     known: dict[_SignalAxes, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
-    for i, positions in _met(pieces, coordinates, sig):
+    for i, some in _together(layout, met, n):
+        which, positions = met.which[some], met.positions[some]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
         axes = _SignalAxes(int(pieces.decoder[i]), start[n:], shape[n:], strides[n:])
         decoder = layout.decoders[axes.decoder]
@@ -70,50 +76,93 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
             overlaps = list(map(_overlap, sig, axes.start, axes.shape))
             found = None
             if isinstance(decoder, Decoder) and all(o.length for o in overlaps):
-                found = _units(decoder, axes.strides, layout.repeats, sig, overlaps)
+                found = _units(decoder, layout, axes.strides, sig, overlaps)
             known[axes] = overlaps, found
         overlaps, found = known[axes]
-        if not len(positions) or not all(o.length for o in overlaps):
+        if not all(o.length for o in overlaps):
             continue  # a stride has stepped over the piece
-        places = [c[positions] - s for c, s in zip(coordinates, start, strict=False)]
-        file, offset = layout.files[int(pieces.file[i])], int(pieces.offset[i])
+        places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
+        file = layout.files[int(pieces.file[i])]
         if isinstance(decoder, BlockDecoder):
-            block = Block(layout.files, file, offset, int(pieces.nbytes[i]), start, shape)
+            offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
+            block = Block(layout.files, file, offset, nbytes, start, shape)
             numbers = np.ravel_multi_index(places, shape[:n]) if n else np.zeros(1, np.int64)
             yield _coded(block, decoder, numbers, there[positions], overlaps)
         elif found is not None:
             units, first = found
-            offsets = np.full(len(positions), offset + first)
-            for place, stride in zip(places, strides, strict=False):
-                offsets += place * stride
+            offsets = pieces.offset[which] + first
+            for k, place in enumerate(places):
+                offsets += place * pieces.strides[which, k]
             ascending = bool((np.diff(offsets) >= 0).all())
             yield ReadRanges(file, units, offsets, there[positions], ascending)
 
 
-def _met(
-    pieces: Columns, coordinates: Sequence[Index], sig: Sequence[Cut]
-) -> Iterator[tuple[int, Index]]:
+class _Met(NamedTuple):
+    """The pieces that a box meets, and which frame meets which of them."""
+
+    pieces: Columns
+    which: Index
+    positions: Index
+
+
+def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
     """Find the pieces that a box meets, and which of some frames lie in each."""
     low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
-    high = [int(c.max()) for c in coordinates]
-    high += [cut.start + cut.step * (cut.length - 1) for cut in sig]
-    meets = (pieces.start <= np.array(high)) & (pieces.start + pieces.shape > np.array(low))
-    met = np.flatnonzero(meets.all(axis=1))
+    high = [int(c.max()) + 1 for c in coordinates]
+    high += [cut.start + cut.step * (cut.length - 1) + 1 for cut in sig]
+    pieces = layout.pieces.rows(layout.pieces.tree.meeting(low, high))
+    count = len(pieces.file)
     if not coordinates:
-        yield from ((i, np.zeros(1, np.int64)) for i in met.tolist())
-        return
-    rows, inner = coordinates[0], coordinates[1:]
+        return _Met(pieces, np.arange(count), np.zeros(count, np.int64))
+    rows = coordinates[0]
     order = None if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
     ascending = rows if order is None else rows[order]
-    starts = pieces.start[met, 0]
-    firsts = np.searchsorted(ascending, starts).tolist()
-    stops = np.searchsorted(ascending, starts + pieces.shape[met, 0]).tolist()
-    for i, first, stop in zip(met.tolist(), firsts, stops, strict=True):
-        some = np.arange(first, stop) if order is None else np.sort(order[first:stop])
-        for k, axis in enumerate(inner, 1):
-            places = axis[some] - pieces.start[i, k]
-            some = some[(places >= 0) & (places < pieces.shape[i, k])]
-        yield i, some
+    first = np.searchsorted(ascending, pieces.start[:, 0])
+    counts = np.searchsorted(ascending, pieces.start[:, 0] + pieces.shape[:, 0]) - first
+    which = np.repeat(np.arange(count), counts)
+    positions = np.arange(len(which)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    if order is not None:
+        positions = order[positions]
+    for k, axis in enumerate(coordinates[1:], 1):
+        places = axis[positions] - pieces.start[which, k]
+        inside = (places >= 0) & (places < pieces.shape[which, k])
+        which, positions = which[inside], positions[inside]
+    return _Met(pieces, which, positions)
+
+
+def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | slice]]:
+    """Put pieces together that are read in one go: a piece of each kind, and what meets them."""
+    pieces, which = met.pieces, met.which
+    labels = np.arange(len(pieces.file))
+    if not layout.overlapping:
+        labels = _labels(pieces, n)
+        whole = np.array([isinstance(d, BlockDecoder) for d in layout.decoders])
+        coded = np.flatnonzero(whole[pieces.decoder])
+        labels[coded] = len(labels) + coded
+    kinds = labels[which]
+    order = None
+    if (np.diff(kinds) < 0).any() or (np.diff(met.positions)[np.diff(kinds) == 0] < 0).any():
+        order = np.lexsort((met.positions, kinds))
+        kinds = kinds[order]
+    edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
+    for first, stop in itertools.pairwise(edges):
+        if first == stop:
+            continue
+        some = slice(first, stop) if order is None else order[first:stop]
+        yield int(which[first if order is None else order[first]]), some
+
+
+def _labels(pieces: Columns, n: int) -> Index:
+    """Give each piece the number of its kind: one file, one decoder, one part of a frame."""
+    axes = (column.T for columns in pieces[4:] for column in [columns[:, n:]])
+    keys = [pieces.file, pieces.decoder, *(column for axis in axes for column in axis)]
+    keys = [key for key in keys if len(key) and (key != key[0]).any()]
+    labels = np.zeros(len(pieces.file), np.int64)
+    if keys:
+        order = np.lexsort(keys[::-1])
+        new = functools.reduce(np.logical_or, (np.diff(key[order]) != 0 for key in keys))
+        labels[order[1:]] = np.cumsum(new)
+    return labels
 
 
 def _overlap(cut: Cut, start: int, size: int) -> _Overlap:
@@ -131,14 +180,17 @@ def _coded(
     overlaps: Sequence[_Overlap],
 ) -> CodedRange:
     inside = tuple(slice(o.pixel, o.pixel + (o.length - 1) * o.step + 1, o.step) for o in overlaps)
-    place = tuple(slice(o.place, o.place + o.length) for o in overlaps)
-    return CodedRange(block, decoder, numbers, frames, inside, place)
+    return CodedRange(block, decoder, numbers, frames, inside, _place(overlaps))
+
+
+def _place(overlaps: Sequence[_Overlap]) -> tuple[slice, ...]:
+    return tuple(slice(o.place, o.place + o.length) for o in overlaps)
 
 
 def _units(
     decoder: Decoder,
+    layout: Layout,
     strides: Sequence[int],
-    repeats: Sequence[int],
     sig: Sequence[Cut],
     overlaps: Sequence[_Overlap],
 ) -> tuple[Units, int]:
@@ -149,13 +201,13 @@ def _units(
     pick = None
     shape = [cut.length for cut in sig]
     dests = [overlap.place for overlap in overlaps]
-    if size > 1 and (last.step > 1 or last.pixel % size or last.length % size):
+    cuts_units = size > 1 and (last.step > 1 or last.pixel % size or last.length % size)
+    if cuts_units or decoder.dtype != layout.dtype:
         pixels = last.pixel + last.step * np.arange(last.length, dtype=np.int64)
         units, which = np.unique(pixels // size, return_inverse=True)
         shape = [*counts[:-1], len(units) * size]
         dests = [0] * len(sig)
-        place = tuple(slice(o.place, o.place + o.length) for o in overlaps)
-        pick = Pick(tuple(shape), which * size + pixels % size, place)
+        pick = Pick(tuple(shape), which * size + pixels % size)
     out_strides = [itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
     corners, loops = [], []
     for k, overlap in enumerate(overlaps):
@@ -164,8 +216,9 @@ def _units(
         if unit > 1 and pick is not None:
             corners.append(int(units[0]))
             loops.append(Loop.over(units * strides[k], np.arange(len(units)) * out_stride))
-        elif repeats[k] > 1:
-            rows = (overlap.pixel + overlap.step * np.arange(overlap.length)) // repeats[k]
+        elif layout.repeats[k] > 1:
+            rows = overlap.pixel + overlap.step * np.arange(overlap.length)
+            rows //= layout.repeats[k]
             corners.append(int(rows[0]))
             loops.append(Loop.over(rows * strides[k], np.arange(len(rows)) * out_stride))
         else:
@@ -176,6 +229,7 @@ def _units(
         loops=tuple(loops),
         dest=sum(map(operator.mul, dests, out_strides[1:])),
         frame_bytes=out_strides[0],
+        place=_place(overlaps),
         pick=pick,
     )
     return found, sum(map(operator.mul, corners, strides))

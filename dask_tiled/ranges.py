@@ -29,14 +29,18 @@ class Units:
         Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit.
     frame_bytes : int
         Bytes of a frame there.
+    place : tuple of slice
+        Where in a frame of the output their pixels go.
     pick : Pick or None
-        What is taken out of the units, where not all of their pixels are wanted.
+        What is taken out of the units, where not all of their pixels are wanted, or where these
+        are of another type than the output.
     """
 
     decoder: Decoder
     loops: tuple[Loop, ...]
     dest: int
     frame_bytes: int
+    place: tuple[slice, ...]
     pick: Pick | None
 
     @cached_property
@@ -66,9 +70,12 @@ class Units:
         loops = (*self.loops[:axis], loop, *self.loops[axis + 1 :])
         if self.pick is None:
             return replace(self, loops=loops, dest=self.dest + out_further), further
-        pick = self.pick.part(axis, first, loop.length)
+        start = self.place[axis].start + first
+        place = (*self.place[:axis], slice(start, start + loop.length), *self.place[axis + 1 :])
         frame_bytes = self.frame_bytes // self.pick.shape[axis] * loop.length
-        return replace(self, loops=loops, frame_bytes=frame_bytes, pick=pick), further
+        pick = self.pick.part(axis, loop.length)
+        part = replace(self, loops=loops, frame_bytes=frame_bytes, place=place, pick=pick)
+        return part, further
 
     def extents(self) -> list[int]:
         """Give the bytes that each loop spans; 0 where it cannot be cut."""

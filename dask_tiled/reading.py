@@ -57,7 +57,9 @@ def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: Array) -> None:
     )  # numba takes long to import: only where pixels are made
 
     decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
-    target = out if pick is None else np.empty((len(ranges.frames), *pick.shape), out.dtype)
+    target = out
+    if pick is not None:
+        target = np.empty((len(ranges.frames), *pick.shape), decoder.dtype)
     compiled(decoder.kernel)(
         data,
         runs.starts - base,
@@ -70,7 +72,7 @@ def run_kernel(ranges: ReadRanges, data: Bytes, base: int, out: Array) -> None:
         decoder.lag,
     )
     if pick is not None:
-        place: Any = (ranges.frames, *pick.place)
+        place: Any = (ranges.frames, *ranges.units.place)
         out[place] = target[..., pick.pixels]
 
 

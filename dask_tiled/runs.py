@@ -75,20 +75,14 @@ class Pick(NamedTuple):
         Shape of the scratch array that the whole units of a frame are decoded into.
     pixels : int64 array
         Positions to take along its last axis.
-    place : tuple of slice
-        Where in a frame of the output they go.
     """
 
     shape: tuple[int, ...]
     pixels: Index
-    place: tuple[slice, ...]
 
-    def part(self, axis: int, first: int, length: int) -> Pick:
-        """Take some positions along an axis, but the last."""
-        shape, place = list(self.shape), list(self.place)
-        start = place[axis].start + first
-        shape[axis], place[axis] = length, slice(start, start + length)
-        return Pick(tuple(shape), self.pixels, tuple(place))
+    def part(self, axis: int, length: int) -> Pick:
+        """Take so many positions along an axis, but the last."""
+        return Pick((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.pixels)
 
 
 def make_runs(loops: Sequence[Loop]) -> Runs:

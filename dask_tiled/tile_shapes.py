@@ -141,13 +141,14 @@ def copied_because(q: Question) -> str:
 
 def _is_one_stretch(layout: Layout) -> bool:
     """Tell whether frames lie one after the other in one file, whole, and all of them are there."""
+    if len(layout.pieces) > 1:
+        return False
     strides = layout.columns().strides
     sig = layout.sig_shape
     contiguous = [layout.dtype.itemsize * math.prod(sig[k + 1 :]) for k in range(len(sig))]
     shown = layout.cuts[len(layout.nav_shape) :]
     return (
-        len(layout.pieces) == 1
-        and max(layout.repeats, default=1) == 1
+        max(layout.repeats, default=1) == 1
         and layout.selection.numbers is None
         and not layout.selection.absent()
         and np.array_equal(strides[0, len(layout.grid) :], contiguous)

@@ -15,6 +15,7 @@ ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
+    {"box_tree"},
     {"pieces"},
     {"layout"},
     {"runs", "records", "series", "boxes"},

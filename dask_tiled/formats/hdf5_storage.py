@@ -28,7 +28,7 @@ from dask_tiled.formats.hdf5_properties import (
     source_box,
 )
 from dask_tiled.layout import MAX_NDIM
-from dask_tiled.pieces import piece_table
+from dask_tiled.pieces import PieceTable, joined, piece_table
 from dask_tiled.selection import Index
 
 TASKS = "dask_tiled.formats.hdf5_chunks"
@@ -57,13 +57,13 @@ class Pieces:
         self.shape = shape
         self.stored = stored
         self.decoders: list[Decoder | BlockDecoder] = []
-        self.tables: list[Index] = []
+        self.tables: list[PieceTable] = []
         self._blocks: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.plain = plain(stored)
 
-    def table(self) -> Index:
+    def table(self) -> PieceTable:
         """Give all pieces."""
-        return np.concatenate(self.tables)
+        return joined(self.tables)
 
     def base_shape(self) -> tuple[int, ...]:
         """Give the shape of the blocks that all of the array consists of; empty for pixels."""

@@ -26,7 +26,7 @@ from dask_tiled.formats.ser_header import (
 )
 from dask_tiled.headers import size_of
 from dask_tiled.layout import Layout
-from dask_tiled.pieces import axis_columns, piece_table
+from dask_tiled.pieces import PieceTable, axis_columns, piece_table
 from dask_tiled.records import Record
 from dask_tiled.selection import Index, Selection
 
@@ -96,7 +96,7 @@ def describe(
     return Description.of("ser", layout, metadata, axes + _sig_axes(element))
 
 
-def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) -> Index:
+def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) -> PieceTable:
     """Make a piece of each run of equally spaced elements: in most files there is one."""
     steps = np.diff(first)
     starts = np.append(0, np.flatnonzero(np.diff(steps)) + 2)
