@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dask_tiled import tiles
+from dask_tiled.by_hand import from_pieces
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import (
@@ -18,6 +19,7 @@ from dask_tiled.formats import Format, formats, register_format
 from dask_tiled.graph import TiledArray, scheme_of
 from dask_tiled.jobs import TileInfo
 from dask_tiled.opening import describe, open_dataset
+from dask_tiled.pieces import Piece
 from dask_tiled.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
@@ -28,6 +30,7 @@ __all__ = [
     "DatasetError",
     "Description",
     "Format",
+    "Piece",
     "StaleFileError",
     "TileInfo",
     "TiledArray",
@@ -38,6 +41,7 @@ __all__ = [
     "UnknownFormatError",
     "describe",
     "formats",
+    "from_pieces",
     "map_tiles",
     "negotiate",
     "open_dataset",

@@ -137,7 +137,7 @@ def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | No
 
 def _first_frames(layout: Layout) -> Index:
     """Give the number of the first frame of each file; nothing where frames lie on a grid."""
-    if len(layout.files) < 2 or len(layout.grid) > 1:
+    if len(layout.files) < 2 or len(layout.grid) != 1:
         return np.zeros(0, dtype=np.int64)
     file = layout.pieces.column("file")
     heads = np.flatnonzero(np.diff(file, prepend=-1))  # the first piece of each file in a row
@@ -146,7 +146,7 @@ def _first_frames(layout: Layout) -> Index:
 
 def frame_bytes(layout: Layout) -> tuple[int, int] | None:
     """Give the offset of frame 0 and the distance of frames; None where that is not all to say."""
-    if len(layout.pieces) > 1 or len(layout.grid) > 1 or layout.selection.numbers is not None:
+    if len(layout.pieces) > 1 or len(layout.grid) != 1 or layout.selection.numbers is not None:
         return None
     pieces = layout.columns()
     if (pieces.strides < 0).any() or pieces.start.any():

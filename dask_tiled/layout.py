@@ -46,8 +46,8 @@ class Layout:
     sig_shape : tuple of int
         Shape of a frame.
     pieces : sequence of Piece, or PieceTable
-        They must not overlap, and must cover ``grid + sig_shape``, unless the next but two
-        parameters say so.
+        They must not overlap, and must cover ``grid + sig_shape``, unless ``overlapping`` and
+        ``partial`` say so.
     decoders : sequence of Decoder
         Of several dtypes, the one that they are promoted to is that of the array.
     selection : Selection, optional

@@ -114,6 +114,19 @@ def open_dataset(
         missing=missing,
         **format_options,
     )
+    return tiled(desc, tiling, chunks, io)
+
+
+def tiled(
+    desc: Description,
+    tiling: TilingRequest | Sequence[TilingRequest] | None,
+    chunks: Any,
+    io: str,
+) -> da.Array:
+    """Negotiate chunks for what is described, and make the array.
+
+    Parameters and errors are those of :func:`open_dataset`.
+    """
     _check_backend(io, desc)
     if chunks is not None:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)

@@ -24,13 +24,14 @@ class Piece(NamedTuple):
     Attributes
     ----------
     file : int
-        Index of the file in the layout.
+        Index of the file in the layout; for :func:`~dask_tiled.from_pieces` it may be a path.
     start, shape : tuple of int
         The box, in pixels.
     offset : int
         Byte at which the unit in the first corner of the box begins.
     strides : tuple of int
-        Bytes from one unit to the next along each axis; they may be negative.
+        Bytes from one unit to the next along each axis; they may be negative. Only
+        :func:`~dask_tiled.from_pieces` can do without.
     decoder : int
         Index of the decoder in the layout.
     nbytes : int
@@ -41,8 +42,8 @@ class Piece(NamedTuple):
     file: int
     start: tuple[int, ...]
     shape: tuple[int, ...]
-    offset: int
-    strides: tuple[int, ...]
+    offset: int = 0
+    strides: tuple[int, ...] = ()
     decoder: int = 0
     nbytes: int = 0
 
@@ -121,6 +122,10 @@ class PieceTable:
         first, n = len(PER_PIECE), self.ndim
         axes = (found[first + k * n : first + (k + 1) * n].T for k in PER_AXIS.values())
         return Columns(*found[:first], *axes)
+
+    def reversed(self) -> PieceTable:
+        """Give the pieces in the opposite order."""
+        return PieceTable([column[::-1] for column in self._columns], self._count)
 
     def _place(self, name: str, axis: int) -> int:
         if name in PER_PIECE:

@@ -63,7 +63,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
     if not len(there):
         return
     n = len(layout.grid)
-    coordinates = np.unravel_index(frames[there], layout.grid) if n != 1 else (frames[there],)
+    coordinates = np.unravel_index(frames[there], layout.grid) if n > 1 else (frames[there],) * n
     met = _met(layout, coordinates, sig)
     pieces = met.pieces
     known: dict[_SignalAxes, tuple[list[_Overlap], tuple[Units, int] | None]] = {}

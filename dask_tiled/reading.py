@@ -164,11 +164,15 @@ class TileReader:
         once = len(self._ranges) == 1 and (first, stop) == (0, len(self._frames))
         kept = None if once else self._kept
         if self._conversion.nothing:
+            if self._layout.partial:
+                tile[...] = self._conversion.fill_value
             read_into(tile, ranges, self._backend, kept)
         else:
             native = self._native(tile.shape)
             read_into(native, ranges, self._backend, kept)
             self._convert(native, tile, self._frames[first:stop], part)
+            if self._layout.partial:
+                tile[~_held(ranges, tile.shape)] = self._conversion.fill_value
         if self._absent is not None:
             tile[self._absent[first:stop]] = self._conversion.fill_value
         if self._kept and part == len(self._ranges) - 1:
@@ -205,6 +209,16 @@ class TileReader:
             halo.repair(block, corrected)
         if corrected is not tile:
             np.copyto(tile, corrected, casting="unsafe")
+
+
+def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
+    """Tell which pixels of a tile any of the ranges gives."""
+    held = np.zeros(shape, bool)
+    for piece in ranges:
+        inside = piece.place if isinstance(piece, CodedRange) else piece.units.place
+        place: Any = (piece.frames, *inside)
+        held[place] = True
+    return held
 
 
 def _spans(ranges: Sequence[Ranges]) -> tuple[Index, Index]:

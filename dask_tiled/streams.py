@@ -31,7 +31,8 @@ def stream(raw: RawChunk, runs: Sequence[Run], backend: Backend) -> bool:
         Whether that was possible; otherwise nothing was done.
     """
     folds = [run for run in runs if isinstance(run, FoldRun)]
-    if len(folds) < len(runs) or not raw.conversion.nothing:
+    exact = raw.conversion.nothing and not (raw.layout.partial or raw.layout.overlapping)
+    if len(folds) < len(runs) or not exact:
         return False
     region = raw.region()
     ranges = []

@@ -18,9 +18,9 @@ ORDER = [
     {"box_tree"},
     {"pieces"},
     {"layout"},
-    {"runs", "records", "series", "boxes"},
+    {"runs", "records", "series", "boxes", "coverage"},
     {"ranges", "coded"},
-    {"backends", "compression", "file_order", "planning"},
+    {"backends", "codecs", "compression", "file_order", "planning"},
     {"conversion"},
     {"reading", "description"},
     {"loader", "frames", "blocks", "pictures"},
@@ -40,6 +40,7 @@ ORDER = [
     {"tiles"},
     {"formats"},
     {"opening", "export"},
+    {"by_hand"},
 ]
 RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in modules}
 # What a format may know.

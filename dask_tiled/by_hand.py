@@ -1,0 +1,276 @@
+"""Arrays whose layout is given by hand, piece by piece."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.codecs import codec
+from dask_tiled.conversion import Conversion
+from dask_tiled.coverage import check_inside, first_hole
+from dask_tiled.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.description import Axis, Description
+from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.files import File
+from dask_tiled.layout import Layout
+from dask_tiled.opening import Path, tiled
+from dask_tiled.pieces import Piece, PieceTable, piece_table
+from dask_tiled.tiling import TilingRequest
+
+MOST_KINDS = 4096
+"""Into so many parts pieces may cut the signal axes; each costs a little for every chunk."""
+COLUMNS = ("file", "start", "shape", "offset", "strides", "decoder", "nbytes")
+
+
+def from_pieces(
+    pieces: Iterable[Piece] | Mapping[str, Any],
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    files: Sequence[Path] = (),
+    decoders: Sequence[Any] = (),
+    sig_ndim: int | None = None,
+    overlap: str = "raise",
+    uncovered: str = "raise",
+    fill_value: Any = 0,
+    axes: Sequence[Axis] = (),
+    tiling: TilingRequest | Sequence[TilingRequest] | None = None,
+    chunks: Any = None,
+    io: str = "auto",
+) -> da.Array:
+    """Make a lazy array of boxes that lie anywhere in any files.
+
+    Chunks need not follow the pieces; what lies together in a file is read in one go.
+
+    Parameters
+    ----------
+    pieces : iterable of Piece, or mapping of columns
+        The boxes. :attr:`Piece.file` is a path or a number in ``files``; without strides the units
+        of a piece follow one another in C order. Many pieces are given as a mapping (a dict, a
+        data frame, a record array) of arrays: ``start`` and ``shape`` of shape (pieces, axes),
+        ``offset`` of shape (pieces,), and ``file``, ``strides``, ``decoder`` and ``nbytes`` where
+        they are needed. What is the same for all may be given once.
+    shape : tuple of int
+        Shape of the array.
+    dtype : dtype
+        Type of the array.
+    files : sequence of path-like, optional
+        The files, where pieces give their numbers.
+    decoders : sequence, optional
+        How pieces are stored, by the numbers in :attr:`Piece.decoder`: a dtype of either byte
+        order; a pair of a dtype and the configuration of a codec of numcodecs, such as
+        ``("<u2", {"id": "zlib"})``, for pieces of ``nbytes`` bytes that are compressed one by one;
+        or a decoder for packed pixels. By default one, ``dtype``.
+    sig_ndim : int, optional
+        How many of the axes are signal axes; by default the last two, or one where pieces cut those
+        into very many parts.
+    overlap : {"raise", "first", "last"}
+        Which piece is shown where several hold the same pixels; by default that is an error.
+    uncovered : {"raise", "fill"}
+        Whether pixels that no piece holds are filled with ``fill_value``; by default there must be
+        none.
+    fill_value : scalar
+    axes : sequence of Axis, optional
+        Names, units and scales of the axes.
+    tiling, chunks, io
+        As in :func:`open_dataset`.
+
+    Returns
+    -------
+    TiledArray
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing has one of the paths.
+    TruncatedFileError
+        A piece reaches beyond its file.
+    DatasetError
+        A piece lies outside of the array; pieces overlap, or leave pixels uncovered, and must not;
+        or arguments have no meaning.
+    """
+    for name, value, known in (
+        ("overlap", overlap, ("raise", "first", "last")),
+        ("uncovered", uncovered, ("raise", "fill")),
+    ):
+        if value not in known:
+            raise DatasetError(f"no such {name}", expected=" or ".join(known), found=repr(value))
+    shape = tuple(check_whole("every size in shape", n, least=1) for n in shape)
+    dtype = np.dtype(dtype)
+    known_decoders = [_decoder(given) for given in decoders or [dtype]]
+    table, paths = _table(pieces, list(files), known_decoders, len(shape))
+    if overlap == "first":
+        table = table.reversed()
+    check_inside(table, shape)
+    pair = table.tree.overlap()
+    if pair and overlap == "raise":
+        raise _overlap(table, pair)
+    hole = first_hole(table, shape, overlapping=pair is not None)
+    if hole and uncovered == "raise":
+        raise DatasetError(
+            "pixels are covered by no piece",
+            where=f"pixel {hole}",
+            hint='Pass uncovered="fill" to have them filled.',
+        )
+    n = _sig_ndim(table, len(shape)) if sig_ndim is None else sig_ndim
+    check_whole("sig_ndim", n, least=1)
+    if n > len(shape):
+        raise DatasetError("too many signal axes", expected=f"at most {len(shape)}", found=n)
+    nav = len(shape) - n
+    layout = Layout(
+        [File.at(path) for path in paths],
+        shape[:nav],
+        shape[nav:],
+        table,
+        known_decoders,
+        overlapping=pair is not None,
+        partial=hole is not None,
+    )
+    if len(axes) not in (0, len(shape)):
+        raise DatasetError("not an Axis for each axis", expected=len(shape), found=len(axes))
+    facts = {"pieces": len(table), "overlapping": pair is not None, "partial": hole is not None}
+    base = _base_shape(table, known_decoders)
+    desc = Description.of("pieces", layout, {"pieces": facts}, tuple(axes), base_shape=base)
+    conversion = Conversion.of(layout.dtype, layout.files[0].path, dtype, fill_value)
+    return tiled(replace(desc, conversion=conversion), tiling, chunks, io)
+
+
+def _decoder(given: Any) -> Decoder | BlockDecoder:
+    if isinstance(given, (Decoder, BlockDecoder)):
+        return given
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
+        return codec(*given)
+    try:
+        return plain(np.dtype(given))
+    except TypeError as error:
+        raise DatasetError(
+            "not a decoder", expected="a dtype, a dtype and a codec, or a Decoder", found=given
+        ) from error
+
+
+def _table(
+    pieces: Any, files: list[Path], decoders: Sequence[Decoder | BlockDecoder], ndim: int
+) -> tuple[PieceTable, list[Path]]:
+    """Put pieces into a table, and list the files."""
+    keys = getattr(getattr(pieces, "dtype", None), "names", None) or getattr(pieces, "keys", None)
+    if keys is None:
+        listed = [piece if isinstance(piece, Piece) else Piece(*piece) for piece in pieces]
+        if not listed:
+            raise DatasetError("there are no pieces")
+        columns: dict[str, Any] = {
+            name: [getattr(piece, name) for piece in listed] for name in COLUMNS
+        }
+        if not any(columns["strides"]):
+            del columns["strides"]
+        elif not all(columns["strides"]):
+            columns["strides"] = [
+                piece.strides or _steps(np.array([piece.shape]), decoders, [piece.decoder])[0]
+                for piece in listed
+            ]
+    else:
+        names = keys() if callable(keys) else keys
+        columns = {name: np.asarray(pieces[name]) for name in names}
+    wrong = [name for name in columns if name not in COLUMNS]
+    lacking = [name for name in ("start", "shape", "offset") if name not in columns]
+    if wrong or lacking:
+        raise DatasetError(
+            "pieces have other columns", expected=", ".join(COLUMNS), found=", ".join(columns)
+        )
+    file, paths = _files(columns.get("file", 0), files)
+    try:
+        start, lengths = (_axes(columns[name], ndim, name) for name in ("start", "shape"))
+        decoder = np.asarray(columns.get("decoder", 0), np.int64)
+        if ((decoder < 0) | (decoder >= len(decoders))).any():
+            raise DatasetError("no such decoder", expected=f"below {len(decoders)}", found=decoder)
+        strides = columns.get("strides")
+        steps = _steps(lengths, decoders, decoder) if strides is None else strides
+        table = piece_table(
+            start,
+            lengths,
+            columns["offset"],
+            _axes(steps, ndim, "strides"),
+            file=file,
+            decoder=decoder,
+            nbytes=columns.get("nbytes", 0),
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError("the columns of pieces are no table", found=str(error)) from error
+    return table, paths
+
+
+def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
+    found = np.atleast_2d(np.asarray(column, np.int64))
+    if found.ndim != 2 or found.shape[1] != ndim:
+        raise DatasetError(
+            f"not a {name} for each axis", expected=f"{ndim} axes", found=found.shape
+        )
+    return found
+
+
+def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
+    """Give the numbers of files, of which there may be paths as well, and the paths."""
+    given = column if isinstance(column, list) else np.atleast_1d(column).tolist()
+    if all(isinstance(file, int) for file in given):
+        numbers = np.asarray(given)
+        if ((numbers < 0) | (numbers >= len(files))).any():
+            raise DatasetError(
+                "no such file", expected=f"numbers below {len(files)}, or paths", found=column
+            )
+        return numbers, files
+    paths = [os.fspath(file if not isinstance(file, int) else files[file]) for file in given]
+    found = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    return np.array([found[path] for path in paths]), list(found)
+
+
+def _steps(
+    shape: npt.NDArray[np.int64], decoders: Sequence[Decoder | BlockDecoder], decoder: Any
+) -> npt.NDArray[np.int64]:
+    """Give the strides of pieces whose units follow one another in C order."""
+    sizes = [(d.pixels, d.nbytes) if isinstance(d, Decoder) else (1, 0) for d in decoders]
+    pixels, nbytes = np.array(sizes, np.int64)[np.atleast_1d(decoder)].T
+    shape = np.broadcast_to(shape, (max(len(shape), len(pixels)), shape.shape[1]))
+    steps = np.empty(shape.shape, np.int64)
+    steps[:, -1] = nbytes
+    units = -(-shape[:, -1] // pixels)
+    for axis in range(shape.shape[1] - 2, -1, -1):
+        steps[:, axis] = steps[:, axis + 1] * units
+        units = shape[:, axis]
+    return steps
+
+
+def _sig_ndim(pieces: PieceTable, ndim: int) -> int:
+    starts = [len(np.unique(pieces.column("start", axis))) for axis in range(ndim)[-2:]]
+    return 1 if math.prod(starts) > MOST_KINDS else len(starts)
+
+
+def _base_shape(pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder]) -> tuple[int, ...]:
+    """Give the shape of pieces that decode as a whole, where they lie on a grid."""
+    if not any(isinstance(decoder, BlockDecoder) for decoder in decoders):
+        return ()
+    axes = range(pieces.ndim)
+    sizes = [int(pieces.column("shape", axis).max()) for axis in axes]
+    on_grid = all(not (pieces.column("start", k) % sizes[k]).any() for k in axes)
+    return tuple(sizes) if on_grid else ()
+
+
+def _overlap(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
+    found = pieces.rows(np.array(pair))
+    boxes = [
+        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
+        for start, shape in zip(found.start, found.shape, strict=True)
+    ]
+    return DatasetError(
+        "pieces overlap",
+        where=f"pieces {pair[0]} and {pair[1]}",
+        found=" and ".join(boxes),
+        hint='Pass overlap="first" or overlap="last" to choose.',
+    )

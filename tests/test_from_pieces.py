@@ -1,0 +1,221 @@
+"""Arrays made of pieces by hand: any boxes, in any files, in any order."""
+
+import pickle
+import re
+import runpy
+from pathlib import Path
+
+import dask.array as da
+import numcodecs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_pieces import boxes, part_of
+
+import dask_tiled
+from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
+from dask_tiled.box_tree import BoxTree
+from dask_tiled.decoders import Decoder
+from dask_tiled.testing import counting_frames
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ZLIB = {"id": "zlib", "level": 1}
+STORED = ["<u2", ">u2", "<u4", "u1", ("<u2", ZLIB), (">i8", ZLIB)]
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """Write 6 x 4 x 5 numbers to a file, and give its path and them."""
+    pixels = counting_frames((6, 4, 5), "u2")
+    (tmp_path / "a.raw").write_bytes(pixels.tobytes())
+    return tmp_path / "a.raw", pixels
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_random_boxes_over_random_files(tmp_path_factory, data):
+    """Boxes of any type and codec, some lost and some twice, come back under any chunking."""
+    folder = tmp_path_factory.mktemp("boxes")
+    draw = data.draw
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))
+    pixels = np.random.default_rng(0).integers(1, 250, shape, "u2")
+    contents, pieces = [b""] * draw(st.integers(1, 3)), []
+    expected, held = np.full(shape, 999, "i4"), np.zeros(shape, int)
+    overlap = draw(st.sampled_from(["raise", "first", "last"]))
+    for box in draw(boxes(shape)):
+        kind, i = draw(st.integers(0, len(STORED) - 1)), draw(st.integers(0, len(contents) - 1))
+        if draw(st.integers(0, 5)) == 0:
+            continue
+        grown = overlap != "raise" and draw(st.booleans())
+        place = tuple(slice(max(0, a - grown), b) for a, b in box)
+        part = (pixels[place] + (draw(st.integers(0, 5)) if grown else 0)).astype("u2")
+        stored, codec = STORED[kind] if isinstance(STORED[kind], tuple) else (STORED[kind], None)
+        content = part.astype(stored).tobytes()
+        if codec:
+            content = numcodecs.get_codec(codec).encode(content)
+        start, size = tuple(s.start for s in place), part.shape
+        offset = len(contents[i])
+        piece = Piece(folder / f"{i}", start, size, offset, (), kind, len(content) if codec else 0)
+        pieces.append(piece)
+        contents[i] += content
+        if overlap == "last":
+            expected[place] = part
+        else:
+            expected[place] = np.where(held[place] > 0, expected[place], part)
+        held[place] += 1
+    for i, content in enumerate(contents):
+        (folder / f"{i}").write_bytes(content)
+    if not pieces:
+        return
+    options = {"shape": shape, "dtype": "i4", "decoders": STORED, "overlap": overlap}
+    if not held.all():
+        with pytest.raises(DatasetError, match="covered by no piece") as caught:
+            from_pieces(pieces, **options)
+        pixel = re.search(r"pixel \(([\d, ]+)\)", str(caught.value))[1]
+        assert not held[tuple(map(int, pixel.strip(", ").split(",")))]
+    sig_ndim = draw(st.integers(1, len(shape)))
+    options |= {"uncovered": "fill", "fill_value": 999, "sig_ndim": sig_ndim}
+    chunks = tuple(draw(st.integers(1, n)) for n in shape)
+    arr = from_pieces(pieces, **options, chunks=chunks)
+    assert arr.dtype == "i4"
+    np.testing.assert_array_equal(arr.compute(), expected)
+    index = part_of(draw, expected)
+    np.testing.assert_array_equal(arr[index].compute(), expected[index])
+    for axes in (tuple(range(arr.ndim - sig_ndim)), None):
+        np.testing.assert_array_equal(arr.sum(axis=axes), expected.sum(axis=axes))
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_the_tree_finds_what_a_search_finds(data):
+    """Whatever boxes there are, in any order."""
+    ndim, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 700))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    start = rng.integers(0, data.draw(st.sampled_from([4, 60, 4000])), (count, ndim))
+    stop = start + rng.integers(1, data.draw(st.sampled_from([2, 9])), (count, ndim))
+    tree = BoxTree(list(start.T), list(stop.T), count)
+    for _ in range(5):
+        low = rng.integers(0, start.max() + 2, ndim)
+        high = low + rng.integers(1, 40, ndim)
+        meets = ((start < high) & (stop > low)).all(axis=1)
+        np.testing.assert_array_equal(tree.meeting(low, high), np.flatnonzero(meets))
+    common = (start[:, None] < stop) & (stop[:, None] > start)
+    pairs = common.all(axis=2) & ~np.eye(count, dtype=bool)
+    found = tree.overlap()
+    assert (found is not None) == pairs.any()
+    if found is not None:
+        assert pairs[found]
+
+
+def test_a_million_pieces(tmp_path):
+    """In any order: the graph is small, and a slice reads no more than its own."""
+    n = 1_000_000
+    order = np.random.default_rng(0).permutation(n)
+    numbers = np.arange(4 * n, dtype="<u4").reshape(n, 2, 2)
+    numbers[order].tofile(tmp_path / "a.raw")
+    start = np.column_stack([order, 0 * order, 0 * order])
+    columns = {"start": start, "shape": (1, 2, 2), "offset": 16 * np.arange(n)}
+    files = [tmp_path / "a.raw"]
+    arr = from_pieces(columns, shape=numbers.shape, dtype="<u4", files=files)
+    assert isinstance(arr, dask_tiled.TiledArray)
+    assert len(pickle.dumps(arr)) < 40e6
+    np.testing.assert_array_equal(arr[777_000:777_010].compute(), numbers[777_000:777_010])
+    assert int(arr.sum().compute()) == int(numbers.sum(dtype="u8"))
+
+
+def test_the_examples_do_what_they_say(capsys):
+    example = Path(__file__).parents[1] / "examples" / "pieces.py"
+    runpy.run_path(str(example), run_name="__main__")
+    assert "as they should be" in capsys.readouterr().out
+
+
+def test_a_data_frame_or_a_record_array_is_a_table(raw):
+    path, pixels = raw
+    dtype = [("start", "i8", 3), ("shape", "i8", 3), ("offset", "i8")]
+    rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
+    table = np.array(rows, dtype)
+    arr = from_pieces(table, shape=(6, 4, 5), dtype="u2", files=[path])
+    np.testing.assert_array_equal(arr, pixels)
+
+
+def test_packed_pixels(tmp_path):
+    """A decoder may be given as it is."""
+    packed = np.frombuffer(bytes([0x21, 0x43, 0x65] * 16), "u1")
+    (tmp_path / "a.raw").write_bytes(packed.tobytes())
+    unpack = Decoder("dask_tiled.kernels:unpack12", np.dtype("u2"), 24, 16)
+    pieces = [Piece(tmp_path / "a.raw", (0, 0), (2, 16))]
+    arr = from_pieces(pieces, shape=(2, 16), dtype="f4", decoders=[unpack])
+    np.testing.assert_array_equal(arr, np.tile(np.array([0x321, 0x654], "f4"), (2, 8)))
+
+
+def test_to_zarr_and_several_threads(raw, tmp_path):
+    path, pixels = raw
+    pieces = [Piece(path, (k, 0, 0), (1, 4, 5), 40 * k) for k in range(6)]
+    arr = from_pieces(pieces, shape=(6, 4, 5), dtype="u2", chunks=(4, 3, 5))
+    dask_tiled.to_zarr(arr, tmp_path / "a.zarr")
+    np.testing.assert_array_equal(da.from_zarr(tmp_path / "a.zarr"), pixels)
+    np.testing.assert_array_equal(arr.compute(scheduler="threads"), pixels)
+
+
+WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "problem"),
+    [
+        ({}, {"shape": (5, 4, 5)}, "outside of the array"),
+        ({"start": (-1, 0, 0)}, {}, "outside of the array"),
+        ({"shape": (6, 0, 5)}, {}, "outside of the array"),
+        ({"offset": 1}, {}, "beyond the file"),
+        ({"offset": -1}, {}, "beyond the file"),
+        ({"offset": 1 << 70}, {}, "no table"),
+        ({"strides": (40, 10, 1 << 50)}, {}, "beyond the file"),
+        ({"start": (0, 0)}, {}, "for each axis"),
+        ({"offset": [0, 0]}, {}, "pieces overlap"),
+        ({"shape": (5, 4, 5)}, {}, "covered by no piece"),
+        ({"decoder": 1}, {}, "no such decoder"),
+        ({"file": 1}, {}, "no such file"),
+        ({"color": 1}, {}, "other columns"),
+        ({}, {"decoders": [("u2", {"id": "no such"})]}, "no such codec"),
+        ({}, {"decoders": ["no such"]}, "not a decoder"),
+        ({}, {"overlap": "later"}, "no such overlap"),
+        ({}, {"uncovered": None}, "no such uncovered"),
+        ({}, {"sig_ndim": 4}, "too many signal axes"),
+        ({}, {"sig_ndim": 0}, "sig_ndim"),
+        ({}, {"shape": (6, 4, 0)}, "every size"),
+        ({}, {"axes": [dask_tiled.Axis("y")]}, "Axis"),
+    ],
+)
+def test_what_cannot_be_is_refused(raw, columns, options, problem):
+    path, _ = raw
+    options = {"shape": (6, 4, 5), "dtype": "u2", "files": [path], **options}
+    with pytest.raises(DatasetError, match=problem):
+        from_pieces({**WHOLE, **columns}, **options)
+
+
+def test_no_pieces_and_no_file(tmp_path):
+    with pytest.raises(DatasetError, match="no pieces"):
+        from_pieces([], shape=(1,), dtype="u1")
+    with pytest.raises(FileNotFoundError, match=r"gone\.raw"):
+        from_pieces([Piece(tmp_path / "gone.raw", (0,), (1,))], shape=(1,), dtype="u1")
+
+
+def test_a_damaged_piece_is_named(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"damaged")
+    pieces = [Piece(tmp_path / "a.bin", (0,), (4,), nbytes=7)]
+    arr = from_pieces(pieces, shape=(4,), dtype="u2", decoders=[("u2", ZLIB)])
+    with pytest.raises(dask_tiled.CorruptFileError, match=r"a\.bin"):
+        arr.compute()
+    (tmp_path / "a.bin").write_bytes(numcodecs.get_codec(ZLIB).encode(b"123"))
+    size = (tmp_path / "a.bin").stat().st_size
+    arr = from_pieces(
+        [pieces[0]._replace(nbytes=size)], shape=(4,), dtype="u2", decoders=[("u2", ZLIB)]
+    )
+    with pytest.raises(dask_tiled.CorruptFileError, match="another size"):
+        arr.compute()
+    with pytest.raises(TruncatedFileError):
+        from_pieces(
+            [pieces[0]._replace(nbytes=size + 1)], shape=(4,), dtype="u2", decoders=[("u2", ZLIB)]
+        )
