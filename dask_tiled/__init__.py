@@ -17,6 +17,7 @@ from dask_tiled.errors import (
 from dask_tiled.export import to_zarr
 from dask_tiled.formats import Format, formats, register_format
 from dask_tiled.graph import TiledArray, scheme_of
+from dask_tiled.iteration import ArrayBlock, iter_blocks
 from dask_tiled.jobs import TileInfo
 from dask_tiled.opening import describe, open_dataset
 from dask_tiled.pieces import Piece
@@ -24,6 +25,7 @@ from dask_tiled.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
 __all__ = [
+    "ArrayBlock",
     "Axis",
     "Corrections",
     "CorruptFileError",
@@ -42,6 +44,7 @@ __all__ = [
     "describe",
     "formats",
     "from_pieces",
+    "iter_blocks",
     "map_tiles",
     "negotiate",
     "open_dataset",

@@ -18,7 +18,7 @@ ORDER = [
     {"box_tree"},
     {"pieces"},
     {"layout"},
-    {"runs", "records", "series", "boxes", "coverage"},
+    {"iteration", "runs", "records", "series", "boxes", "coverage"},
     {"ranges", "coded"},
     {"backends", "codecs", "compression", "file_order", "planning"},
     {"conversion"},

@@ -1,0 +1,153 @@
+"""Go through the chunks of arrays in order, and read the next ones meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise, product
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import TilingError, check_whole
+
+AHEAD_BYTES = 256 << 20
+"""So much is read ahead by default."""
+
+
+class ArrayBlock(NamedTuple):
+    """A chunk of an array, computed.
+
+    Attributes
+    ----------
+    number : int
+        Position of the array among several.
+    where : tuple of slice
+        The part of the array that it is.
+    pixels : array
+        Its own memory, writeable.
+    """
+
+    number: int
+    where: tuple[slice, ...]
+    pixels: npt.NDArray[Any]
+
+
+class _Wanted(NamedTuple):
+    """A chunk that is still to be computed."""
+
+    number: int
+    where: tuple[slice, ...]
+    arr: da.Array
+
+    @property
+    def nbytes(self) -> int:
+        size = math.prod(s.stop - s.start for s in self.where)
+        return size * self.arr.dtype.itemsize
+
+    def compute(self) -> ArrayBlock:
+        try:
+            pixels = np.asarray(self.arr[self.where].compute(scheduler="synchronous"))
+            # What is still in a mapped file has not been read.
+            owned = pixels if pixels.flags.writeable else pixels.copy()
+        except Exception as error:
+            error.add_note(f"in the part {self.where} of array {self.number}, {self.arr.name}")
+            raise
+        return ArrayBlock(self.number, self.where, owned)
+
+
+def iter_blocks(
+    arr: da.Array | Iterable[da.Array], *, prefetch: int = 2, max_bytes: int = AHEAD_BYTES
+) -> Generator[ArrayBlock]:
+    """Go through the chunks of an array in C order, while threads read the next ones.
+
+    Parameters
+    ----------
+    arr : dask.array.Array or iterable of them
+        One array, or several, one after the other; an iterator is asked for the next one only when
+        it is time to read it.
+    prefetch : int
+        So many chunks are read ahead at most, by as many threads; with 0 there are none, and every
+        chunk is read when it is asked for.
+    max_bytes : int
+        So many bytes are read ahead at most. A chunk that is larger is read ahead alone.
+
+    Yields
+    ------
+    ArrayBlock
+        ``block.pixels``, and the slices ``block.where`` of the array that they are.
+
+    Raises
+    ------
+    TilingError
+        An array has chunks of unknown size, or is none.
+    DatasetError
+        Whatever reading a chunk raises, after all chunks before it have been handed out.
+
+    Notes
+    -----
+    When the iterator is exhausted, closed or forgotten, reads that have begun are waited for, and
+    no thread is left. Bytes of chunks that were handed out are not counted.
+    """
+    prefetch = check_whole("prefetch", prefetch, least=0)
+    max_bytes = check_whole("max_bytes", max_bytes, least=0)
+    wanted = _wanted([arr] if isinstance(arr, da.Array) else arr)
+    return _read_ahead(wanted, prefetch, max_bytes) if prefetch else _read(wanted)
+
+
+def _wanted(arrays: Iterable[da.Array]) -> Iterator[_Wanted]:
+    """List the chunks of arrays."""
+    for number, arr in enumerate(arrays):
+        if not isinstance(arr, da.Array):
+            raise TilingError("not a dask array", where=f"array {number}", found=type(arr).__name__)
+        if any(math.isnan(n) for axis in arr.chunks for n in axis):
+            raise TilingError("chunks of unknown size", where=f"array {number}", found=arr.chunks)
+        edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)
+        for where in product(*([slice(a, b) for a, b in axis] for axis in edges)):
+            yield _Wanted(number, where, arr)
+
+
+def _read(wanted: Iterator[_Wanted]) -> Generator[ArrayBlock]:
+    for some in wanted:
+        yield some.compute()
+
+
+def _read_ahead(wanted: Iterator[_Wanted], prefetch: int, max_bytes: int) -> Generator[ArrayBlock]:
+    ahead: deque[tuple[int, Future[ArrayBlock]]] = deque()
+    errors: list[Exception] = []
+    following: list[_Wanted] = []  # the one that there was no room for
+
+    def fill(pool: ThreadPoolExecutor) -> None:
+        held = sum(nbytes for nbytes, _ in ahead)
+        while len(ahead) < prefetch and not errors:
+            try:
+                some = following.pop() if following else next(wanted)
+            except StopIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+                errors.append(error)
+                return
+            held += some.nbytes
+            if ahead and held > max_bytes:
+                following.append(some)
+                return
+            ahead.append((some.nbytes, pool.submit(some.compute)))
+
+    pool = ThreadPoolExecutor(prefetch, thread_name_prefix="dask-tiled")
+    try:
+        fill(pool)
+        while ahead:
+            block = ahead[0][1].result()
+            ahead.popleft()
+            fill(pool)
+            yield block
+            del block
+            fill(pool)
+        for error in errors:
+            raise error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
