@@ -154,6 +154,8 @@ class FoldRun:
         from dask_tiled.fold_functions import stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
+        if self._places is not None and self._places.units is not part.units:
+            self._put_back()  # other units may hold the same pixels of other frames
         tile = as_frames(part, data, base, self._pixel)
         if tile is not None:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
@@ -196,8 +198,7 @@ class FoldRun:
         if are_neighbours(units) or order_is_nothing:
             self._stream(name, units.decoder, units.runs, part, data, base)
             return
-        if self._places is None or self._places.units is not units:
-            self._put_back()
+        if self._places is None:
             self._places = Places(units, self._pixel)
             if self._fold.by_frame:
                 self._taken = self._places.take(self._weights, self._taken)
