@@ -15,7 +15,7 @@ ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
-    {"pieces"},
+    {"pieces", "fold_names"},
     {"layout"},
     {"runs", "records", "series", "boxes"},
     {"ranges", "coded"},
@@ -73,6 +73,7 @@ KERNELS_FOR = {
     "kernels": {"words"},
     "folds": {"words"},
     "gathering": set(),
+    "streaming": {"kernels", "words"},
     "fold_functions": {"kernels", "streaming"},
 }
 # What is imported where it is needed, because it takes long or is optional.
