@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_tiled.kernels import SIGNATURE, compiled
 from dask_tiled.streaming import (
+    add_packed_signature,
     address_of,
     fold_signature,
     stream_as_is_signature,
@@ -43,6 +44,13 @@ def stream_as_is(
     types = map(numba.from_dtype, (pixel, result, weight))
     driver = compiled("dask_tiled.streaming:stream_as_is", stream_as_is_signature(*types))
     return partial(driver, _fold_address(name, pixel, result, weight))
+
+
+@cache
+def add_packed(result: np.dtype) -> Callable[..., None]:
+    """Give :func:`dask_tiled.streaming.add_packed` for sums of a type."""
+    signature = add_packed_signature(numba.from_dtype(result))
+    return compiled("dask_tiled.streaming:add_packed", signature)
 
 
 def _fold_address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:

@@ -14,6 +14,7 @@ from dask.base import tokenize
 from dask_tiled.backends import Bytes
 from dask_tiled.decoders import Decoder, plain
 from dask_tiled.file_order import Places, are_aligned, are_neighbours, as_frames
+from dask_tiled.fold_names import adds_packed, as_is, function_of
 from dask_tiled.jobs import Chunk, TileInfo
 from dask_tiled.ranges import ReadRanges, Units
 from dask_tiled.requests import TilingRequest
@@ -32,10 +33,6 @@ LEAST_VIEW = 4096
 """Bytes of a run that are worth a call; shorter ones are put together first."""
 NARROW_FRAMES = 1 << 16
 """So many counts of 2 bytes can be added up in 4 bytes."""
-
-
-ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}
-"""Folds that the order of a frame's pixels is nothing to."""
 
 
 def can_fold(dtype: np.dtype) -> bool:
@@ -78,27 +75,6 @@ class Fold:
         """Whether there is a result for each frame, or for each pixel."""
         return self.name.endswith("_frames")
 
-    def as_is(self, decoder: Decoder, pixel: np.dtype) -> str:
-        """Name the fold that does the same to undecoded pixels; empty where there is none.
-
-        The order of a frame's pixels makes no difference to sums and extremes, and that of their
-        bytes none to whether whole numbers are zero; of floats, -0.0 is zero, and has a bit set.
-        """
-        kernel = decoder.kernel.removeprefix("dask_tiled.kernels:")
-        if kernel == "unpack12" and self.name == "sum_frames":
-            return "sum_packed_frames"
-        if kernel not in {"copy", "swap2", "swap4", "swap8"} or self.name not in ANY_ORDER:
-            return ""
-        zeros_show = pixel.kind != "f" and self.name in {"any_frames", "all_frames"}
-        if kernel == "copy" or pixel.itemsize == 1 or zeros_show:
-            return self.function(pixel)
-        return "sum_reversed_frames" if self.function(pixel) == "sum_short_frames" else ""
-
-    def function(self, pixel: np.dtype) -> str:
-        """Name the function for pixels of a type."""
-        short = pixel.kind == "u" and pixel.itemsize <= 4
-        return "sum_short_frames" if self.name == "sum_frames" and short else self.name
-
     def begin(self, chunk: Chunk) -> FoldRun:
         """Begin to work on a chunk."""
         return FoldRun(self, chunk)
@@ -129,6 +105,7 @@ class FoldRun:
             part = fold.weights[(slice(None), *sig)]
             weights = np.ascontiguousarray(part).reshape(len(part), -1)
         self._weights = weights
+        self._any_order = fold.by_frame and not weights.size  # of the pixels
         self._held = weights.nbytes if fold.by_frame else self._results.nbytes
         self._types = self._pixel, dtype, weights.dtype
         self._places: Places | None = None
@@ -141,6 +118,8 @@ class FoldRun:
 
     def fill(self, frames: Index, value: Any) -> None:
         """Fold frames that have one value everywhere."""
+        if not len(frames):
+            return
         tile = np.full((1, math.prod(self._chunk.sig_shape)), value, self._chunk.dtype)
         for frame in frames:
             self._take(tile, frame[None], 0)
@@ -154,13 +133,15 @@ class FoldRun:
         from dask_tiled.fold_functions import stream_as_is
 
         runs, decoder = part.units.runs, part.units.decoder
+        if self._places is not None and self._places.units is not part.units:
+            self._put_back()  # other units may hold the same pixels of other frames
         tile = as_frames(part, data, base, self._pixel)
         if tile is not None:
             self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
             return
-        name = self._fold.as_is(decoder, self._pixel)
+        name = as_is(self._fold.name, decoder, self._pixel)
         if not name and self._held <= HELD_BYTES and part.units.are_as_shown():
-            name = self._fold.function(self._pixel)
+            name = function_of(self._fold.name, self._pixel)
         if not name or abs(runs.step) != decoder.nbytes:
             fresh = self._fresh.get(id(part.units))
             if fresh is None:  # a part of some units: who knows which others it meets
@@ -187,17 +168,16 @@ class FoldRun:
         size = self._pixel.itemsize
         copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=decoder.nbytes // size)
         copied = runs._replace(starts=starts, step=decoder.nbytes)
-        self._stream(name, copy, copied, part, data, base)
+        self._stream(name, copy, copied, part, data, base, self._results, self._weights)
 
     def _decode(self, part: ReadRanges, data: Bytes, base: int, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
-        name, units = self._fold.function(self._pixel), part.units
-        order_is_nothing = self._fold.by_frame and not self._weights.size
-        if are_neighbours(units) or order_is_nothing:
-            self._stream(name, units.decoder, units.runs, part, data, base)
+        name, units = function_of(self._fold.name, self._pixel), part.units
+        results, weights = self._results, self._weights
+        if are_neighbours(units) or self._any_order:
+            self._stream(name, units.decoder, units.runs, part, data, base, results, weights)
             return
-        if self._places is None or self._places.units is not units:
-            self._put_back()
+        if self._places is None:
             self._places = Places(units, self._pixel)
             if self._fold.by_frame:
                 self._taken = self._places.take(self._weights, self._taken)
@@ -206,7 +186,6 @@ class FoldRun:
                 self._taken.T[...] = self._fold.initial
             else:
                 self._taken = self._places.take(self._results, self._taken)
-        results, weights = self._results, self._weights
         if self._fold.by_frame:
             weights = self._taken
         else:
@@ -229,18 +208,31 @@ class FoldRun:
         part: ReadRanges,
         data: Bytes,
         base: int,
-        results: Array | None = None,
-        weights: Array | None = None,
+        results: Array,
+        weights: Array,
     ) -> None:
-        from dask_tiled.fold_functions import stream
+        from dask_tiled.fold_functions import add_packed, stream
 
+        firsts = runs.dests // self._pixel.itemsize
+        if adds_packed(name, decoder, results.dtype):
+            add_packed(results.dtype)(
+                data,
+                part.offsets - base,
+                runs.starts,
+                runs.step,
+                firsts,
+                runs.length,
+                decoder.nbytes,
+                results,
+            )
+            return
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
         depth = 1 if self._fold.name == "sum_frames" else min(DEPTH, len(part.frames))
         limit = max(1, STREAMED_BYTES // depth)
         block = min(runs.length, max(1, limit // decoder.width))
         group = 1
-        if block == runs.length and (in_order or (self._fold.by_frame and not self._weights.size)):
+        if block == runs.length and (in_order or self._any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
         stream(name, *self._types, decoder.kernel)(
             data,
@@ -248,7 +240,7 @@ class FoldRun:
             part.frames,
             runs.starts,
             runs.step,
-            runs.dests // self._pixel.itemsize,
+            firsts,
             runs.length,
             decoder.nbytes,
             decoder.width,
@@ -257,15 +249,15 @@ class FoldRun:
             group,
             depth,
             np.empty(depth * block * group * decoder.pixels, self._pixel),
-            self._results if results is None else results,
-            self._weights if weights is None else weights,
+            results,
+            weights,
         )
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         from dask_tiled.fold_functions import fold
 
         self._put_back()
-        function = fold(self._fold.function(self._pixel), *self._types)
+        function = fold(function_of(self._fold.name, self._pixel), *self._types)
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
 
     def result(self) -> Array:

@@ -14,6 +14,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import SIGNATURE
+from dask_tiled.words import add_nibbles
+
+PACKED_FRAMES = 8
+"""Packed frames that are added up together: more streams than this slow the memory down."""
 
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
@@ -66,6 +70,21 @@ def stream_as_is_signature(pixel: Any, result: Any, weight: Any) -> Any:
         types.Array(pixel, 1, "C"),
         types.Array(result, 2, "C"),
         types.Array(weight, 2, "C"),
+    )
+
+
+def add_packed_signature(result: Any) -> Any:
+    """Give the types of :func:`add_packed`."""
+    number, numbers = types.int64, types.int64[::1]
+    return types.void(
+        types.Array(types.uint8, 1, "C", readonly=True),
+        numbers,
+        numbers,
+        number,
+        numbers,
+        number,
+        number,
+        types.Array(result, 2, "C"),
     )
 
 
@@ -201,3 +220,25 @@ def stream_as_is(fold, src, offsets, rows, starts, firsts, nbytes, pixels, resul
             first = offsets[k] + starts[r]
             run = src[first : first + nbytes].view(pixels.dtype)
             call_fold(fold, run.reshape((1, run.size)), row, firsts[r], results, weights)
+
+
+def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
+    """Add up frames of packed pixels of 12 bits, which are unpacked in registers and nowhere else.
+
+    Parameters
+    ----------
+    src : array of uint8
+    offsets, starts, step, firsts, count, nbytes
+        As in :func:`stream`; a unit has 16 pixels in every 24 bytes.
+    results : 2D array of whole numbers
+        A row of sums, which neighbouring pixels of a run are added to.
+    """
+    sums = results.reshape(-1)
+    for r in range(starts.size):
+        for first in range(0, offsets.size, PACKED_FRAMES):
+            some = offsets[first : first + PACKED_FRAMES]
+            place = firsts[r]
+            for k in range(count):
+                for i in range(nbytes // 24):
+                    add_nibbles(sums, place, src, some, starts[r] + k * step + 24 * i)
+                    place += 16

@@ -139,3 +139,31 @@ def sum_nibbles(typingctx, src, start):
         return reduce(builder.add, lanes)
 
     return types.uint64(src, types.int64), codegen
+
+
+@intrinsic
+def add_nibbles(typingctx, results, first, src, starts, further):
+    """Add 16 pixels of 12 bits of several frames to whole numbers from ``first`` on.
+
+    Those of a frame are packed into 24 bytes, ``further`` on from its start. They are added up in
+    registers, of 16 frames at most: as many as 16-bit lanes can take.
+    """
+
+    def codegen(context, builder, signature, args):
+        out, data, begins = (
+            context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 2, 3)
+        )
+        lanes = ir.VectorType(ir.IntType(16), 16)
+        total = cgutils.alloca_once_value(builder, ir.Constant(lanes, [0] * 16))
+        frames = cgutils.unpack_tuple(builder, begins.shape, 1)[0]
+        with cgutils.for_range(builder, frames) as loop:
+            start = builder.load(builder.gep(begins.data, [loop.index]))
+            pixels = _nibbles(builder, data.data, builder.add(start, args[4]))
+            builder.store(builder.add(builder.load(total), pixels), total)
+        wide = ir.VectorType(out.data.type.pointee, 16)
+        place = builder.bitcast(builder.gep(out.data, [args[1]]), wide.as_pointer())
+        old, new = builder.load(place, align=1), builder.zext(builder.load(total), wide)
+        builder.store(builder.add(old, new), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(results, types.int64, src, starts, types.int64), codegen

@@ -15,7 +15,7 @@ ORDER = [
     {"errors", "buffers", "filesystems", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
-    {"box_tree"},
+    {"box_tree", "fold_names"},
     {"pieces"},
     {"layout"},
     {"iteration", "runs", "records", "series", "boxes", "coverage"},
@@ -75,6 +75,7 @@ KERNELS_FOR = {
     "kernels": {"words"},
     "folds": {"words"},
     "gathering": set(),
+    "streaming": {"kernels", "words"},
     "fold_functions": {"kernels", "streaming"},
 }
 # What is imported where it is needed, because it takes long or is optional.
