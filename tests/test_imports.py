@@ -83,6 +83,7 @@ HEAVY = {
     "hdf5plugin",
     "llvmlite",
     "matplotlib",
+    "nibabel",
     "numba",
     "numcodecs",
     "xarray",
