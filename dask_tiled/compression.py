@@ -23,6 +23,10 @@ from dask_tiled.pieces import Piece
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """What a compressed file begins with, and what reads it."""
+MOST_RATIO = {b"\x1f\x8b": 1032, b"BZh": 1 << 21, b"\xfd7zXZ\0": 1 << 13}
+"""No byte of a compressed file stands for more; of zeros, it stands for nearly so many."""
+STEP = 1 << 20
+"""So many bytes are decompressed at a time."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
 
 
@@ -57,13 +61,27 @@ def compressed_layout(
     """Lay out pixels in C order, from a byte of the decompressed file on: one block, never cut.
 
     Whether it holds so many pixels shows when it is decompressed.
+
+    Raises
+    ------
+    TruncatedFileError
+        No file of that size could hold them.
     """
+    shape = grid + sig_shape
+    head = read_head(file.path, 8)
+    most = file.size * next((r for m, r in MOST_RATIO.items() if head.startswith(m)), 1)
+    if offset + math.prod(shape) * dtype.itemsize > most:
+        raise TruncatedFileError(
+            "a compressed file of this size cannot hold the pixels",
+            path=file.path,
+            expected=f"{offset + math.prod(shape) * dtype.itemsize} bytes, decompressed",
+            found=f"{most} at most",
+        )
     decode = BlockDecoder(
         "dask_tiled.compression:decode",
         dtype.newbyteorder("="),
         (("offset", offset), ("dtype", dtype.str)),
     )
-    shape = grid + sig_shape
     whole = Piece(0, (0,) * len(shape), shape, 0, (0,) * len(shape), nbytes=file.size)
     return Layout([file], grid, sig_shape, [whole], [decode])
 
@@ -78,27 +96,27 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
     CorruptFileError
         It cannot be decompressed.
     """
-    stored = np.dtype(dtype)
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
-    wanted = math.prod(block.shape) * stored.itemsize
+    pixels = np.empty(block.shape, np.dtype(dtype))
+    wanted, found = pixels.reshape(-1).view(np.uint8).data, 0
     try:
         with _opened(io.BytesIO(data.data), data[:8].tobytes()) as stream:
             stream.seek(offset)
-            found = stream.read(wanted)
+            while n := stream.readinto(wanted[found : found + STEP]):
+                found += n
             stream.read(1)  # at the end there is a checksum
     except BROKEN as error:
         raise CorruptFileError(
             "the file cannot be decompressed", path=block.file.path, found=repr(error)
         ) from error
-    if len(found) < wanted:
+    if found < len(wanted):
         raise TruncatedFileError(
             "the decompressed file ends inside the pixels",
             path=block.file.path,
-            expected=f"{offset + wanted} bytes",
-            found=f"{offset + len(found)} bytes",
+            expected=f"{offset + len(wanted)} bytes",
+            found=f"{offset + found} bytes",
         )
-    pixels = np.frombuffer(found, stored).reshape(block.shape)
-    return pixels.astype(stored.newbyteorder("="), copy=False)
+    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
 def _opened(source: Any, head: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""What becomes of decoded pixels: corrections, another type, a value for missing frames."""
+"""What becomes of decoded pixels: corrections, a scale, another type; and of missing frames."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ class Conversion:
         Value of all pixels of missing frames, of type ``dtype``.
     corrections : Corrections, optional
         Applied before the type is changed.
+    scaling : tuple of float, optional
+        Gain and offset from the file's header: ``pixels * gain + offset``, after the corrections,
+        in float64 or complex128.
     """
 
     native: np.dtype
     dtype: np.dtype
     fill_value: Any
     corrections: Corrections | None = None
+    scaling: tuple[float, float] | None = None
 
     @classmethod
     def of(
@@ -41,6 +45,7 @@ class Conversion:
         dtype: npt.DTypeLike | None = None,
         fill_value: Any = 0,
         corrections: Corrections | None = None,
+        scaling: tuple[float, float] | None = None,
     ) -> Conversion:
         """Make a conversion of what a user asks for.
 
@@ -50,19 +55,37 @@ class Conversion:
             A type or a value cannot be had.
         """
         wanted = native if corrections is None else corrections.dtype(native, path)
+        if scaling is not None:
+            wanted = np.result_type(wanted, np.float64)
         if dtype is not None:
             wanted = _dtype(dtype, native, path)
-        return cls(native, wanted, _fill(fill_value, wanted, path), corrections)
+        return cls(native, wanted, _fill(fill_value, wanted, path), corrections, scaling)
 
     @property
     def nothing(self) -> bool:
         """Whether pixels stay as they are decoded."""
-        return self.corrections is None and self.dtype == self.native
+        same = self.corrections is None and self.scaling is None
+        return same and self.dtype == self.native
+
+    def finish(self, pixels: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        """Scale pixels that are corrected already, and write them in the type of the array."""
+        if self.scaling is None:
+            np.copyto(out, pixels, casting="unsafe")
+            return
+        gain, offset = self.scaling
+        wide = np.result_type(pixels, np.float64)
+        scaled = out if out.dtype == wide else np.empty(out.shape, wide)
+        with np.errstate(all="ignore"):
+            np.multiply(pixels, gain, out=scaled)
+            scaled += offset
+            if scaled is not out:
+                np.copyto(out, scaled, casting="unsafe")
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         fill = np.asarray(self.fill_value, self.dtype).tobytes()
         corrections = None if self.corrections is None else self.corrections.__dask_tokenize__()
-        return "dask_tiled.Conversion", str(self.native), str(self.dtype), fill, corrections
+        values = str(self.native), str(self.dtype), fill, corrections, self.scaling
+        return "dask_tiled.Conversion", *values
 
 
 def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:

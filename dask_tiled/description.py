@@ -114,11 +114,13 @@ class Description:
         *,
         base_shape: tuple[int, ...] = (),
         adjust_tiling: str = "",
+        scaling: tuple[float, float] | None = None,
     ) -> Description:
         """Describe a layout, naming the axes in the usual way where none are given."""
-        nav, sig = len(layout.nav_shape), len(layout.sig_shape)
-        axes = axes or nav_axes(nav) + sig_axes(sig)
-        return cls(format, layout, axes, nav, metadata, base_shape, adjust_tiling)
+        nav = len(layout.nav_shape)
+        axes = axes or nav_axes(nav) + sig_axes(len(layout.sig_shape))
+        conversion = Conversion.of(layout.dtype, layout.files[0].path, scaling=scaling)
+        return cls(format, layout, axes, nav, metadata, base_shape, adjust_tiling, conversion)
 
     @property
     def shape(self) -> tuple[int, ...]:

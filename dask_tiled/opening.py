@@ -169,7 +169,8 @@ def describe(
     known = _corrections(corrections, desc)
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
-    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known)
+    scaling = desc.conversion.scaling
+    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
     return select_frames(desc, shapes["nav_shape"], sync_offset, roi, missing)
 

@@ -13,6 +13,7 @@ from dask_tiled.backends import Backend, Bytes, Mapped
 from dask_tiled.boxes import Region
 from dask_tiled.coded import CodedRange
 from dask_tiled.conversion import Conversion
+from dask_tiled.correction_plans import Plan
 from dask_tiled.layout import Cut, Layout
 from dask_tiled.planning import Ranges, frame_ranges
 from dask_tiled.ranges import ReadRanges
@@ -195,20 +196,24 @@ class TileReader:
         return self._scratch[:size].reshape(shape)
 
     def _convert(self, native: Array, tile: Array, frames: Index, part: int) -> None:
-        if self._plans is None:
-            np.copyto(tile, native, casting="unsafe")
-            return
-        plan = self._plans[part]
+        pixels = native
+        if self._plans is not None:
+            pixels = self._corrected(native, tile, frames, self._plans[part])
+        if pixels is not tile:
+            self._conversion.finish(pixels, tile)
+
+    def _corrected(self, native: Array, tile: Array, frames: Index, plan: Plan) -> Array:
+        """Correct pixels, in the tile itself where nothing else is to be done."""
         dtype = self._conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
-        corrected = tile if tile.dtype == dtype else np.empty(tile.shape, dtype)
+        last = tile.dtype == dtype and self._conversion.scaling is None
+        corrected = tile if last else np.empty(tile.shape, dtype)
         plan.apply(native, corrected)
         for halo in plan.halos:
             block = np.zeros([len(frames), *(b - a for a, b in halo.box)], native.dtype)
             cuts = [Cut(a, 1, b - a) for a, b in halo.box]
             read_into(block, frame_ranges(self._layout, frames, cuts), self._backend)
             halo.repair(block, corrected)
-        if corrected is not tile:
-            np.copyto(tile, corrected, casting="unsafe")
+        return corrected
 
 
 def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import hdf5plugin
+import nibabel
 import numpy as np
 
 from dask_tiled.testing import (
@@ -241,6 +242,22 @@ def make_seq(folder, stem, *, dtype, version):
     return Sample({"path": path}, frames, [path])
 
 
+def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options):
+    frames = counting_frames((3, 4, 5, 7), dtype)
+    kind = nibabel.Nifti1Pair if suffix == ".img" else nibabel.Nifti1Image
+    header = kind.header_class(endianness=order)
+    header.set_data_dtype(dtype)
+    header.set_xyzt_units("mm", "sec")
+    path = folder / f"{stem}{suffix}"
+    image = kind(frames.T, np.eye(4), header)
+    image.header.set_slope_inter(1, 0)
+    nibabel.save(image, path)
+    members = [path, path.with_suffix(".hdr")] if suffix == ".img" else [path]
+    known_by = "suffix" if suffix == ".img" else "content"
+    expected = frames.astype("f8") if options else frames
+    return Sample({"path": path, **options}, expected, members, known_by=known_by)
+
+
 # The first word of a name is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -288,5 +305,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "empad series": partial(make_empad, nav=(4,)),
     "empad raw file alone": partial(make_empad, by=".raw"),
     "seq 4": partial(make_seq, dtype="u1", version=4),
+    "nifti": make_nifti,
+    "nifti gzip": partial(make_nifti, suffix=".nii.gz", dtype="f4"),
+    "nifti pair": partial(make_nifti, suffix=".img", order=">"),
+    "nifti scaled": partial(make_nifti, scaled=True, order=">"),
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }

@@ -86,6 +86,7 @@ HEAVY = {
     "hdf5plugin",
     "llvmlite",
     "matplotlib",
+    "nibabel",
     "numba",
     "numcodecs",
     "xarray",

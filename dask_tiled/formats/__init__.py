@@ -37,6 +37,7 @@ _NAMES = (
     "seq",
     "mrc",
     "tvips",
+    "nifti",
     "empad",
     "raw_csr",
     "raw",

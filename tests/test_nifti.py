@@ -1,0 +1,451 @@
+"""NIfTI and Analyze files: real ones, and those that nibabel writes; nibabel is the oracle."""
+
+import bz2
+import contextlib
+import gzip
+import logging
+import struct
+import sys
+
+import nibabel
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from test_manifest import by_file, manifest
+
+import dask_tiled
+from dask_tiled import (
+    Corrections,
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    UnknownFormatError,
+    compression,
+)
+from dask_tiled.testing import check_format, counting_frames
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)
+
+DTYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16"]
+COLOURS = {"RGB": [("R", "u1"), ("G", "u1"), ("B", "u1")]}
+COLOURS["RGBA"] = [*COLOURS["RGB"], ("A", "u1")]
+KINDS = {"nifti 1": nibabel.Nifti1Image, "nifti 2": nibabel.Nifti2Image}
+PAIRS = {"nifti 1": nibabel.Nifti1Pair, "nifti 2": nibabel.Nifti2Pair}
+ANALYZE = {"analyze": nibabel.AnalyzeImage, "spm 99": nibabel.Spm99AnalyzeImage}
+ANALYZE["spm 2"] = nibabel.Spm2AnalyzeImage
+
+
+def write(path, array, kind=nibabel.Nifti1Image, order="<", **fields):
+    """Write an array in nibabel's order of axes, as it is, whatever the header says of scaling."""
+    header = kind.header_class(endianness=order)
+    header.set_data_dtype(array.dtype)
+    header.set_data_shape(array.shape)
+    offset = 0 if "Pair" in kind.__name__ or "Analyze" in kind.__name__ else None
+    for name, value in fields.items():
+        header[name] = value
+    block = header.binaryblock
+    if offset is None:
+        offset = int(header["vox_offset"]) or len(block) + 4
+        header["vox_offset"] = offset
+        pixels, block = path, header.binaryblock.ljust(offset, b"\0")
+    else:
+        pixels = path.with_suffix(".img")
+        path.write_bytes(block)
+        block = b""
+    stored = array.astype(array.dtype.newbyteorder(order))
+    pixels.write_bytes(block + stored.tobytes(order="F"))
+    return path
+
+
+def unscaled(path):
+    """Read what nibabel reads, in C order."""
+    return np.asarray(nibabel.load(path).dataobj.get_unscaled()).T
+
+
+def frames_of(shape, dtype):
+    """Count, in nibabel's order of axes."""
+    return counting_frames(shape[::-1], dtype).T
+
+
+@by_file(manifest("NIfTI"), "row")
+def test_file_has_the_numbers_of_the_manifest_and_equals_nibabel(data, row):
+    path = data / row["file"]
+    theirs = nibabel.load(path)
+    arr = dask_tiled.open_dataset(path)
+    pixels = arr.compute()
+    assert arr.description.format == "nifti"
+    assert str(arr.shape[::-1]) in row["shape_dtype"]
+    assert arr.dtype.str[1:] in row["shape_dtype"]
+    raw, _, scaled = row["sum"].partition(" ; scaled=")
+    assert pixels.sum() == int(raw)
+    np.testing.assert_array_equal(pixels, unscaled(path))
+    found = dask_tiled.open_dataset(path, scaled=True)
+    assert found.dtype == "f8"
+    assert found.compute().sum() == pytest.approx(float(scaled))
+    np.testing.assert_array_equal(found, theirs.get_fdata().T)
+    single = dask_tiled.open_dataset(path, scaled=True, dtype="f4")
+    np.testing.assert_array_equal(single, theirs.get_fdata(dtype="f4").T)
+    facts = arr.description.metadata["nifti"]
+    np.testing.assert_array_equal(facts["affine"], theirs.affine)
+
+
+def test_axes_have_names_scales_and_units(data):
+    desc = dask_tiled.describe(data / "nifti/functional.nii")
+    assert desc.dims == ("t", "z", "y", "x")
+    assert [axis.scale for axis in desc.axes] == [2, 8, 4, 4]
+    assert [axis.units for axis in desc.axes] == ["s", "mm", "mm", "mm"]
+    assert (desc.nav_shape, desc.sig_shape) == ((20, 3), (21, 17))
+    facts = desc.metadata["nifti"]
+    assert facts["description"] == "spm - 3D normalized"
+    assert (facts["sform"], facts["qform"], facts["affine_from"]) == ("aligned", "aligned", "sform")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_in_both_byte_orders(tmp_path, kind, dtype, order):
+    array = frames_of((5, 4, 3, 2), dtype)
+    path = write(tmp_path / "a.nii", array, KINDS[kind], order)
+    np.testing.assert_array_equal(unscaled(path), array.T)
+    check_format(path, array.T, cuts=3)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("name", COLOURS)
+def test_colours_are_a_last_axis(tmp_path, name, order):
+    array = counting_frames((3, 4, 5, len(COLOURS[name])), "u1")
+    structured = array.view(COLOURS[name])[..., 0].T
+    path = write(tmp_path / "a.nii", structured, order=order, scl_slope=2, scl_inter=1)
+    check_format(path, array, cuts=3)
+    assert dask_tiled.describe(path).dims == ("z", "y", "x", "s")
+    theirs = np.asarray(nibabel.load(path).dataobj.get_unscaled()).T
+    for k, (field, _) in enumerate(COLOURS[name]):
+        np.testing.assert_array_equal(array[..., k], theirs[field])
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, scaled=True), array)
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("kind", PAIRS)
+def test_either_file_of_a_pair_opens_it(tmp_path, kind, packed):
+    array = frames_of((5, 4, 3), "i2")
+    path = write(tmp_path / "a.hdr", array, PAIRS[kind], ">")
+    if packed:
+        for part in (path, path.with_suffix(".img")):
+            part.with_name(part.name + packed).write_bytes(gzip.compress(part.read_bytes()))
+            part.unlink()
+    header, pixels = (tmp_path / f"a{part}{packed}" for part in (".hdr", ".img"))
+    np.testing.assert_array_equal(unscaled(header), array.T)
+    check_format(header, array.T, cuts=2)
+    assert dask_tiled.open_dataset(pixels).name == dask_tiled.open_dataset(header).name
+    assert [f.path for f in dask_tiled.describe(header).files] == [str(pixels)]
+    pixels.unlink()
+    with pytest.raises(TruncatedFileError, match="missing"):
+        dask_tiled.describe(header)
+
+
+def test_a_pair_may_be_compressed_by_half_and_in_capitals(tmp_path):
+    array = frames_of((5, 4, 3), "i2")
+    path = write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair)
+    pixels = tmp_path / "a.img"
+    (tmp_path / "a.img.gz").write_bytes(gzip.compress(pixels.read_bytes()))
+    pixels.unlink()
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), array.T)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(tmp_path / "a.img.gz"), array.T)
+    path = write(tmp_path / "b.hdr", array, nibabel.Nifti1Pair)
+    path = path.rename(tmp_path / "B.HDR")
+    (tmp_path / "b.img").rename(tmp_path / "B.IMG")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), array.T)
+
+
+def test_pixels_without_their_header_are_of_no_known_format(tmp_path):
+    array = frames_of((5, 4, 3), "i2")
+    write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair).unlink()
+    with pytest.raises(CorruptFileError, match="neither"):
+        dask_tiled.open_dataset(tmp_path / "a.img")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "f8", "c8"])
+@pytest.mark.parametrize("kind", ANALYZE)
+def test_analyze_files(tmp_path, kind, dtype, order):
+    array = frames_of((5, 4, 3, 2), dtype)
+    path = write(tmp_path / "a.hdr", array, ANALYZE[kind], order, pixdim=[0, 3, 2, 1, 5, 0, 0, 0])
+    np.testing.assert_array_equal(unscaled(path), array.T)
+    check_format(path, array.T, cuts=2)
+    desc = dask_tiled.describe(tmp_path / "a.img")
+    assert [(axis.scale, axis.units) for axis in desc.axes] == [
+        *[(5, ""), (1, "mm"), (2, "mm"), (3, "mm")]
+    ]
+    assert desc.metadata["nifti"]["version"] == "Analyze 7.5"
+
+
+def test_what_is_no_analyze_header_stays_unknown(tmp_path):
+    """Files of this length of header, but nothing else that makes sense."""
+    path = tmp_path / "a.hdr"
+    path.write_bytes(struct.pack("<i", 348) + bytes(344))
+    path.with_suffix(".img").write_bytes(bytes(100))
+    with pytest.raises(UnknownFormatError):
+        dask_tiled.open_dataset(path)
+
+
+scalings = st.sampled_from([(0, 0), (1, 0), (2, 0), (1, 3), (0.1, -7.25), (-3e5, 1e-3)])
+scalings |= st.sampled_from([(np.nan, np.nan), (np.inf, 1), (np.nan, 5)])
+
+
+@given(
+    shape=hnp.array_shapes(min_dims=1, max_dims=7, max_side=4),
+    dtype=st.sampled_from(DTYPES),
+    order=st.sampled_from("<>"),
+    kind=st.sampled_from(list(KINDS.values())),
+    scaling=scalings,
+    packed=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_volume_equals_nibabel(
+    tmp_path_factory, shape, dtype, order, kind, scaling, packed, seed
+):
+    """Raw and scaled, whole and in chunks that the file knows nothing of."""
+    rng = np.random.default_rng(seed)
+    size = np.dtype(dtype).itemsize
+    array = rng.integers(0, 256, (*shape, size), "u1").view(dtype)[..., 0]
+    if array.dtype.kind in "fc":
+        array = rng.normal(size=shape).astype(dtype)
+    path = tmp_path_factory.mktemp("any") / "a.nii"
+    write(path, array, kind, order, scl_slope=scaling[0], scl_inter=scaling[1])
+    if packed:
+        path = path.with_suffix(".nii.gz")
+        path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
+    theirs = nibabel.load(path)
+    chunks = tuple(int(rng.integers(1, n + 1)) for n in array.T.shape)
+    arr = dask_tiled.open_dataset(path, chunks=chunks)
+    assert arr.shape == theirs.shape[::-1]
+    np.testing.assert_array_equal(arr, unscaled(path))
+    found = dask_tiled.open_dataset(path, scaled=True, chunks=chunks)
+    kind = np.complex128 if array.dtype.kind == "c" else np.float64
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found, theirs.get_fdata(dtype=kind).T)
+    index = tuple(int(rng.integers(n)) if rng.integers(2) else slice(None) for n in arr.shape)
+    np.testing.assert_array_equal(found[index], theirs.get_fdata(dtype=kind).T[index])
+
+
+def test_scaled_pixels_can_be_corrected_first(tmp_path):
+    array = frames_of((5, 4, 3), "i2")
+    path = write(tmp_path / "a.nii", array, scl_slope=0.5, scl_inter=10)
+    corrections = Corrections(dark=np.full((4, 5), 2), excluded_pixels=[(0, 0)])
+    plain = dask_tiled.open_dataset(path, corrections=corrections).compute()
+    arr = dask_tiled.open_dataset(path, corrections=corrections, scaled=True)
+    np.testing.assert_array_equal(arr, plain.astype("f8") * 0.5 + 10)
+    rounded = dask_tiled.open_dataset(path, scaled=True, dtype="i2")
+    np.testing.assert_array_equal(rounded, (array.T * 0.5 + 10).astype("i2"))
+    raw = dask_tiled.open_dataset(path)
+    assert len({arr.name, rounded.name, raw.name}) == 3
+    scaled = dask_tiled.open_dataset(path, scaled=True, nav_shape=(4,), fill_value=np.nan)
+    expected = np.concatenate([array.T * 0.5 + 10, np.full((1, 4, 5), np.nan)])
+    np.testing.assert_array_equal(scaled, expected)
+    np.testing.assert_allclose(scaled[:3].sum(axis=0), expected[:3].sum(axis=0))
+
+
+@pytest.fixture
+def decompressions(monkeypatch):
+    """Note how often a file is decompressed."""
+    found = []
+    decode = compression.decode
+
+    def counted(block, fetch, **options):
+        found.append(block.file.path)
+        return decode(block, fetch, **options)
+
+    monkeypatch.setattr(compression, "decode", counted)
+    return found
+
+
+def add(total, tile, _info):
+    return total + tile.sum(dtype=float)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda arr: arr,
+        lambda arr: arr[3:6],
+        lambda arr: arr[1, 2, ::2],
+        lambda arr: arr.sum(axis=(2, 3)),
+        lambda arr: arr.mean(axis=(0, 1)),
+        lambda arr: dask_tiled.reduce_tiles(arr, init=0.0, step=add, combine=np.add),
+    ],
+    ids=["whole", "slices", "cut", "frames", "pattern", "tiles"],
+)
+@pytest.mark.parametrize("options", [{}, {"scaled": True}, {"dtype": "f4"}], ids=str)
+def test_gzip_is_decompressed_once_not_once_per_slice(tmp_path, decompressions, options, use):
+    """1000 slices of 16 KiB, in one chunk, converted or not, chunk by chunk or tile by tile."""
+    array = np.random.default_rng(0).integers(0, 9, (64, 128, 25, 40)).astype("i2")
+    plain = write(tmp_path / "a.nii", array, scl_slope=2)
+    path = tmp_path / "a.nii.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes(), 1))
+    arr = dask_tiled.open_dataset(path, **options)
+    assert arr.npartitions == 1
+    found = use(arr).compute()
+    assert decompressions == [str(path)]
+    expected = use(dask_tiled.open_dataset(plain, **options)).compute()
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_no_chunk_limit_cuts_a_compressed_file(tmp_path):
+    path = tmp_path / "a.nii.bz2"
+    plain = write(tmp_path / "a.nii", frames_of((50, 40, 30), "u1"))
+    path.write_bytes(bz2.compress(plain.read_bytes()))
+    desc = dask_tiled.describe(path)
+    assert dask_tiled.negotiate(desc, chunk_bytes=5000).chunks == ((30,), (40,), (50,))
+    assert len(dask_tiled.negotiate(dask_tiled.describe(plain), chunk_bytes=5000).chunks[0]) > 5
+
+
+def test_extensions_are_listed_by_code_and_size(tmp_path):
+    image = nibabel.Nifti1Image(np.zeros((5, 4, 3), "i2"), np.eye(4))
+    for code, content in ((6, b"a comment"), (4, b"x" * 100)):
+        image.header.extensions.append(nibabel.nifti1.Nifti1Extension(code, content))
+    nibabel.save(image, tmp_path / "a.nii")
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    nibabel.save(image, tmp_path / "a.hdr")
+    for name in ("a.nii", "a.nii.gz", "a.hdr"):
+        desc = dask_tiled.describe(tmp_path / name)
+        assert desc.metadata["nifti"]["extensions"] == ((6, 32), (4, 112))
+        assert desc.layout.shape == (3, 4, 5)
+
+
+def test_headers_of_nibabel_as_metadata(tmp_path):
+    image = nibabel.Nifti2Image(np.zeros((5, 4, 3, 2), "f4"), np.diag([2, 3, 4, 1]))
+    image.header.set_xyzt_units("micron", "msec")
+    image.header.set_intent("t test", (7.0,), name="told")
+    image.header["descrip"] = b"made by a test"
+    image.header["toffset"] = 1.5
+    nibabel.save(image, tmp_path / "a.nii")
+    desc = dask_tiled.describe(tmp_path / "a.nii")
+    facts = desc.metadata["nifti"]
+    assert facts["version"] == "NIfTI-2"
+    assert facts["intent"] == {"code": "t test", "parameters": (7.0,), "name": "told"}
+    assert facts["description"] == "made by a test"
+    assert [(axis.scale, axis.units, axis.offset) for axis in desc.axes] == [
+        *[(1, "ms", 1.5), (4, "µm", 0), (3, "µm", 0), (2, "µm", 0)]
+    ]
+    assert desc == dask_tiled.describe(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize("code", [0, 1, 255, 1536, 2048, 7])
+def test_types_that_are_not_read_are_named(tmp_path, code):
+    path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), datatype=code)
+    with pytest.raises(DatasetError, match="datatype"):
+        dask_tiled.describe(path)
+
+
+FIELDS_1 = {0: "i", 40: "h", 42: "h", 44: "h", 46: "h", 50: "h", 70: "h", 72: "h", 80: "f"}
+FIELDS_1 |= {84: "f", 92: "f", 108: "f", 112: "f", 116: "f", 123: "b", 136: "f", 252: "h"}
+FIELDS_1 |= {254: "h", 256: "f", 280: "f", 348: "i", 352: "i", 356: "i"}
+FIELDS_2 = {0: "i", 12: "h", 16: "q", 24: "q", 32: "q", 48: "q", 112: "d", 168: "q", 176: "d"}
+FIELDS_2 |= {184: "d", 344: "i", 348: "i", 400: "d", 500: "i", 540: "i", 544: "i"}
+HOSTILE = [0, -1, 1, 2, 7, 8, 255, 27307, 32767, -32768, 2**31 - 1, -(2**31), 2**40, 2**62]
+HOSTILE += [2**63 - 1, -(2**63), float("nan"), float("inf"), -1e30, 1e30, 0.5]
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, version, order, suffix):
+    array = frames_of((5, 4, 3, 2), "i2")
+    kinds = PAIRS if suffix == ".hdr" else KINDS
+    path = tmp_path / f"a{suffix}"
+    made = write(tmp_path / f"a{suffix[:4]}", array, kinds[f"nifti {version}"], order)
+    whole = made.read_bytes() + bytes(20)
+    for at, kind in (FIELDS_1 if version == 1 else FIELDS_2).items():
+        for value in HOSTILE:
+            try:
+                packed = struct.pack(order + kind, value if kind in "fd" else int(value))
+            except (struct.error, OverflowError, ValueError):
+                continue
+            changed = whole[:at] + packed + whole[at + len(packed) :]
+            path.write_bytes(gzip.compress(changed, 1) if suffix == ".nii.gz" else changed)
+            for options in ({}, {"scaled": True}):
+                with contextlib.suppress(DatasetError):
+                    arr = dask_tiled.open_dataset(path, **options)
+                    assert arr.nbytes < 1 << 22
+                    arr.compute()
+
+
+def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
+    """A few hundred bytes with a header that asks for 2**60 are refused before any allocation."""
+    for dims, sizes in ((4, [2**15 - 1] * 4), (3, [30000] * 3)):
+        path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
+        whole = bytearray(path.read_bytes())
+        struct.pack_into(f"<h{dims}h", whole, 40, dims, *sizes)
+        packed = tmp_path / "a.nii.gz"
+        packed.write_bytes(gzip.compress(bytes(whole)))
+        with pytest.raises(TruncatedFileError, match="cannot hold"):
+            dask_tiled.describe(packed)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".img", ".hdr"])
+def test_truncated_files_give_typed_errors(tmp_path, suffix):
+    """At 40 places at least."""
+    array = np.random.default_rng(1).integers(0, 999, (5, 4, 3)).astype("i2")
+    kind = nibabel.Nifti1Image if suffix.startswith(".nii") else nibabel.Nifti1Pair
+    path = write(tmp_path / f"a{'.hdr' if suffix == '.img' else suffix[:4]}", array, kind)
+    if suffix == ".nii.gz":
+        packed = gzip.compress(path.read_bytes())
+        path.unlink()
+        (tmp_path / "a.nii.gz").write_bytes(packed)
+    cut = tmp_path / f"a{suffix}"
+    whole = cut.read_bytes()
+    for size in sorted({*np.linspace(0, len(whole) - 1, 41, dtype=int).tolist()}):
+        cut.write_bytes(whole[:size])
+        with pytest.raises(DatasetError, match=f"a{suffix[:3]}"):
+            dask_tiled.open_dataset(cut).compute()
+    cut.write_bytes(whole + b"trailing")
+    if suffix != ".nii.gz":
+        np.testing.assert_array_equal(dask_tiled.open_dataset(cut), array.T)
+
+
+def test_without_nibabel_the_error_names_the_extra(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
+    monkeypatch.setitem(sys.modules, "nibabel", None)
+    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[nifti\]"):
+        dask_tiled.open_dataset(path)
+
+
+# Rows of the list of defects of other systems
+
+
+def test_orientation_is_never_changed_silently(tmp_path):
+    """Rows stay as they lie in the file, whatever the affine says; it is in the metadata."""
+    array = frames_of((5, 4, 3), "i2")
+    flip = np.array([[-2, 0, 0, 8], [0, 0, -3, 9], [0, 4, 0, -7], [0, 0, 0, 1]], float)
+    nibabel.save(nibabel.Nifti1Image(array, flip), tmp_path / "a.nii")
+    arr = dask_tiled.open_dataset(tmp_path / "a.nii")
+    np.testing.assert_array_equal(arr, array.T)
+    np.testing.assert_array_equal(arr.description.metadata["nifti"]["affine"], flip)
+
+
+def test_confusius_329_opening_many_volumes_reads_headers_only(tmp_path, loads):
+    """Neither opening nor stacking reads a pixel, and a slice reads its own bytes."""
+    array = frames_of((50, 40, 30), "i2")
+    paths = [write(tmp_path / f"{k}.nii", array + k) for k in range(5)]
+    arrays = [dask_tiled.open_dataset(path, io="counting") for path in paths]
+    assert loads.nbytes == 0
+    np.testing.assert_array_equal(arrays[3][7, 5], array.T[7, 5] + 3)
+    assert 0 < loads.nbytes <= 2 * 50
+
+
+def test_506_offsets_beyond_4_gib(tmp_path):
+    """An int32 offset would overflow; the file is sparse."""
+    path = write(tmp_path / "a.nii", np.zeros((2, 2, 2), "u1"), nibabel.Nifti2Image)
+    header = nibabel.Nifti2Header()
+    header.set_data_dtype("u1")
+    header.set_data_shape((1 << 16, 1 << 14, 5))
+    header["vox_offset"] = 544
+    with open(path, "wb") as file:
+        file.write(header.binaryblock)
+        file.seek(544 + 5 * (1 << 30) - 1)
+        file.write(b"\x07")
+    arr = dask_tiled.open_dataset(path)
+    assert arr[4, -1, -3:].compute().tolist() == [0, 0, 7]
