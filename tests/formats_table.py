@@ -21,6 +21,7 @@ from dask_tiled.testing import (
     write_dm,
     write_empad,
     write_frms6,
+    write_gis,
     write_k2is,
     write_mib,
     write_mib_series,
@@ -258,6 +259,22 @@ def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options)
     return Sample({"path": path, **options}, expected, members, known_by=known_by)
 
 
+def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, **options):
+    frames = counting_frames(shape, dtype, **({"bits": 12} if options.get("ascii") else {}))
+    members = write_gis(folder / f"{stem}.dim", frames, voxel_size=(1, 2, 3, 4), **options)
+    sig_dims = 3 if "kind" in options else 2
+    known_by = "content" if suffix == ".dim" else "suffix"
+    # Nothing tells that a header has lost -bo, or that the last number of a text has lost digits.
+    return Sample(
+        {"path": folder / f"{stem}{suffix}"},
+        frames,
+        members,
+        sig_dims=sig_dims,
+        known_by=known_by,
+        cut=members[cut] if cut else None,
+    )
+
+
 # The first word of a name is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -309,5 +326,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "nifti gzip": partial(make_nifti, suffix=".nii.gz", dtype="f4"),
     "nifti pair": partial(make_nifti, suffix=".img", order=">"),
     "nifti scaled": partial(make_nifti, scaled=True, order=">"),
+    "gis": partial(make_gis, suffix=".dim", minf={"format": "GIS", "sizes": [1, 2]}),
+    "gis big-endian": partial(make_gis, suffix=".ima", dtype="f4", order=">", cut=slice(0, 1)),
+    "gis text": partial(make_gis, suffix=".dim", ascii=True, cut=slice(1, 2)),
+    "gis colours": partial(make_gis, suffix=".dim", dtype="u1", shape=(3, 4, 5, 3), kind="RGB"),
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }

@@ -38,6 +38,7 @@ _NAMES = (
     "mrc",
     "tvips",
     "nifti",
+    "gis",
     "empad",
     "raw_csr",
     "raw",
@@ -73,6 +74,8 @@ class Format:
         ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
     peers : tuple of str
         Other libraries that read the format.
+    implied : str
+        Suffix that may be left out of a path.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Format:
     describe: Callable[..., Description]
     corrections: Callable[[Description], Corrections] | None = None
     peers: tuple[str, ...] = ()
+    implied: str = ""
 
     def options(self) -> dict[str, Any]:
         """Give the options of the format and their default values."""
@@ -204,6 +208,7 @@ def describe_as(
         Whether exactly these files are meant. Otherwise formats with an option ``series`` look for
         the series that a file belongs to.
     """
+    paths = tuple(map(_completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
     format = detect(paths[0]) if name is None else _named(name)
     known = format.options()
@@ -224,6 +229,14 @@ def describe_as(
             "the frames have another shape", path=paths[0], expected=desc.sig_shape, found=sig_shape
         )
     return replace(desc, format=format.name)
+
+
+def _completed(path: str) -> str:
+    """Add the suffix that a user has left out, where the file is there with it only."""
+    if os.path.lexists(path):
+        return path
+    suffixes = [format.implied for format in formats().values() if format.implied]
+    return next((path + s for s in suffixes if os.path.isfile(path + s)), path)
 
 
 def detect(path: str) -> Format:

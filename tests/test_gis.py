@@ -1,0 +1,296 @@
+"""GIS volumes: those made for this project, and synthetic ones, compared with the array."""
+
+import contextlib
+import sys
+
+import numpy as np
+import pytest
+from conftest import DATA
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
+from dask_tiled.formats import gis
+from dask_tiled.testing import check_format, counting_frames, write_gis
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+NAMES = sorted(path.stem for path in (DATA / "gis").glob("*.dim")) or ["no data"]
+DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_holds_the_stored_array_whichever_of_its_files_is_opened(data, name):
+    expected = np.load(data / f"gis/{name}.npy")
+    base = data / "gis" / name
+    paths = [base, base.with_suffix(".ima"), base.with_suffix(".dim")]
+    minf = base.with_suffix(".ima.minf")
+    for path in paths + [minf] * minf.is_file():
+        check_format(path, expected, cuts=2)
+        desc = dask_tiled.describe(path)
+        assert desc.format == "gis"
+        assert desc.dims[-3:] == ("z", "y", "x")
+        assert [file.path for file in desc.files] == [str(base.with_suffix(".ima"))]
+
+
+def test_attributes_of_the_minf_file_are_metadata(data):
+    facts = dask_tiled.describe(data / "gis/le_S16").metadata["gis"]
+    assert facts["minf"]["volume_dimension"] == (5, 4, 3, 2)
+    assert facts["header"]["type"] == "S16"
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+@pytest.mark.parametrize("order", ["<", ">", None])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_in_both_byte_orders_and_as_text(tmp_path, dtype, order, ascii):
+    array = np.random.default_rng(2).integers(0, 100, (2, 3, 4, 5)).astype(dtype)
+    if array.dtype.kind in "fc":
+        array /= np.array(7).astype(dtype)
+    path, *_ = write_gis(tmp_path / "a.ima", array, order=order, ascii=ascii)
+    check_format(path, array, cuts=3)
+
+
+SEVERAL = {
+    "RGB": ("u1", 3),
+    "RGBA": ("u1", 4),
+    "HSV": ("u1", 3),
+    "POINT2DF": ("f4", 2),
+    "POINT3DF": ("f4", 3),
+    "VECTOR_OF_3_SHORT": ("i2", 3),
+    "VECTOR_OF_6_FLOAT": ("f4", 6),
+    "VECTOR_OF_2_U16": ("u2", 2),
+}
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_several_numbers_to_a_pixel_are_a_last_axis(tmp_path, kind, ascii):
+    dtype, parts = SEVERAL[kind]
+    array = counting_frames((3, 4, 5, parts), dtype, bits=7)
+    path, *_ = write_gis(tmp_path / "a.ima", array, kind=kind, order=">", ascii=ascii)
+    check_format(path, array, cuts=3)
+    desc = dask_tiled.describe(path)
+    assert desc.dims == ("z", "y", "x", "s" if dtype == "u1" else "component")
+    assert desc.sig_shape == (4, 5, parts)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize(("kind", "letter"), [("LONG", "i"), ("ULONG", "u")])
+def test_longs_have_the_length_that_fits_the_file(tmp_path, kind, letter, size):
+    array = counting_frames((3, 4, 5), f"{letter}{size}")
+    path, *_ = write_gis(tmp_path / "a.ima", array, kind=kind)
+    check_format(path, array, cuts=2)
+
+
+@given(
+    array=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=1, max_dims=8, max_side=3)),
+    order=st.sampled_from("<>"),
+    ascii=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_volume_of_1_to_8_axes(tmp_path_factory, array, order, ascii, seed):
+    rng = np.random.default_rng(seed)
+    path, *_ = write_gis(tmp_path_factory.mktemp("any") / "a.ima", array, order=order, ascii=ascii)
+    chunks = tuple(int(rng.integers(1, n + 1)) for n in array.shape)
+    arr = dask_tiled.open_dataset(path, chunks=chunks)
+    np.testing.assert_array_equal(arr, array)
+    index = tuple(int(rng.integers(n)) if rng.integers(2) else slice(None) for n in array.shape)
+    np.testing.assert_array_equal(arr[index], array[index])
+
+
+def test_voxel_sizes_are_scales_and_unknown_keys_are_metadata(tmp_path):
+    array = counting_frames((2, 2, 3, 4, 5), "u1")
+    further = "-patient A. -dx Name -7\nwhat stands -here is kept, -1 or not\n--\ntrailing text"
+    sizes = (0.5, 2, 3, 4, 5)
+    path, header = write_gis(tmp_path / "a.ima", array, voxel_size=sizes, further=further)
+    check_format(path, array, cuts=2)
+    desc = dask_tiled.describe(header)
+    assert desc.dims == ("dim_4", "t", "z", "y", "x")
+    assert [axis.scale for axis in desc.axes] == [5, 4, 3, 2, 0.5]
+    assert [axis.units for axis in desc.axes] == ["", "", "mm", "mm", "mm"]
+    known = desc.metadata["gis"]["header"]
+    assert known["patient"] == "A. -dx Name -7"
+    assert known["dx"] == 0.5
+
+
+def test_keys_come_in_any_order_on_any_lines(tmp_path):
+    array = counting_frames((3, 4, 5), ">i2")
+    path, header = write_gis(tmp_path / "a.ima", array, order=">")
+    header.write_text("  5\t4 3 \r\n-om binar -dx 2\r\n\r\n-bo ABCD -type S16")
+    check_format(path, array.astype("i2"), cuts=2)
+    assert dask_tiled.describe(path).axes[-1].scale == 2
+
+
+def test_without_a_byte_order_it_is_that_of_the_machine(tmp_path):
+    _, header = write_gis(tmp_path / "a.ima", np.ones((3, 4), "i2"), order=None)
+    facts = dask_tiled.describe(header).metadata["gis"]
+    assert facts["byte_order_from"] == "this machine"
+    assert sys.byteorder in {"little", "big"}
+
+
+def test_text_with_any_blanks_brackets_and_a_rest(tmp_path):
+    path, header = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
+    path.write_bytes(b"\n 1\t2\r\n-3 \x0b +4\n the end")
+    assert dask_tiled.open_dataset(path).compute().tolist() == [[1, 2], [-3, 4]]
+    header.write_text("2 1 -type CFLOAT -om ascii")
+    path.write_bytes(b"(1, 2) (nan,-4e3)")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), [[1 + 2j, complex("nan-4000j")]])
+
+
+def test_text_is_read_once_for_a_chunk(tmp_path, monkeypatch):
+    found = []
+    decode = gis.decode
+
+    def counted(block, fetch, **options):
+        found.append(block.file.path)
+        return decode(block, fetch, **options)
+
+    monkeypatch.setattr(gis, "decode", counted)
+    array = counting_frames((9, 8, 70, 60), "i2")
+    path, *_ = write_gis(tmp_path / "a.ima", array, ascii=True)
+    total = dask_tiled.open_dataset(path, dtype="f4").sum(axis=(0, 1))
+    np.testing.assert_allclose(total, array.sum(axis=(0, 1)), rtol=1e-6)
+    assert found == [str(path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"1 2 3", TruncatedFileError),
+        (b"1 2 3 four", CorruptFileError),
+        (b"1 2 3 40000", CorruptFileError),
+        (b"1 2 3 4.5", CorruptFileError),
+        (b"1", TruncatedFileError),
+        (b"1 2 3 " + b"9" * 5000, CorruptFileError),
+        (b"\x00\xff" * 50, CorruptFileError),
+    ],
+)
+def test_text_that_is_no_volume(tmp_path, text, kind):
+    path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
+    path.write_bytes(text)
+    with pytest.raises(kind, match=r"a\.ima"):
+        dask_tiled.open_dataset(path).compute()
+
+
+HOSTILE = [
+    "",
+    "5 4 3",
+    "5 4 3\n-bo DCBA",
+    "5 4 3\n-type",
+    "5 4 3\n-type S17",
+    "5 4 3\n-type VECTOR_OF_0_SHORT",
+    "5 4 3\n-type VECTOR_OF_99999999_SHORT",
+    "5 4 3\n-type VECTOR_OF_999999_DOUBLE",
+    "5 4 3\n-type VECTOR_OF_3_RGB",
+    "0 4 3\n-type S16",
+    "-5 4 3\n-type S16",
+    "5.5 4 3\n-type S16",
+    "5 4 3 2 2 2 2 2 2\n-type S16",
+    f"{2**62} 4 3\n-type S16",
+    f"{2**61} {2**61} {2**61}\n-type S16",
+    f"{2**61} {2**61} {2**61}\n-type S16 -om ascii",
+    "9" * 5000 + " 4 3\n-type S16",
+    "5 4 3\n-type S16 -bo CDAB",
+    "5 4 3\n-type S16 -om gzip",
+    "5 4 3\n-type S16 -dx",
+    "5 4 3\n-type S16 -dx one",
+    "5 4 3\n-type S16 -dx 0",
+    "5 4 3\n-type S16 -dx nan",
+    "5 4 4\n-type S16",
+    "5 4 2\n-type S16",
+    "5 4 3\n-type S8",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_headers_give_typed_errors(tmp_path, text):
+    path, header = write_gis(tmp_path / "a.ima", counting_frames((3, 4, 5), "i2"))
+    header.write_text(text)
+    for name in (path, header):
+        with pytest.raises(DatasetError, match=r"a\.(ima|dim)"):
+            dask_tiled.open_dataset(name)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_in_place_of_keys_give_typed_errors_or_an_array(tmp_path_factory, text):
+    path, header = write_gis(tmp_path_factory.mktemp("any") / "a.ima", np.ones((3, 4, 5), "i2"))
+    header.write_bytes(b"5 4 3\n-type S16 " + text)
+    with contextlib.suppress(DatasetError):
+        dask_tiled.open_dataset(path).compute()
+
+
+BROKEN = [b"", b"attributes", b"attributes = ", b"attributes = [1]", b"attributes = {1: open('a')}"]
+BROKEN += [b"\xff\xfe", b"a = {'a':" + b"[" * 10000, b"a = " + b"-" * 100000 + b"1"]
+BROKEN += [b"a = {'a': " + b"1+" * 50000 + b"1}", b"a = {" + b"'a': 1, " * 100000, b"a = {[]: 1}"]
+BROKEN += [b"a = {'a': 1}\0", b"a = {'a': " + b"9" * 10000 + b"}"]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_wrong_in_the_minf_file_is_said_in_the_metadata(tmp_path, text):
+    array = counting_frames((3, 4, 5), "i2")
+    path, _, minf = write_gis(tmp_path / "a.ima", array, minf={})
+    minf.write_bytes(text)
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr, array)
+    assert arr.description.metadata["gis"]["minf"].keys() == {"not_read"}
+
+
+def test_attributes_become_plain_values(tmp_path):
+    minf = {"a": [1, (2.5, "x")], 3: None, "inf": {"c": b"d", "nan": 1e400, "f": {1}}}
+    path, *_ = write_gis(tmp_path / "a.ima", np.ones((2, 3), "u1"), minf=minf)
+    text = (tmp_path / "a.ima.minf").read_text()
+    (tmp_path / "a.ima.minf").write_text(text.replace("inf,", "1e400,"))
+    found = dask_tiled.describe(path).metadata["gis"]["minf"]
+    assert found["a"] == (1, (2.5, "x"))
+    assert found["3"] == "None"
+    assert found["inf"] == {"c": "b'd'", "nan": "inf", "f": "{1}"}
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    path, header, minf = write_gis(tmp_path / "a.ima", np.ones((2, 3), "u1"), minf={})
+    path.unlink()
+    with pytest.raises(TruncatedFileError, match=r"pixels is missing; expected a\.ima"):
+        dask_tiled.open_dataset(header)
+    path.write_bytes(bytes(6))
+    header.unlink()
+    with pytest.raises(TruncatedFileError, match=r"header is missing; expected a\.dim"):
+        dask_tiled.open_dataset(path)
+    with pytest.raises(UnknownFormatError):
+        dask_tiled.open_dataset(minf)
+    with pytest.raises(FileNotFoundError):
+        dask_tiled.open_dataset(tmp_path / "a")
+
+
+def test_truncated_pixels_give_typed_errors(tmp_path):
+    array = counting_frames((3, 4, 5), "i2")
+    for ascii in (False, True):
+        path, *_ = write_gis(tmp_path / "a.ima", array, ascii=ascii)
+        whole = path.read_bytes()
+        last = whole.rindex(b" ") if ascii else len(whole) - 1  # digits that are lost tell nothing
+        for size in np.linspace(0, last, 40, dtype=int).tolist():
+            path.write_bytes(whole[:size])
+            with pytest.raises(DatasetError, match=r"a\.ima"):
+                dask_tiled.open_dataset(path).compute()
+
+
+# Rows of the list of defects of other systems
+
+
+def test_trailing_text_does_not_refuse_a_header(tmp_path):
+    """soma-io refuses a .dim file with text that it has not read."""
+    array = counting_frames((3, 4, 5), "i2")
+    path, *_ = write_gis(tmp_path / "a.ima", array, further="\n\nscanned on a Monday\n")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), array)
+
+
+def test_slices_of_both_byte_orders_read_their_own_bytes(tmp_path, loads):
+    """AIMS maps files of its own byte order only, and reads whole files."""
+    for order in "<>":
+        array = counting_frames((30, 40, 50), "i2")
+        path, *_ = write_gis(tmp_path / "a.ima", array, order=order)
+        arr = dask_tiled.open_dataset(path, io="counting")
+        loads.clear()
+        np.testing.assert_array_equal(arr[7, 5], array[7, 5])
+        assert 0 < loads.nbytes <= 2 * 50
