@@ -76,7 +76,7 @@ class Conversion:
         wide = np.result_type(pixels, np.float64)
         scaled = out if out.dtype == wide else np.empty(out.shape, wide)
         with np.errstate(all="ignore"):
-            np.multiply(pixels, gain, out=scaled)
+            np.multiply(pixels, gain, out=scaled, dtype=wide)
             scaled += offset
             if scaled is not out:
                 np.copyto(out, scaled, casting="unsafe")
