@@ -52,7 +52,7 @@ def from_pieces(
     Parameters
     ----------
     pieces : iterable of Piece, or mapping of columns
-        The boxes. :attr:`Piece.file` is a path or a number in ``files``; without strides the units
+        The boxes. ``Piece.file`` is a path or a number in ``files``; without strides the units
         of a piece follow one another in C order. Many pieces are given as a mapping (a dict, a
         data frame, a record array) of arrays: ``start`` and ``shape`` of shape (pieces, axes),
         ``offset`` of shape (pieces,), and ``file``, ``strides``, ``decoder`` and ``nbytes`` where
@@ -64,7 +64,7 @@ def from_pieces(
     files : sequence of path-like, optional
         The files, where pieces give their numbers.
     decoders : sequence, optional
-        How pieces are stored, by the numbers in :attr:`Piece.decoder`: a dtype of either byte
+        How pieces are stored, by the numbers in ``Piece.decoder``: a dtype of either byte
         order; a pair of a dtype and the configuration of a codec of numcodecs, such as
         ``("<u2", {"id": "zlib"})``, for pieces of ``nbytes`` bytes that are compressed one by one;
         or a decoder for packed pixels. By default one, ``dtype``.
