@@ -144,3 +144,13 @@ def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int,
         if (n % size or size) * usual >= (n % usual or usual) * size:
             return size, 0, f"divided evenly, each beginning at a multiple of {align_bytes} bytes"
     return None
+
+
+def merged(chunks: Chunks, count: int) -> Chunks:
+    """Merge up to ``count`` neighbouring chunks, along the last axes first."""
+    longer = []
+    for axis in reversed(chunks):
+        some = max(1, min(count, len(axis)))
+        longer.append(tuple(sum(axis[k : k + some]) for k in range(0, len(axis), some)))
+        count = count // some if some == len(axis) else 1
+    return tuple(reversed(longer))

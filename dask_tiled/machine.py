@@ -1,4 +1,4 @@
-"""What the machine has: the cache and the memory of one of dask's threads.
+"""What the machine has: the threads of dask, and the cache and the memory of one of them.
 
 All that the package knows of the machine is looked up here. Functions that use it take it as an
 argument too, so that the same question can get the same answer everywhere.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 USUAL_CACHE_BYTES = 1 << 20
 """What a core's second-level cache is taken for where the system does not tell."""
@@ -70,19 +71,30 @@ def thread_memory() -> tuple[int, str]:
     return _machine_memory(), "the memory that a core of this machine has"
 
 
+def thread_count() -> int:
+    """Count the threads that compute: those of the workers if there is a distributed client."""
+    from dask.system import CPU_COUNT
+
+    return sum(int(worker.get("nthreads") or 1) for worker in _workers()) or CPU_COUNT
+
+
 def _worker_limits() -> Iterator[int]:
+    for worker in _workers():
+        if worker.get("memory_limit"):
+            yield int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
+
+
+def _workers() -> Iterable[Any]:
     """Ask the current client, if there is one: distributed takes long to import."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
-        return
+        return ()
     try:
         client = distributed.default_client()
-        workers = client.scheduler_info()["workers"].values()
+        workers: Iterable[Any] = client.scheduler_info()["workers"].values()
     except (AttributeError, ValueError, OSError):  # it is being imported; no client; it has closed
-        return
-    for worker in workers:
-        if worker.get("memory_limit"):
-            yield int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
+        return ()
+    return workers
 
 
 @cache

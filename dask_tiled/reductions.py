@@ -12,12 +12,19 @@ import numpy.typing as npt
 from dask.array.utils import validate_axis
 from dask.core import flatten
 
+from dask_tiled import machine
+from dask_tiled.chunking import merged
 from dask_tiled.description import Description
 from dask_tiled.folding import Fold, are_narrow, can_fold
 from dask_tiled.job_arrays import job_array
 from dask_tiled.loader import Source
 
 Array = npt.NDArray[Any]
+
+SMALL_RESULTS = 1 << 20
+"""Results of so many bytes stay in the cache, however many there are."""
+RESULTS_READ = 32
+"""So many times the bytes of its results a chunk should have, as long as no thread goes without."""
 
 COMBINED_BY: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -46,15 +53,31 @@ class Reducible(NamedTuple):
     def fold(self, fold: Fold, *, tail: tuple[int, ...] = ()) -> da.Array:
         """Fold every chunk."""
         nav, sig = tuple(range(self.nav_ndim)), tuple(range(self.nav_ndim, self.arr.ndim))
+        x = self if fold.by_frame else self._with_long_chunks(fold)
         return job_array(
-            self.arr,
-            self.nav_ndim,
+            x.arr,
+            x.nav_ndim,
             fold,
             fold.dtype,
             gone=sig if fold.by_frame else nav,
             tail=tail,
-            source=self.source,
+            source=x.source,
         )
+
+    def _with_long_chunks(self, fold: Fold) -> Reducible:
+        """Merge chunks whose results would take as long to write and combine as they to read."""
+        arr: Any = self.arr
+        chunks = arr.chunks
+        pixels = math.prod(max(axis) for axis in chunks[self.nav_ndim :])
+        results = pixels * len(fold.initial) * fold.dtype.itemsize
+        if self.source is None or results <= SMALL_RESULTS:
+            return self
+        frames = math.prod(max(axis) for axis in chunks[: self.nav_ndim])
+        wanted = -(-RESULTS_READ * results // (frames * pixels * arr.dtype.itemsize))
+        share = -(-arr.npartitions // machine.thread_count())
+        longer = merged(chunks[: self.nav_ndim], min(wanted, share))
+        found: Reducible = arr.with_chunks(longer + chunks[self.nav_ndim :]).reducible()
+        return found
 
 
 def reduce_array(

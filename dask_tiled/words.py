@@ -10,6 +10,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+LINE_BYTES = 64
+"""A line of the cache."""
+AHEAD = 1024
+"""So many bytes before they are needed, bytes are asked for."""
+
 
 def _loader(bits: int, *, big: bool) -> Any:
     """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
@@ -91,6 +96,16 @@ def reverse_bits(typingctx, word):
     return types.uint64(types.uint64), codegen
 
 
+def _fetch(builder, data, start, nbytes):
+    """Ask for the bytes ``AHEAD`` of some: the pages of a file are far apart in memory."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), (byte, flag, flag, flag))
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    for line in range(0, nbytes, LINE_BYTES):
+        place = builder.gep(data, [builder.add(start, start.type(AHEAD + line))])
+        builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
+
+
 def _nibbles(builder, data, start):
     """Give the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
     byte, word, index = ir.IntType(8), ir.IntType(16), ir.IntType(32)
@@ -132,6 +147,7 @@ def sum_nibbles(typingctx, src, start):
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[0])(context, builder, args[0]).data
+        _fetch(builder, source, args[1], 384)
         rows = (builder.add(args[1], args[1].type(24 * row)) for row in range(16))
         total = reduce(builder.add, (_nibbles(builder, source, row) for row in rows))
         wide = builder.zext(total, ir.VectorType(ir.IntType(64), 16))
@@ -158,7 +174,9 @@ def add_nibbles(typingctx, results, first, src, starts, further):
         frames = cgutils.unpack_tuple(builder, begins.shape, 1)[0]
         with cgutils.for_range(builder, frames) as loop:
             start = builder.load(builder.gep(begins.data, [loop.index]))
-            pixels = _nibbles(builder, data.data, builder.add(start, args[4]))
+            here = builder.add(start, args[4])
+            _fetch(builder, data.data, here, 24)
+            pixels = _nibbles(builder, data.data, here)
             builder.store(builder.add(builder.load(total), pixels), total)
         wide = ir.VectorType(out.data.type.pointee, 16)
         place = builder.bitcast(builder.gep(out.data, [args[1]]), wide.as_pointer())

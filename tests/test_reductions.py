@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import Corrections, Description, backends, negotiate
+from dask_tiled import Corrections, Description, backends, machine, negotiate, reductions
 from dask_tiled.decoders import plain
 from dask_tiled.files import File
 from dask_tiled.graph import build
@@ -599,3 +599,37 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
         np.testing.assert_array_equal(arr.sum(axis=0).compute(), expected)
         assert arr.sum(axis=(1, 2)).compute() == expected.sum()
         np.testing.assert_array_equal(arr.compute(), expected[None])
+
+
+def chunks_read(result):
+    (layer,) = [some for some in result.dask.layers.values() if isinstance(some, TileLayer)]
+    return len(tuple(layer.pixels.blocks()))
+
+
+@pytest.mark.parametrize(
+    ("threads", "results_read", "chunks", "expected"),
+    [
+        (1, 2, (1, 1, 8, 64), 10),  # four of seven, and three: sums take twice the bytes
+        (1, 100, (1, 1, 8, 64), 1),
+        (5, 100, (1, 1, 8, 64), 5),  # one row of seven for each thread
+        (35, 100, (1, 1, 8, 64), 35),
+        (1, 100, (2, 4, 8, 32), 2),
+        (1, 4, (2, 4, 8, 64), 6),  # they have eight frames already
+    ],
+)
+def test_chunks_are_merged_for_large_results(
+    path, frames, monkeypatch, threads, results_read, chunks, expected
+):
+    monkeypatch.setattr(reductions, "SMALL_RESULTS", 0)
+    monkeypatch.setattr(reductions, "RESULTS_READ", results_read)
+    monkeypatch.setattr(machine, "thread_count", lambda: threads)
+    arr = opened(path).with_chunks(chunks)
+    check(arr, frames)
+    assert chunks_read(arr.sum(axis=(0, 1))) == expected
+    assert chunks_read(arr.sum(axis=(2, 3))) == arr.npartitions
+
+
+def test_chunks_are_not_merged_for_small_results(path, monkeypatch):
+    monkeypatch.setattr(machine, "thread_count", lambda: 1)
+    arr = opened(path).with_chunks((1, 1, 8, 64))
+    assert chunks_read(arr.sum(axis=(0, 1))) == 35
