@@ -5,6 +5,7 @@ from __future__ import annotations
 from dask_tiled import tiles
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Axis, Description
+from dask_tiled.elementwise import TiledExpression
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
@@ -31,6 +32,7 @@ __all__ = [
     "StaleFileError",
     "TileInfo",
     "TiledArray",
+    "TiledExpression",
     "TilingError",
     "TilingRequest",
     "TilingScheme",

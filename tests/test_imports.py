@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "buffers", "filesystems", "machine"},
+    {"errors", "buffers", "filesystems", "indexing", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
     {"pieces"},
@@ -22,10 +22,11 @@ ORDER = [
     {"backends", "compression", "file_order", "planning"},
     {"conversion"},
     {"reading", "description"},
-    {"loader", "frames", "blocks", "pictures"},
-    {"requests", "drawing"},
+    {"loader", "frames", "blocks", "pictures", "expressions"},
+    {"requests", "drawing", "programs"},
     {"chunking", "tile_shapes", "veto"},
-    {"tiling"},
+    {"tiling", "evaluation"},
+    {"elementwise"},
     {"jobs"},
     {"folding"},
     {"streams"},
