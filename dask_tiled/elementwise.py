@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -54,7 +54,7 @@ class ElementwiseArray(da.Array):
 
     def _with(
         self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
-    ) -> ElementwiseArray:
+    ) -> Self:
         """Show a part of the pixels, or all of them, in such chunks."""
         raise NotImplementedError
 
@@ -74,7 +74,8 @@ class ElementwiseArray(da.Array):
     def __getitem__(self, index: Any) -> da.Array:
         cuts = basic_cuts(index, self.shape)
         if cuts is None or self._node is None:
-            return super().__getitem__(index)
+            plain: da.Array = super().__getitem__(index)
+            return plain
         if all(cut == (0, 1, n, True) for cut, n in zip(cuts, self.shape, strict=True)):
             return self
         chunks, edges = [], []
@@ -87,7 +88,7 @@ class ElementwiseArray(da.Array):
                 edges.append(Edges(chunks[-1]))
         return self._with(cuts, tuple(chunks), tuple(edges))
 
-    def with_chunks(self, chunks: Any) -> ElementwiseArray:
+    def with_chunks(self, chunks: Any) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
         if self._node is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
@@ -103,7 +104,7 @@ class ElementwiseArray(da.Array):
     def astype(self, dtype: Any, **kwargs: Any) -> da.Array:
         """Convert to another type, as :meth:`dask.array.Array.astype` does."""
         wanted = np.dtype(dtype)
-        found = None
+        found: da.Array | None = None
         if not kwargs and wanted.kind in NUMBERS and wanted != self.dtype:
             found = _apply(call, Cast(wanted), [self])
         return super().astype(dtype, **kwargs) if found is None else found
@@ -113,12 +114,12 @@ class ElementwiseArray(da.Array):
         """What dask's own ufuncs call."""
         return _elementwise
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, numpy_ufunc: Any, method: Any, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs:
-            found = _apply(call, ufunc, inputs)
+            found = _apply(call, numpy_ufunc, inputs)
             if found is not None:
                 return found
-        return super().__array_ufunc__(ufunc, method, *map(_plain, inputs), **kwargs)
+        return super().__array_ufunc__(numpy_ufunc, method, *map(_plain, inputs), **kwargs)
 
 
 class TiledExpression(ElementwiseArray):
@@ -131,9 +132,9 @@ class TiledExpression(ElementwiseArray):
 
     __slots__ = ()
 
-    def __new__(  # noqa: D102, PYI034 - dask's class is made this way
+    def __new__(  # noqa: D102 - dask's class is made this way
         cls, expression: Call, chunks: Chunks, edges: tuple[Edges, ...] | None = None
-    ) -> TiledExpression:
+    ) -> Self:
         self = object.__new__(cls)
         edges = edges or tuple(map(Edges, chunks))
         shown = tokenize(expression.token, *(axis.__dask_tokenize__() for axis in edges))
@@ -155,12 +156,12 @@ class TiledExpression(ElementwiseArray):
 
     def _with(
         self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
-    ) -> TiledExpression:
+    ) -> Self:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         node = self._node
         if cuts is not None:
             node = compiled(node).expression(lambda leaf: leaf.cut(cuts))
-        return TiledExpression(node, chunks, edges)
+        return type(self)(node, chunks, edges)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled import buffers, machine
+from dask_tiled import buffers
 from dask_tiled.boxes import Box
 from dask_tiled.decoders import BlockDecoder
 from dask_tiled.division import Base, fill, split
 from dask_tiled.loader import LARGE_BYTES, Edges, RawChunk, read_pixels, value_bytes
 from dask_tiled.programs import RESULT, Program, Read, Register
-from dask_tiled.tile_shapes import usual_tile_bytes
 
 Array = npt.NDArray[Any]
 
-REGISTERS = 2
-"""All registers together have the size of so many tiles."""
+REGISTER_BYTES = 2 << 20
+"""All registers together have so many bytes: a tile is half of that where two are enough."""
 STEP_BYTES, LEAF_BYTES = 100, 500
 """What a step of a program takes, and a leaf beside its arrays, about."""
 
@@ -63,9 +62,9 @@ def evaluate(evaluation: Evaluation, block_id: tuple[int, ...]) -> Array:
     out = buffers.empty(shape, program.dtype)
     registers = _Registers()
     for tile in _tiles(shape, _tile_pixels(program)):
-        place = tuple(slice(*bounds) for bounds in tile)
+        place: Any = (*(slice(*bounds) for bounds in tile), ...)
         within = tuple((o + a, o + b) for (o, _), (a, b) in zip(box, tile, strict=True))
-        _run(program, within, registers, out[(*place, ...)])
+        _run(program, within, registers, out[place])
     return out
 
 
@@ -73,8 +72,7 @@ def _tile_pixels(program: Program) -> int | None:
     """Tell how many pixels a tile may have; None where what is compressed would be cut."""
     if any(isinstance(d, BlockDecoder) for leaf in program.leaves for d in leaf.layout.decoders):
         return None
-    nbytes = REGISTERS * usual_tile_bytes(machine.cache_bytes())
-    return max(1, nbytes // max(1, program.width))
+    return max(1, REGISTER_BYTES // max(1, program.width))
 
 
 def _tiles(shape: tuple[int, ...], pixels: int | None) -> Iterator[Box]:
@@ -121,5 +119,6 @@ def _run(program: Program, box: Box, registers: _Registers, out: Array) -> None:
             continue
         operands = [values[x.number] if isinstance(x, Register) else x for x in step.operands]
         result = out if to.number == RESULT else registers.give(to, out.shape)
-        step.function(*operands, out=result)
+        function: Any = step.function
+        function(*operands, out=result)
         values[to.number] = result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -46,14 +46,14 @@ class TiledArray(ElementwiseArray):
     _description: Description
     _source: Source
 
-    def __new__(  # noqa: D102, PYI034 - dask's class is made this way
+    def __new__(  # noqa: D102 - dask's class is made this way
         cls,
         description: Description,
         chunks: Chunks,
         io: str,
         requests: tuple[TilingRequest, ...] = (),
         edges: tuple[Edges, ...] | None = None,
-    ) -> TiledArray:
+    ) -> Self:
         self = object.__new__(cls)
         self._description = description
         self.requests = requests
@@ -75,9 +75,9 @@ class TiledArray(ElementwiseArray):
 
     def _with(
         self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
-    ) -> TiledArray:
+    ) -> Self:
         description = self._description if cuts is None else self._description.cut(cuts)
-        return TiledArray(description, chunks, self._source.io, self.requests, edges)
+        return type(self)(description, chunks, self._source.io, self.requests, edges)
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype, self._description.dims)
