@@ -21,6 +21,7 @@ from dask_tiled.jobs import TileInfo
 from dask_tiled.opening import describe, open_dataset
 from dask_tiled.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
+from dask_tiled.volumes import open_volumes
 
 __all__ = [
     "Axis",
@@ -43,6 +44,7 @@ __all__ = [
     "map_tiles",
     "negotiate",
     "open_dataset",
+    "open_volumes",
     "reduce_tiles",
     "register_format",
     "scheme_of",

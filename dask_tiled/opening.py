@@ -114,6 +114,16 @@ def open_dataset(
         missing=missing,
         **format_options,
     )
+    return as_array(desc, tiling, chunks, io)
+
+
+def as_array(
+    desc: Description,
+    tiling: TilingRequest | Sequence[TilingRequest] | None,
+    chunks: Any,
+    io: str,
+) -> da.Array:
+    """Make the array of a description; the parameters are those of :func:`open_dataset`."""
     _check_backend(io, desc)
     if chunks is not None:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)

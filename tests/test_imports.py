@@ -40,6 +40,7 @@ ORDER = [
     {"tiles"},
     {"formats"},
     {"opening", "export"},
+    {"volumes"},
 ]
 RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in modules}
 # What a format may know.
