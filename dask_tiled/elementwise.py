@@ -207,7 +207,11 @@ def _operator(name: str, *, reflected: bool = False) -> Any:
     def method(self: ElementwiseArray, *others: Any) -> Any:
         operands = (*others, self) if reflected else (self, *others)
         found = _apply(call_operator, function, operands)
-        return plain(self, *map(_plain, others)) if found is None else found
+        if found is None:
+            found = plain(self, *map(_plain, others))
+        if found is NotImplemented and not others:  # Python asks nobody else then
+            raise TypeError(f"{self.dtype} pixels have no {own}")
+        return found
 
     return own, method
 
