@@ -6,6 +6,7 @@ from dask_tiled import tiles
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.corrections import Corrections
 from dask_tiled.description import Axis, Description
+from dask_tiled.elementwise import TiledExpression
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
@@ -23,6 +24,7 @@ from dask_tiled.opening import describe, open_dataset
 from dask_tiled.pieces import Piece
 from dask_tiled.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
+from dask_tiled.volumes import open_volumes
 
 __all__ = [
     "ArrayBlock",
@@ -36,6 +38,7 @@ __all__ = [
     "StaleFileError",
     "TileInfo",
     "TiledArray",
+    "TiledExpression",
     "TilingError",
     "TilingRequest",
     "TilingScheme",
@@ -48,6 +51,7 @@ __all__ = [
     "map_tiles",
     "negotiate",
     "open_dataset",
+    "open_volumes",
     "reduce_tiles",
     "register_format",
     "scheme_of",

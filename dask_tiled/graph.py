@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -16,21 +15,22 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.description import Description
 from dask_tiled.division import read_chunks
+from dask_tiled.elementwise import Chunks, ElementwiseArray
 from dask_tiled.errors import TilingError
+from dask_tiled.expressions import Leaf
+from dask_tiled.indexing import CutIndex
 from dask_tiled.loader import Edges, Source, decode, load
 from dask_tiled.reductions import Reducible, reduce_array
 from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
 
-Chunks = tuple[tuple[int, ...], ...]
-CutIndex = tuple[int, int, int, bool]
 
-
-class TiledArray(da.Array):
+class TiledArray(ElementwiseArray):
     """A dask array that remembers what it was opened from.
 
     Integers, slices with a positive step and an ellipsis cut the source, so a crop reads only the
-    bytes of the crop. Every other operation gives a plain dask array. The graph is made when it is
-    first asked for.
+    bytes of the crop. Operators and ufuncs of such arrays of one shape, and of numbers, give a
+    :class:`TiledExpression`. Every other operation gives a plain dask array. The graph is made when
+    it is first asked for.
 
     Attributes
     ----------
@@ -40,62 +40,47 @@ class TiledArray(da.Array):
         What its consumers wish.
     """
 
-    __slots__ = ("_graph", "_source", "description", "requests")
+    __slots__ = ("_description", "_source", "requests")
 
-    description: Description | None
     requests: tuple[TilingRequest, ...]
+    _description: Description
     _source: Source
-    _graph: HighLevelGraph | None
 
-    def __new__(  # noqa: D102, PYI034 - dask's class is made this way
+    def __new__(  # noqa: D102 - dask's class is made this way
         cls,
         description: Description,
         chunks: Chunks,
         io: str,
         requests: tuple[TilingRequest, ...] = (),
         edges: tuple[Edges, ...] | None = None,
-    ) -> TiledArray:
+    ) -> Self:
         self = object.__new__(cls)
-        self.description = description
+        self._description = description
         self.requests = requests
-        self._graph = None
-        self._source = Source(
-            description.layout, description.conversion, edges or tuple(map(Edges, chunks)), io
-        )
-        self._name = _name(description, self._source)
-        self._chunks = chunks
-        self._meta = np.empty((0,) * len(chunks), dtype=description.dtype)
+        layout, conversion = description.layout, description.conversion
+        edges = edges or tuple(map(Edges, chunks))
+        self._source = Source(layout, conversion, edges, io)
+        name = _name(description, self._source)
+        self._show(Leaf(layout, conversion, io), name, chunks, edges)
         return self
 
     @property
-    def dask(self) -> HighLevelGraph:
-        """The graph: load, then decode, once per chunk."""
-        if self._graph is None:
-            self._graph = _symbolic(self._source, self.chunks, self.name).dask
-        return self._graph
+    def description(self) -> Description | None:
+        """What the array shows; None once items have been assigned to it."""
+        return None if self._node is None else self._description
 
-    @dask.setter
-    def dask(self, graph: HighLevelGraph) -> None:
-        # dask sets a graph when items are assigned: from then on this is a plain array.
-        self._graph = graph
-        self.description = None
+    def _make_graph(self) -> HighLevelGraph:
+        """Load, then decode, once per chunk."""
+        return _symbolic(self._source, self.chunks, self.name).dask
 
-    def __getitem__(self, index: Any) -> da.Array:
-        cuts = basic_cuts(index, self.shape)
-        if cuts is None or self.description is None:
-            return super().__getitem__(index)
-        if all(cut == (0, 1, n, True) for cut, n in zip(cuts, self.shape, strict=True)):
-            return self
-        chunks, edges = [], []
-        for axis_chunks, axis_edges, cut in zip(self.chunks, self._source.edges, cuts, strict=True):
-            if cut == (0, 1, axis_edges.size, True):  # the same objects: there may be a million
-                chunks.append(axis_chunks)
-                edges.append(axis_edges)
-            elif cut[3]:
-                chunks.append(cut_chunks(axis_chunks, cut))
-                edges.append(Edges(chunks[-1]))
-        description = self.description.cut(cuts)
-        return TiledArray(description, tuple(chunks), self._source.io, self.requests, tuple(edges))
+    def _with(
+        self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
+    ) -> Self:
+        description = self._description if cuts is None else self._description.cut(cuts)
+        return type(self)(description, chunks, self._source.io, self.requests, edges)
+
+    def _read_chunks(self, chunks: Any) -> Chunks:
+        return read_chunks(chunks, self.shape, self.dtype, self._description.dims)
 
     def reducible(self) -> Reducible:
         """Give what reductions on tiles need; items must not have been assigned to the array."""
@@ -106,13 +91,6 @@ class TiledArray(da.Array):
             ).reducible()
         return Reducible(self, self.description.nav_ndim, (self.description, self._source))
 
-    def with_chunks(self, chunks: Any) -> TiledArray:
-        """Show the same pixels in other chunks, as dask takes them: they are read so."""
-        if self.description is None:
-            raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        chunks = read_chunks(chunks, self.shape, self.dtype, self.description.dims)
-        return TiledArray(self.description, chunks, self._source.io, self.requests)
-
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let numpy's reductions of this array be its methods."""
         name = func.__name__
@@ -120,16 +98,10 @@ class TiledArray(da.Array):
             return getattr(self, name)(*args[1:], **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 
-    def copy(self) -> da.Array:
-        """Copy the array, not its pixels."""
-        if self.description is None:
-            return super().copy()
-        return TiledArray(self.description, self.chunks, self._source.io, self.requests)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.description is None:
+        if self._node is None:
             return super().__reduce__()
-        return TiledArray, (self.description, self.chunks, self._source.io, self.requests)
+        return TiledArray, (self._description, self.chunks, self._source.io, self.requests)
 
 
 def _reduction(name: str) -> Any:
@@ -216,50 +188,3 @@ def scheme_of(arr: da.Array) -> TilingScheme:
     if scheme.chunks == arr.chunks:
         return scheme
     return negotiate(arr.description, arr.requests, chunks=arr.chunks)
-
-
-def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[CutIndex] | None:
-    """Read an index of integers, slices with a positive step and an ellipsis.
-
-    Returns
-    -------
-    list of (start, step, count, kept) or None
-        One for each axis; None for any other index, an empty or a wrong one.
-    """
-    items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
-    ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
-    if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
-        return None
-    at = ellipses[0] if ellipses else len(items)
-    missing = len(shape) - (len(items) - len(ellipses))
-    items = [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
-    cuts = [_basic_cut(item, size) for item, size in zip(items, shape, strict=True)]
-    return None if None in cuts else cuts  # type: ignore[return-value]
-
-
-def _basic_cut(item: Any, size: int) -> CutIndex | None:
-    if isinstance(item, slice):
-        try:
-            start, stop, step = item.indices(size)
-        except TypeError:
-            return None
-        count = len(range(start, stop, step))
-        if step < 0 or not count:
-            return None
-        return (start, step if count > 1 else 1, count, True)
-    if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
-        return None
-    at = operator.index(item)
-    at += size * (at < 0)
-    return (at, 1, 1, False) if 0 <= at < size else None
-
-
-def cut_chunks(chunks: tuple[int, ...], cut: CutIndex) -> tuple[int, ...]:
-    """Keep the edges of the chunks where they fall in a cut."""
-    start, step, count, _ = cut
-    if count == 1:
-        return (1,)
-    edges = np.cumsum((0, *chunks))
-    before = np.clip(-(-(edges - start) // step), 0, count)
-    sizes = np.diff(before)
-    return tuple(sizes[sizes > 0].tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,11 +68,7 @@ class Source:
     @property
     def is_large(self) -> bool:
         """Whether it is too large to be a part of every task."""
-        layout, corrections = self.layout, self.conversion.corrections
-        arrays: list[Any] = [layout.pieces, layout.selection.numbers]
-        if corrections is not None:
-            arrays += [corrections.dark, corrections.gain, corrections.excluded_pixels]
-        return sum(array.nbytes for array in arrays if array is not None) > LARGE_BYTES
+        return value_bytes(self.layout, self.conversion) > LARGE_BYTES
 
     def box(self, block_id: tuple[int, ...]) -> Box:
         """Give the box of a chunk."""
@@ -82,6 +79,15 @@ class Source:
         edges = tuple(edges.__dask_tokenize__() for edges in self.edges)
         values = self.layout.__dask_tokenize__(), self.conversion.__dask_tokenize__()
         return "dask_tiled.Source", *values, edges, self.io
+
+
+def value_bytes(layout: Layout, conversion: Conversion) -> int:
+    """Tell how many bytes of numbers a task needs to know what it reads."""
+    corrections = conversion.corrections
+    arrays: list[Any] = [layout.pieces, layout.selection.numbers]
+    if corrections is not None:
+        arrays += [corrections.dark, corrections.gain, corrections.excluded_pixels]
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 class RawChunk(NamedTuple):
@@ -117,19 +123,41 @@ def decode(raw: RawChunk) -> npt.NDArray[Any]:
     StaleFileError
         A file has changed since it was opened.
     """
+    return read_pixels(
+        raw, lambda shape: buffers.empty(shape, raw.conversion.dtype), view=not _on_a_cluster()
+    )
+
+
+def read_pixels(
+    raw: RawChunk, make: Callable[[tuple[int, ...]], npt.NDArray[Any]], *, view: bool = True
+) -> npt.NDArray[Any]:
+    """Read the pixels of a chunk into memory, or look at them where they lie mapped.
+
+    Parameters
+    ----------
+    raw : RawChunk
+    make : callable
+        ``make(shape)`` gives the memory, if it is wanted: an array of the type of the pixels.
+    view : bool
+        Whether the pixels may be a read-only view of mapped memory.
+
+    Raises
+    ------
+    StaleFileError
+        A file has changed since it was opened.
+    """
     region = raw.region()
     shape = *region.nav_counts, *(stop - start for start, stop in raw.box[len(region.nav_counts) :])
-    dtype = raw.conversion.dtype
     if 0 in region.shape:
-        return np.empty(shape, dtype)
+        return make(shape)
     with raw.backend() as backend:
         reader = TileReader(raw.layout, raw.conversion, region, backend, [region.sig])
         n = len(region.frames)
-        if not _on_a_cluster():
-            view = reader.view(0, n, 0, region.shape)
-            if view is not None:
-                return view.reshape(shape)
-        out = buffers.empty(region.shape, dtype)
+        if view:
+            found = reader.view(0, n, 0, region.shape)
+            if found is not None:
+                return found.reshape(shape)
+        out = make(region.shape)
         depth = n
         if not raw.conversion.nothing:
             depth = max(1, CONVERTED_BYTES * n // out.nbytes)

@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules import from those before them only.
 ORDER = [
-    {"errors", "buffers", "filesystems", "machine"},
+    {"errors", "buffers", "filesystems", "indexing", "machine"},
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
     {"box_tree", "fold_names"},
@@ -23,10 +23,11 @@ ORDER = [
     {"backends", "codecs", "compression", "file_order", "planning"},
     {"conversion"},
     {"reading", "description"},
-    {"loader", "frames", "blocks", "pictures"},
-    {"requests", "drawing"},
+    {"loader", "frames", "blocks", "pictures", "expressions"},
+    {"requests", "drawing", "programs"},
     {"chunking", "tile_shapes", "veto"},
-    {"tiling"},
+    {"tiling", "evaluation"},
+    {"elementwise"},
     {"jobs"},
     {"folding"},
     {"streams"},
@@ -40,7 +41,7 @@ ORDER = [
     {"tiles"},
     {"formats"},
     {"opening", "export"},
-    {"by_hand"},
+    {"by_hand", "volumes"},
 ]
 RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in modules}
 # What a format may know.

@@ -1,0 +1,204 @@
+"""Many files of one shape as one array: the files are its frames, and each is a volume."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.coded import Block, Fetch
+from dask_tiled.decoders import BlockDecoder, Decoder
+from dask_tiled.description import Axis, Description
+from dask_tiled.errors import DatasetError
+from dask_tiled.files import File
+from dask_tiled.formats import expand
+from dask_tiled.layout import Cut, Layout
+from dask_tiled.opening import Path, describe, tiled
+from dask_tiled.pieces import joined, piece_table
+from dask_tiled.tiling import TilingRequest
+
+AXIS = "volume"
+
+
+def open_volumes(
+    paths: Path | Sequence[Path],
+    format: str | None = None,
+    *,
+    tiling: TilingRequest | Sequence[TilingRequest] | None = None,
+    chunks: Any = None,
+    io: str = "auto",
+    **options: Any,
+) -> da.Array:
+    """Open many files of one shape as one lazy array.
+
+    Each file is a frame of it, whatever its axes: reductions over the first axis, ``arr.sum(0)``
+    for one, read all files tile by tile, in memory that does not grow with their number.
+
+    Parameters
+    ----------
+    paths : path-like or sequence of path-like
+        The files, in this order, or a pattern with ``*``: those it matches in natural order.
+    format : str, optional
+        Name of the format, one of :func:`formats`; by default it is found out, for every file.
+    tiling : TilingRequest or sequence of them, optional
+        What the consumers of the array wish; by default ``TilingRequest("pixel")``, chunks of all
+        files and a part of the volume. What is compressed as a whole stays whole.
+    chunks, io : optional
+        As in :func:`open_dataset`.
+    **options
+        Further options of :func:`open_dataset`, for every file; corrections are none of them.
+
+    Returns
+    -------
+    TiledArray
+        A :class:`dask.array.Array` of shape ``(files, ...)``: a new axis, then those of the files.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing has such a path.
+    DatasetError
+        A file has another shape or type than the first one, or not all of its frames in the order
+        in which they are stored; or it cannot be opened.
+    """
+    names, _ = expand(paths)
+    desc = stacked([describe(name, format, **options) for name in names])
+    return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
+
+
+def stacked(volumes: Sequence[Description]) -> Description:
+    """Describe volumes of one shape as the frames of one array.
+
+    Raises
+    ------
+    DatasetError
+        One of them differs, or cannot be a frame.
+    """
+    first = volumes[0]
+    for volume in volumes:
+        _check(volume, first)
+    files: list[File] = []
+    decoders: dict[Decoder | BlockDecoder, int] = {}
+    tables = []
+    for number, volume in enumerate(volumes):
+        start, shape, strides = _boxes(volume)
+        layout, columns = volume.layout, volume.layout.columns()
+        several = (len(files), len(layout.files)) if len(layout.files) > 1 else None
+        ours = [decoders.setdefault(_decoder(d, several), len(decoders)) for d in layout.decoders]
+        ones = np.ones(len(start), np.int64)
+        tables.append(
+            piece_table(
+                np.column_stack([number * ones, start]),
+                np.column_stack([ones, shape]),
+                columns.offset,
+                np.column_stack([0 * ones, strides]),
+                file=columns.file + len(files),
+                decoder=np.array(ours)[columns.decoder],
+                nbytes=columns.nbytes,
+            )
+        )
+        files += layout.files
+    n, nav = len(volumes), first.layout.nav_shape
+    layout = Layout(
+        files,
+        (n,),
+        nav + first.layout.sig_shape,
+        joined(tables),
+        tuple(decoders),
+        cuts=(Cut(0, 1, n), *first.layout.cuts),
+        repeats=(1,) * len(nav) + first.layout.repeats,
+    )
+    base = first.base_shape if first.layout.grid == nav else ()
+    return replace(
+        first,
+        layout=layout,
+        axes=(Axis(AXIS), *first.axes),
+        nav_ndim=1,
+        base_shape=(1, *base) if base else (),
+        adjust_tiling="",
+    )
+
+
+def _check(volume: Description, first: Description) -> None:
+    """Refuse a volume that cannot stand beside the first one."""
+    path = volume.files[0].path
+    if volume.conversion.corrections is not None:
+        raise DatasetError("volumes cannot be corrected", path=path, hint="Open each by itself.")
+    facts = {
+        "shape": (volume.shape, first.shape),
+        "dtype": (volume.dtype, first.dtype),
+        "type of stored pixels": (volume.layout.dtype, first.layout.dtype),
+        "cut": (volume.layout.cuts, first.layout.cuts),
+        "binning": (volume.layout.repeats, first.layout.repeats),
+        "scaling": (volume.conversion.scaling, first.conversion.scaling),
+    }
+    for name, (found, expected) in facts.items():
+        if found != expected:
+            raise DatasetError(
+                f"the volume has another {name} than the first one",
+                path=path,
+                expected=f"{expected}, as in {first.files[0].path}",
+                found=found,
+            )
+
+
+def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
+    """Give start, shape and strides of all pieces, on the axes in which frames are shown."""
+    layout, columns = volume.layout, volume.layout.columns()
+    selection, boxes = layout.selection, columns[4:]
+    in_order = selection.numbers is None and not selection.first and not selection.absent()
+    if in_order and selection.nav_shape == layout.grid:
+        return boxes
+    whole = len(layout.grid) == 1 and not columns.start[:, 0].any()
+    whole &= bool((columns.shape[:, 0] == layout.n_frames).all())
+    if not in_order or not whole or any(isinstance(d, BlockDecoder) for d in layout.decoders):
+        raise DatasetError(
+            "not all frames are there, in the order in which they are stored",
+            path=volume.files[0].path,
+            hint="Open each file by itself, and put them together with dask.array.stack.",
+        )
+    # Frames on one axis, at equal distances: they are as far apart on several.
+    start, _, strides = (table[:, 0] for table in boxes)
+    nav = np.array(selection.nav_shape, np.int64)
+    inner = np.cumprod([1, *nav[:0:-1]])[::-1] if len(nav) else nav
+    unfolded = np.outer(start, inner), np.tile(nav, (len(start), 1)), np.outer(strides, inner)
+    return tuple(
+        np.concatenate([new, table[:, 1:]], axis=1)
+        for new, table in zip(unfolded, boxes, strict=True)
+    )
+
+
+def _decoder(
+    decoder: Decoder | BlockDecoder, files: tuple[int, int] | None
+) -> Decoder | BlockDecoder:
+    """Have what decodes blocks of a file decode them in a stack."""
+    if isinstance(decoder, Decoder):
+        return decoder
+    options = (("function", decoder.function), ("options", decoder.options), ("files", files))
+    return BlockDecoder(f"{__name__}:decode", decoder.dtype, options)
+
+
+def decode(
+    block: Block,
+    fetch: Fetch,
+    *,
+    function: str,
+    options: tuple[tuple[str, Any], ...],
+    files: tuple[int, int] | None,
+) -> npt.NDArray[Any]:
+    """Decode a block of a volume as its own format does it: without the axis of the volumes."""
+    first, count = files or (0, 0)
+    alone = block._replace(
+        files=block.files[first : first + count] if files else (block.file,),
+        start=block.start[1:],
+        shape=block.shape[1:],
+    )
+    module, _, name = function.partition(":")
+    pixels = getattr(importlib.import_module(module), name)(alone, fetch, **dict(options))
+    # A wrong shape is told of by whoever asked for the block.
+    return pixels[None] if pixels.shape == alone.shape else pixels

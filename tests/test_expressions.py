@@ -1,0 +1,448 @@
+"""Expressions over many files: numpy's values and types, in memory that does not grow with them."""
+
+import copy
+import gc
+import operator
+import pickle
+import tracemalloc
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from conftest import ANY_PORT
+from dask.blockwise import Blockwise
+from hypothesis import given
+from hypothesis import strategies as st
+from test_graph import basic_indices, chunked
+
+import dask_tiled
+from dask_tiled import StaleFileError, TiledArray, TiledExpression, TilingError, buffers, evaluation
+from dask_tiled.programs import MOST_REGISTERS, Read
+from dask_tiled.testing import write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+SHAPE = (5, 6, 8)
+DTYPES = ("?", "u1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", ">i2", ">f4")
+
+
+@pytest.fixture(scope="module")
+def volumes(tmp_path_factory):
+    """A file of each type, and its pixels, zeros and large numbers among them."""
+    folder, rng = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
+    found = []
+    for number, dtype in enumerate(DTYPES):
+        pixels = rng.integers(-3, 100, SHAPE).astype(dtype)
+        path = write_npy(folder / f"{number}.npy", pixels)
+        found.append((path, pixels.astype(pixels.dtype.newbyteorder("="))))
+    return found
+
+
+def opened(volumes, **options):
+    options = {"chunks": (2, 4, 8), **options}
+    return [dask_tiled.open_dataset(path, **options) for path, _ in volumes]
+
+
+def steps_of(arr):
+    return arr._program().steps
+
+
+# Values and types
+
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv]
+BINARY += [operator.mod, operator.pow, operator.and_, operator.or_, operator.xor]
+BINARY += [operator.lt, operator.le, operator.eq, operator.ne, operator.ge, operator.gt]
+BINARY += [np.maximum, np.hypot, np.arctan2, np.logical_and, np.copysign, np.fmod]
+UNARY = [operator.neg, operator.abs, operator.invert, np.sin, np.sqrt, np.isfinite, np.sign, np.exp]
+UNARY += [np.square, np.conjugate, np.logical_not]
+SCALARS = [0, 1, 2, -1, 300, True, 0.5, 2.5, -0.0, float("nan"), 1j, np.float32(0.1), np.int64(-7)]
+SCALARS += [np.uint8(200), np.array(3, "i2"), np.array(1e300), np.bool_(True), 2**40]
+
+
+@st.composite
+def trees(draw):
+    """Draw an expression: operations on what stands further up, sources first."""
+    count = draw(st.integers(1, 8))
+    numbers = draw(st.lists(st.integers(0, len(DTYPES) - 1), min_size=1, max_size=4))
+    rows = []
+    for k in range(count):
+        operand = st.integers(0, len(numbers) + k - 1)
+        scalar = st.sampled_from(SCALARS).map(lambda value: ("scalar", value))
+        if draw(st.integers(0, 3)):
+            pair = st.tuples(operand, operand) | st.tuples(operand, scalar)
+            rows.append((draw(st.sampled_from(BINARY)), draw(pair | st.tuples(scalar, operand))))
+        else:
+            rows.append((draw(st.sampled_from(UNARY)), (draw(operand),)))
+    return numbers, rows
+
+
+def outcome(rows, values):
+    """Work out an expression; None where numpy does not."""
+    values = list(values)
+    for function, operands in rows:
+        given = [x[1] if isinstance(x, tuple) else values[x] for x in operands]
+        try:
+            values.append(function(*given))
+        except (TypeError, ValueError, OverflowError) as error:
+            return error
+    return values[-1]
+
+
+@given(tree=trees(), data=st.data())
+def test_expressions_are_numpy_s(volumes, tree, data):
+    numbers, rows = tree
+    some = [volumes[number] for number in numbers]
+    chunks = data.draw(chunked(SHAPE))
+    with np.errstate(all="ignore"):
+        expected = outcome(rows, [pixels for _, pixels in some])
+        arr = outcome(rows, opened(some, chunks=chunks))
+        if isinstance(expected, Exception):
+            assert isinstance(arr, Exception) or not isinstance(arr, TiledExpression)
+            return
+        assert type(arr) is TiledExpression
+        assert (arr.dtype, arr.shape, arr.chunks) == (expected.dtype, SHAPE, chunks)
+        np.testing.assert_array_equal(arr.compute(), expected)
+        for _ in range(data.draw(st.integers(0, 2))):
+            index = data.draw(basic_indices(arr.shape))
+            before, expected, arr = arr, expected[index], arr[index]
+            assert type(arr) is TiledExpression or not expected.size
+            if not expected.size:
+                return
+            np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), expected)
+            np.testing.assert_array_equal(arr.compute(), before.compute()[index])
+
+
+@pytest.mark.parametrize("tile", [1, 7, 100, 1 << 20])
+def test_tiles_of_any_size(volumes, monkeypatch, tile):
+    monkeypatch.setattr(evaluation, "REGISTER_BYTES", tile)
+    (a, b, c), (x, y, z) = opened(volumes[6:9]), (pixels for _, pixels in volumes[6:9])
+    np.testing.assert_array_equal((a - b * (c + a)).compute(), x - y * (z + x))
+    np.testing.assert_array_equal((a[1:, ::2, 3] - b[1:, ::2, 3]).compute(), (x - y)[1:, ::2, 3])
+    point = (a + b)[1, 2, 3]
+    assert (point.shape, point.dtype) == ((), (x + y).dtype)
+    np.testing.assert_array_equal((point * 2).compute(), (x + y)[1, 2, 3] * 2)
+
+
+USUAL = {
+    "sum": sum,
+    "mean": lambda v: sum(v) / len(v),
+    "six terms": lambda v: v[0] + v[1] - v[2] * v[3] + v[4] / (v[5] + 1.5),
+    "converted": lambda v: sum(x.astype("f8") for x in v),
+    "sliced before": lambda v: sum(x[1:, ::2, 5] for x in v),
+    "sliced after": lambda v: sum(v)[1:, ::2, 5],
+    "powers": lambda v: v[6] ** 2 + abs(v[6]) ** 0.5 + 2 ** v[6] + v[1] ** 2,
+    "spread": lambda v: sum((x - sum(v) / 8) ** 2 for x in v),
+    "floored": lambda v: v[0] // 3 - v[3] % 7,
+}
+
+
+@pytest.mark.parametrize("make", USUAL.values(), ids=USUAL)
+def test_usual_expressions(volumes, make):
+    some = [volumes[k] for k in (1, 2, 3, 4, 5, 7, 8, 11)]
+    found, expected = make(opened(some)), make([pixels for _, pixels in some])
+    assert type(found) is TiledExpression
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.compute(), expected)
+
+
+def test_ufuncs_of_dask(volumes):
+    (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
+    found, expected = da.sin(a) + da.maximum(b, 2), np.sin(x) + np.maximum(y, 2)
+    assert type(found) is TiledExpression
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.compute(), expected)
+
+
+FALLBACKS = {
+    "numpy array": lambda a, b, _: a + b + np.arange(8),
+    "dask array": lambda a, b, xp: a + b - xp.ones(SHAPE),
+    "dask array first": lambda a, b, xp: xp.ones(SHAPE) * (a + b),
+    "numpy array first": lambda a, b, _: np.arange(8) * (a + b),
+    "another shape": lambda a, b, _: (a + b) * a[0],
+    "another shape first": lambda a, b, _: a[0] * (a + b),
+    "mean": lambda a, b, _: (a - b) - (a - b).mean(axis=0),
+    "sum": lambda a, b, _: (a - b).sum(),
+    "numpy's sum": lambda a, b, _: np.sum(a - b, axis=1),
+    "list": lambda a, b, _: (a + b)[[0, 3]],
+    "backwards": lambda a, b, _: (a + b)[::-1],
+    "new axis": lambda a, b, _: (a + b)[:, None],
+    "transposed": lambda a, b, _: (a + b).T,
+    "clipped": lambda a, b, xp: xp.clip(a + b, 3, 50),
+    "where": lambda a, b, xp: xp.where(a > b, a, 0),
+    "dtype": lambda a, b, _: np.add(a, b, dtype="f8"),
+    "stacked": lambda a, b, xp: xp.stack([a + b, a]),
+    "divmod": lambda a, b, _: np.divmod(a, 7)[0] + b,
+    "modf": lambda a, b, _: np.modf((a + b) / 3)[1],
+    "matmul": lambda a, b, _: (a.astype("f8") + b) @ np.ones((8, 2)),
+    "accumulated": lambda a, b, _: (a + b).cumsum(axis=0),
+}
+
+
+@pytest.mark.parametrize("operation", FALLBACKS.values(), ids=FALLBACKS)
+def test_the_rest_is_dask_s(volumes, operation):
+    (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
+    found = operation(a, b, da)
+    assert not isinstance(found, TiledArray)
+    np.testing.assert_allclose(found.compute(), operation(x, y, np), rtol=1e-12)
+
+
+def test_other_chunks_and_xarray(volumes):
+    (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
+    other = dask_tiled.open_dataset(volumes[4][0], chunks=(5, 1, 3))
+    assert (a + other).chunks == a.chunks
+    np.testing.assert_array_equal((a + other).compute(), x + y)
+    again = (a + b).with_chunks((5, 1, 8))
+    assert again.chunks == ((5,), (1,) * 6, (8,))
+    np.testing.assert_array_equal(again.compute(), x + y)
+    data = xr.DataArray(a, dims=("z", "y", "x")) + xr.DataArray(b, dims=("z", "y", "x"))
+    assert type(data.data) is TiledExpression
+    np.testing.assert_array_equal(data.isel(z=2).compute(), (x + y)[2])
+    with pytest.raises(TilingError, match="no tiling scheme"):
+        dask_tiled.scheme_of(a + b)
+
+
+def test_other_consumers(volumes, tmp_path):
+    (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
+    np.testing.assert_array_equal(dask_tiled.to_zarr(a + b, tmp_path / "sum.zarr")[:], x + y)
+    doubled = dask_tiled.map_tiles(lambda tile, _: 2 * tile, a + b)
+    np.testing.assert_array_equal(doubled.compute(), 2 * (x + y))
+    target = np.zeros(SHAPE, (x + y).dtype)
+    da.store(a + b, target)
+    np.testing.assert_array_equal(target, x + y)
+
+
+def test_items_can_be_assigned(volumes):
+    (a, b), expected = opened([volumes[1], volumes[4]]), volumes[1][1] + volumes[4][1]
+    changed = a + b
+    changed[1], expected[1] = 5, 5
+    pairs = [(changed, expected), (changed[1:3], expected[1:3])]
+    for found, wanted in [*pairs, (changed + a, expected + volumes[1][1])]:
+        assert type(found + 1) is da.Array
+        np.testing.assert_array_equal(found.compute(), wanted)
+    np.testing.assert_array_equal(pickle.loads(cloudpickle.dumps(changed)).compute(), expected)
+    np.testing.assert_array_equal(changed.copy().compute(), expected)
+    with pytest.raises(TilingError, match="assigned"):
+        changed.with_chunks(-1)
+    into = a + 0
+    np.add(a, 1, out=into)
+    np.testing.assert_array_equal(into.compute(), volumes[1][1] + 1)
+
+
+def test_copies_and_names(volumes):
+    a, b = opened([volumes[1], volumes[4]])
+    arr = a - 2.5 * b
+    for made in (
+        pickle.loads(pickle.dumps(arr)),
+        pickle.loads(cloudpickle.dumps(arr)),
+        arr.copy(),
+        copy.copy(arr),
+        copy.deepcopy(arr),
+        a - 2.5 * b,
+    ):
+        assert type(made) is TiledExpression
+        assert (made.name, made.chunks, made.dtype) == (arr.name, arr.chunks, arr.dtype)
+        np.testing.assert_array_equal(made.compute(), arr.compute())
+    others = [arr, b - 2.5 * a, a - 2 * b, a - 2.0 * b, a + 2.5 * b, arr[1:], arr.with_chunks(-1)]
+    others += [a - np.float64(2.5) * b, a - np.float32(2.5) * b, a.astype("f4"), a.astype("f8")]
+    assert len({made.name for made in others}) == len(others)
+
+
+# Graphs
+
+
+def test_one_small_task_per_chunk(tmp_path):
+    path = tmp_path / "hole.raw"
+    with path.open("wb") as file:
+        file.truncate(8_000_000)
+    options = {"dtype": "u2", "nav_shape": (1000, 1000), "sig_shape": (2, 2)}
+    a, b = (
+        dask_tiled.open_dataset(path, "raw", **options, chunks=(1, 1, 2, 2), file_header=k)
+        for k in (0, 0)
+    )
+    arr = np.sqrt(a + b * 2)
+    assert arr.npartitions == 1_000_000
+    assert len(pickle.dumps(arr)) < 20_000
+    layers = arr.dask.layers.values()
+    assert all(isinstance(layer, Blockwise) and not layer.is_materialized() for layer in layers)
+    assert len(cloudpickle.dumps(arr.dask)) < 20_000
+    (optimized,) = dask.optimize(arr[5, 7] + 1)
+    assert len(dict(optimized.dask)) == 1
+    assert (arr[5, 7].compute() == 0).all()
+
+
+def test_what_is_large_is_sent_once(volumes):
+    arr = sum(opened(volumes[1:9]) * 30)
+    (optimized,) = dask.optimize(arr)
+    sizes = sorted(len(cloudpickle.dumps(task)) for task in dict(optimized.dask).values())
+    assert len(sizes) == arr.npartitions + 1
+    assert sizes[-2] < 2000 < sizes[-1]
+
+
+# Registers
+
+
+def registers(arr):
+    return len({step.to.number for step in steps_of(arr)} - {-1})
+
+
+def test_few_registers_in_any_order(volumes):
+    (source,) = opened([volumes[8]])
+    distinct = [source + k for k in range(9)]  # a register for the source, which all of them need
+    left, right = distinct[0], distinct[-1]
+    for arr in distinct[1:]:
+        left = left + arr
+    for arr in distinct[-2::-1]:
+        right = arr + right
+    assert registers(left) <= 3
+    assert registers(right) <= 3
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Forty volumes of 2 MiB."""
+    folder = tmp_path_factory.mktemp("many")
+    base = np.arange(1 << 19, dtype="f4").reshape(32, 128, 128) % 1000
+    for number in range(40):
+        write_npy(folder / f"{number}.npy", base + number)
+    return [folder / f"{number}.npy" for number in range(40)], base
+
+
+def nested_right(volumes):
+    *others, found = volumes
+    for volume in reversed(others):
+        found = volume + found
+    return found
+
+
+def pairwise(volumes):
+    while len(volumes) > 1:
+        volumes = [sum(volumes[k : k + 2]) for k in range(0, len(volumes), 2)]
+    return volumes[0]
+
+
+def spread(volumes):
+    mean = sum(volumes) / len(volumes)
+    return sum((volume - mean) ** 2 for volume in volumes)
+
+
+@pytest.mark.parametrize("io", ["auto", "buffered"])
+@pytest.mark.parametrize("make", [sum, nested_right, pairwise, spread], ids=lambda f: f.__name__)
+def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
+    """Beyond the result there are the registers, and a block of the backend."""
+    monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
+    monkeypatch.setattr(buffers, "SMALL_BYTES", 1 << 40)  # nothing that was made before is used
+    paths, base = many
+    for count in (4, 24):
+        volumes = [dask_tiled.open_dataset(path, chunks=-1, io=io) for path in paths[:count]]
+        arr = make(volumes)
+        assert registers(arr) <= MOST_REGISTERS + 2
+        arr[0].compute()  # what is imported then stays
+        arr.dask  # noqa: B018 - makes the graph
+        gc.collect()
+        tracemalloc.start()
+        found = arr.compute()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        copies = 2  # dask gives away no memory that is part of something else
+        more = 0 if io == "auto" else 2 << 20
+        assert peak < copies * base.nbytes + 2 * evaluation.REGISTER_BYTES + more
+        eager = make([base + number for number in range(count)])
+        np.testing.assert_allclose(found, eager, rtol=1e-6)
+
+
+def test_a_tile_is_read_once(many, loads):
+    paths, base = many
+    a, b = (
+        dask_tiled.open_dataset(path, chunks=(8, 128, 128), io="counting") for path in paths[:2]
+    )
+    found = (a + a + a) * b - a * 2
+    assert sum(isinstance(step, Read) for step in steps_of(found)) == 2
+    np.testing.assert_array_equal(found.compute(), (base * 3) * (base + 1) - base * 2)
+    assert loads.nbytes == 2 * base.nbytes
+    del loads[:]
+    np.testing.assert_array_equal(
+        found[3:5, 7].compute(), ((base * 3) * (base + 1) - base * 2)[3:5, 7]
+    )
+    assert loads.nbytes == 2 * 2 * 128 * 4
+
+
+def test_equal_parts_are_computed_once(volumes):
+    a, b = opened(volumes[7:9])
+    found = (a * b + 1) / (np.sqrt(a * b) + a * b)
+    names = [step.function.__name__ for step in steps_of(found) if not isinstance(step, Read)]
+    assert names.count("multiply") == 1
+
+
+def test_deep_expressions(volumes):
+    """Nested far more deeply than Python calls."""
+    (a,), pixels = opened([volumes[4]], chunks=-1), volumes[4][1]
+    left = right = a
+    for _ in range(10_000):
+        left, right = left + 1, 1 + right
+    again, cut = pickle.loads(pickle.dumps(right)), right[1:3]
+    assert again.name == right.name
+    for arr, expected in [(left, pixels), (again, pixels), (cut, pixels[1:3])]:
+        assert registers(arr) <= 2
+        np.testing.assert_array_equal(arr.compute(), expected + 10_000)
+    del arr, left, right, again, cut  # which must not go too deep either
+    gc.collect()
+
+
+def test_operators_without_meaning(volumes):
+    (flags,) = opened(volumes[:1])
+    with pytest.raises(TypeError):
+        operator.neg(flags)
+    with pytest.raises(TypeError):
+        operator.sub(flags, flags)
+    with pytest.raises(OverflowError):
+        flags.astype("u1") + 300
+
+
+# Files
+
+
+def test_compressed_volumes(tmp_path):
+    """A file is decompressed once for each chunk, and one of them at a time."""
+    h5py = pytest.importorskip("h5py")
+    base = np.arange(1 << 16, dtype="f4").reshape(16, 64, 64)
+    volumes = []
+    for number in range(12):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("data", data=base + number, chunks=(4, 64, 64), compression="gzip")
+        volumes.append(dask_tiled.open_dataset(tmp_path / f"{number}.h5", chunks=-1))
+    arr = sum(volumes)
+    assert type(arr) is TiledExpression
+    arr[0].compute()
+    tracemalloc.start()
+    found = arr.compute()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, 12 * base + 66)
+    assert peak < 6 * base.nbytes
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+def test_errors_name_the_file(tmp_path, scheduler):
+    for number in range(4):
+        write_npy(tmp_path / f"volume{number}.npy", np.ones((4, 8, 8)))
+    paths = [tmp_path / f"volume{number}.npy" for number in range(4)]
+    arr = sum(dask_tiled.open_dataset(path, chunks=(2, 8, 8)) for path in paths) / 4
+    with dask.config.set(scheduler=scheduler):
+        assert (arr.compute() == 1).all()
+        paths[2].unlink()
+        with pytest.raises(StaleFileError, match=r"volume2\.npy"):
+            arr.compute()
+
+
+def test_on_a_cluster(many):
+    from distributed import Client, LocalCluster
+
+    paths, base = many
+    arr = sum(dask_tiled.open_dataset(path, chunks=(8, 128, 128)) for path in paths) / 40
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, **ANY_PORT}
+    with LocalCluster(**options) as cluster, Client(cluster):
+        np.testing.assert_allclose(arr.compute(), base + 19.5, rtol=1e-6)
+        np.testing.assert_allclose(arr[3].sum().compute(), (base + 19.5)[3].sum(), rtol=1e-5)
