@@ -38,6 +38,7 @@ _NAMES = (
     "mrc",
     "tvips",
     "empad",
+    "tiff",
     "raw_csr",
     "raw",
 )

@@ -28,6 +28,8 @@ SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1
 """Bytes of a value, by the number of its type."""
 UNSIGNED = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
 """Types of what counts, or says where something is."""
+OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
+"""Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
 AN_IFD = "an IFD"
 
 
@@ -243,10 +245,12 @@ def miniature(source: Source, values: Mapping[int, tuple[Entry, bytes]]) -> byte
     return b"".join([*start, *entries, word.pack(0), after])
 
 
-def small_values(source: Source, ifd: Ifd, most_bytes: int) -> dict[int, tuple[Entry, bytes]]:
+def small_values(
+    source: Source, entries: Mapping[int, Entry], most_bytes: int
+) -> dict[int, tuple[Entry, bytes]]:
     """Read the values of all entries that are there and not longer, by tag."""
     values = {}
-    for tag, entry in ifd.entries.items():
+    for tag, entry in entries.items():
         if 0 < entry.nbytes <= most_bytes:
             try:
                 values[tag] = entry, source.value(entry)

@@ -6,7 +6,7 @@ Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -15,7 +15,15 @@ import numpy as np
 
 from dask_tiled.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tiff_ifd import Entry, Source, miniature
+from dask_tiled.formats.tiff_ifd import (
+    COUNTS,
+    OFFSETS,
+    Entry,
+    Ifd,
+    Source,
+    miniature,
+    small_values,
+)
 
 LAYOUT_TAGS = frozenset(
     {
@@ -24,6 +32,7 @@ LAYOUT_TAGS = frozenset(
     }
 )
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
+MOST_PLACES_BYTES = 1 << 26
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 JPEG = {6, 7, 33007, 34892}
 DECODE = "dask_tiled.formats.tiff_decode:decode"
@@ -98,14 +107,15 @@ class Kind(NamedTuple):
         return math.prod(self.segment) * self.dtype.itemsize
 
 
-def read_kind(source: Source, values: dict[int, tuple[Entry, bytes]]) -> Kind:
+def read_kind(source: Source, ifd: Ifd, values: Mapping[int, tuple[Entry, bytes]]) -> Kind:
     """Have tifffile say what the entries of a page mean.
 
     Parameters
     ----------
     source : Source
+    ifd : Ifd
     values : mapping
-        Entries and their values, by tag.
+        The entries that say how pixels are stored, and their values, by tag.
 
     Raises
     ------
@@ -114,13 +124,13 @@ def read_kind(source: Source, values: dict[int, tuple[Entry, bytes]]) -> Kind:
     DatasetError
         tifffile is not installed.
     """
-    with parsed(source, values) as page:
+    with parsed(source, ifd, values) as page:
         return _kind(source, page)
 
 
 @contextmanager
-def parsed(source: Source, values: dict[int, tuple[Entry, bytes]]) -> Iterator[Any]:
-    """Have tifffile parse the entries of a page, and give its TiffPage.
+def parsed(source: Source, ifd: Ifd, values: Mapping[int, tuple[Entry, bytes]]) -> Iterator[Any]:
+    """Have tifffile parse entries of a page, and give its TiffPage.
 
     Raises
     ------
@@ -130,6 +140,9 @@ def parsed(source: Source, values: dict[int, tuple[Entry, bytes]]) -> Iterator[A
         tifffile is not installed.
     """
     path = source.file.path
+    # Where segments are is none of tifffile's business, but it complains without.
+    places = {tag: ifd.entries[tag] for tag in (*OFFSETS, *COUNTS) if tag in ifd.entries}
+    all_values = {**values, **small_values(source, places, MOST_PLACES_BYTES)}
     try:
         import tifffile
     except ImportError as error:
@@ -139,7 +152,7 @@ def parsed(source: Source, values: dict[int, tuple[Entry, bytes]]) -> Iterator[A
             hint="Run: pip install dask-tiled[tiff]",
         ) from error
     try:
-        with tifffile.TiffFile(BytesIO(miniature(source, values))) as opened:
+        with tifffile.TiffFile(BytesIO(miniature(source, all_values))) as opened:
             yield opened.pages[0]
     except DatasetError:
         raise

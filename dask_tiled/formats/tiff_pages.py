@@ -25,15 +25,12 @@ import numpy as np
 from dask_tiled.decoders import Decoder
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File
-from dask_tiled.formats.tiff_ifd import Entry, Ifd, Source, opened, small_values
+from dask_tiled.formats.tiff_ifd import COUNTS, OFFSETS, Entry, Ifd, Source, opened
 from dask_tiled.formats.tiff_kind import LAYOUT_TAGS, Kind, read_kind
 from dask_tiled.selection import Index
 
 DESCRIPTION, SUB_IFDS = 270, 330
-OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
-"""Where segments are, and their bytes: of tiles, of strips, of JPEG files of the old kind."""
 MOST_LAYOUT_BYTES = 1 << 20
-MOST_PLACES_BYTES = 1 << 26
 MOST_DESCRIPTION_BYTES = 1 << 26
 
 
@@ -206,10 +203,7 @@ class Pages:
             tuple((tag, entry.type, value) for tag, (entry, value) in values.items()),
         )
         if key not in self._known:
-            # Where segments are is none of tifffile's business, but it complains without.
-            places = {tag: ifd.entries[tag] for tag in (*OFFSETS, *COUNTS) if tag in ifd.entries}
-            values |= small_values(source, Ifd(ifd.at, places), MOST_PLACES_BYTES)
-            kind = read_kind(source, values)
+            kind = read_kind(source, ifd, values)
             if kind not in self.kinds:
                 self.kinds.append(kind)
             self._known[key] = self.kinds.index(kind)
