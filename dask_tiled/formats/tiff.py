@@ -23,7 +23,7 @@ from dask_tiled.formats import Format
 from dask_tiled.formats.tiff_axes import named_axes, read_tags
 from dask_tiled.formats.tiff_ifd import FLAVOURS
 from dask_tiled.formats.tiff_kind import Kind
-from dask_tiled.formats.tiff_pages import Pages
+from dask_tiled.formats.tiff_pages import Pages, read_description
 from dask_tiled.formats.tiff_segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff_series import FILES, Series, find_series
 from dask_tiled.selection import Index
@@ -47,8 +47,14 @@ class Part(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first bytes of TIFF files, which other formats begin with, too."""
-    return None if head.startswith(tuple(FLAVOURS)) else "does not begin as TIFF files do"
+    """Look for the first bytes of TIFF files, and leave to others what OME-XML describes."""
+    if not head.startswith(tuple(FLAVOURS)):
+        return "does not begin as TIFF files do"
+    try:
+        description = read_description(File.at(path))
+    except DatasetError:  # damaged, which shows when it is described
+        return None
+    return "OME-XML says what it holds" if description.rstrip().endswith("OME>") else None
 
 
 def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> Description:
