@@ -81,10 +81,12 @@ HEAVY = {
     "distributed",
     "h5py",
     "hdf5plugin",
+    "imagecodecs",
     "llvmlite",
     "matplotlib",
     "numba",
     "numcodecs",
+    "tifffile",
     "xarray",
     "zarr",
 }

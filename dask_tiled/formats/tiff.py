@@ -25,7 +25,7 @@ from dask_tiled.formats.tiff_ifd import FLAVOURS
 from dask_tiled.formats.tiff_kind import Kind
 from dask_tiled.formats.tiff_pages import Pages, read_description
 from dask_tiled.formats.tiff_segments import base_shape_of, layout_of
-from dask_tiled.formats.tiff_series import FILES, Series, find_series
+from dask_tiled.formats.tiff_series import FILES, Series, find_series, is_one_frame
 from dask_tiled.selection import Index
 
 MOST_LISTED = 100
@@ -72,7 +72,9 @@ def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> 
     """
     check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
-    parts = [_part(pages, path, series, level) for path in paths]
+    parts: list[Part] = []
+    for path in paths:
+        parts.append(_part(pages, path, series, level, parts[0] if parts else None))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
@@ -101,9 +103,13 @@ def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> 
     )
 
 
-def _part(pages: Pages, path: str, series: int | str, level: int) -> Part:
+def _part(pages: Pages, path: str, series: int | str, level: int, first: Part | None) -> Part:
     chain = pages.read(File.at(path))
-    found = find_series(pages, chain)
+    # Files of one frame are many at times: what describes the first is taken for all of them.
+    if first is not None and is_one_frame(pages, chain) and is_one_frame(pages, first.chain):
+        found = first.found
+    else:
+        found = find_series(pages, chain)
     names = [one.name for one in found]
     if isinstance(series, str) and series in names:
         chosen = names.index(series)

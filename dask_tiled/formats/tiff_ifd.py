@@ -9,6 +9,7 @@ Layout facts: TIFF, revision 6.0; the BigTIFF design.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from struct import Struct
@@ -18,7 +19,6 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.files import File
-from dask_tiled.selection import Index
 
 BLOCK_BYTES = 4096
 """So much is read at a time: an IFD and the values beside it."""
@@ -28,6 +28,7 @@ SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1
 """Bytes of a value, by the number of its type."""
 UNSIGNED = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
 """Types of what counts, or says where something is."""
+BYTE_ORDERS: Mapping[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
 AN_IFD = "an IFD"
@@ -71,6 +72,7 @@ FLAVOURS = {
 class Entry(NamedTuple):
     """An entry of an IFD: type and number of its values, and the field that holds or finds them."""
 
+    tag: int
     type: int
     length: int
     field: bytes
@@ -79,6 +81,11 @@ class Entry(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of its values; 0 if nobody knows the type."""
         return SIZES.get(self.type, 0) * self.length
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the field holds the values, and does not only say where they are."""
+        return self.nbytes <= len(self.field)
 
 
 class Ifd(NamedTuple):
@@ -151,27 +158,28 @@ class Source:
             if at in seen:
                 raise self._corrupt("the chain of IFDs goes in a circle", at)
             seen.add(at)
+            following = self._word(at + self.flavour.number.size + self._entries_bytes(at))
             yield at
-            at = self._word(at + self.flavour.number.size + self._entries_bytes(at))
+            at = following
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""
         flavour = self.flavour
         nbytes = self._entries_bytes(at)
         data = self.read(at + flavour.number.size, nbytes, AN_IFD)
-        entries = list(flavour.entry.iter_unpack(data))
+        entries = list(map(Entry._make, flavour.entry.iter_unpack(data)))
         # Of two entries with one tag, the first counts.
-        return Ifd(at, {tag: Entry(*rest) for tag, *rest in reversed(entries)})
+        return Ifd(at, {entry.tag: entry for entry in reversed(entries)})
 
     def value(self, entry: Entry) -> bytes:
         """Read the values of an entry."""
         nbytes = entry.nbytes
-        if nbytes <= len(entry.field):
+        if entry.is_complete:
             return entry.field[:nbytes]
         (at,) = self.flavour.word.unpack(entry.field)
         return self.read(at, nbytes, "the values of an entry")
 
-    def numbers(self, entry: Entry) -> Index:
+    def numbers(self, entry: Entry) -> array[int]:
         """Read the values of an entry that counts, or says where something is.
 
         Raises
@@ -179,13 +187,16 @@ class Source:
         CorruptFileError
             They are no whole numbers, or reach beyond what any file has.
         """
-        kind = UNSIGNED.get(entry.type, "S1")
-        values = np.frombuffer(self.value(entry), self.flavour.order + kind)
-        if kind == "S1" or (kind == "u8" and (values >> np.uint64(62)).any()):
+        kind, data = UNSIGNED.get(entry.type), self.value(entry)
+        if entry.length == 1 and kind:
+            numbers = [int.from_bytes(data, BYTE_ORDERS[self.flavour.order])]
+        else:
+            numbers = np.frombuffer(data, self.flavour.order + (kind or "u1")).tolist()
+        if not kind or (kind == "u8" and max(numbers, default=0) >> 62):
             raise CorruptFileError(
                 "an entry finds nothing", path=self.file.path, found=f"type {entry.type}"
             )
-        return values.astype(np.int64)
+        return array("q", numbers)
 
     def _word(self, at: int) -> int:
         word = self.flavour.word
@@ -236,9 +247,9 @@ def miniature(source: Source, values: Mapping[int, tuple[Entry, bytes]]) -> byte
     first = len(source.magic) + word.size
     behind = first + number.size + entry.size * len(values) + word.size
     entries, after = [], b""
-    for tag, (stored, value) in sorted(values.items()):
+    for _, (stored, value) in sorted(values.items()):
         field = value if len(value) <= word.size else word.pack(behind + len(after))
-        entries.append(entry.pack(tag, stored.type, stored.length, field))
+        entries.append(entry.pack(*stored[:3], field))
         if field is not value:
             after += value + b"\0" * (len(value) % 2)
     start = [source.magic, word.pack(first), number.pack(len(values))]

@@ -53,6 +53,8 @@ class Kind(NamedTuple):
         Shape of a page, with all five axes.
     segment : tuple of int
         Shape of a strip or tile as it is stored, with all five axes.
+    n_segments : int
+        How many of them a page has.
     tiled : bool
         Whether segments are tiles, which are stored whole at the edges, or strips.
     dtype : numpy.dtype
@@ -69,6 +71,7 @@ class Kind(NamedTuple):
     kept: tuple[int, ...]
     full: tuple[int, ...]
     segment: tuple[int, ...]
+    n_segments: int
     tiled: bool
     dtype: np.dtype
     decoder: Decoder | BlockDecoder
@@ -88,12 +91,7 @@ class Kind(NamedTuple):
     @property
     def counts(self) -> tuple[int, ...]:
         """How many segments there are along each of the five axes."""
-        return tuple(-(-n // step) for n, step in zip(self.full, self.segment, strict=True))
-
-    @property
-    def n_segments(self) -> int:
-        """How many segments a page has."""
-        return math.prod(self.counts)
+        return _counts(self.full, self.segment)
 
     @property
     def blank(self) -> BlockDecoder:
@@ -166,9 +164,10 @@ def _kind(source: Source, page: Any) -> Kind:
     full = tuple(map(int, page.shaped))
     samples = full[4]
     strip = min(int(page.rowsperstrip), full[2])
-    segment = (1, 1, strip, full[3], samples)
+    segment: tuple[int, ...] = (1, 1, strip, full[3], samples)
     if page.is_tiled:
-        segment = (1, page.tiledepth, page.tilelength, page.tilewidth, samples)
+        tile = page.tiledepth, page.tilelength, page.tilewidth
+        segment = (1, *map(int, tile), samples)
     if min(full) < 1 or min(segment) < 1 or math.prod(full) >> 60 or math.prod(segment) >> 60:
         raise CorruptFileError(
             "a page without pixels",
@@ -189,13 +188,18 @@ def _kind(source: Source, page: Any) -> Kind:
         axes,
         kept,
         full,
-        tuple(map(int, segment)),
+        segment,
+        math.prod(_counts(full, segment)),
         bool(page.is_tiled),
         dtype or np.dtype("u1"),
         _decoder(source, page, dtype or np.dtype("u1"), axes, segment),
         np.array([page.nodata]).astype(dtype).tobytes(),
         _problem(page) if dtype else f"samples of {page.bitspersample} bits",
     )
+
+
+def _counts(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-(-n // step) for n, step in zip(full, segment, strict=True))
 
 
 def _dtype(page: Any) -> np.dtype | None:

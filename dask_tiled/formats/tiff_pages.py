@@ -84,19 +84,19 @@ class Pages:
             There is no such page or level, or tifffile is not installed.
         """
         with opened(file) as source:
-            stop = None if numbers is None else max(numbers, default=-1) + 1
-            chain = list(islice(source.chain(), stop))
             if numbers is None:
-                numbers = range(len(chain))
-            wrong = [n for n in numbers if not 0 <= n < len(chain)]
-            if wrong:
-                raise DatasetError(
-                    "no such page",
-                    path=file.path,
-                    expected=f"0 to {len(chain) - 1}",
-                    found=wrong[0],
-                )
-            rows = [self._add(source, chain[n], level) for n in numbers]
+                rows = [self._add(source, at, level) for at in source.chain()]
+            else:
+                chain = list(islice(source.chain(), max(numbers, default=-1) + 1))
+                wrong = [n for n in numbers if not 0 <= n < len(chain)]
+                if wrong:
+                    raise DatasetError(
+                        "no such page",
+                        path=file.path,
+                        expected=f"0 to {len(chain) - 1}",
+                        found=wrong[0],
+                    )
+                rows = [self._add(source, chain[n], level) for n in numbers]
         return np.array(rows, np.int64)
 
     def follow(self, row: int, count: int) -> Index:
@@ -179,7 +179,7 @@ class Pages:
                 found=level,
             )
         if level:
-            ifd = source.ifd(int(source.numbers(ifd.entries[SUB_IFDS])[level - 1]))
+            ifd = source.ifd(source.numbers(ifd.entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(source, ifd)
         offsets, nbytes = _segments(source, ifd, self.kinds[number])
         file = self._numbers.setdefault(source.file, len(self.files))
@@ -190,18 +190,19 @@ class Pages:
         self._ifd.append(ifd.at)
         self._levels.append(levels)
         self._first.append(len(self._offsets))
-        self._offsets.frombytes(offsets.tobytes())
-        self._nbytes.frombytes(nbytes.tobytes())
+        self._offsets.extend(offsets)
+        self._nbytes.extend(nbytes)
         return len(self) - 1
 
     def _number_of_kind(self, source: Source, ifd: Ifd) -> int:
-        """Find the kind of a page, by the values of the entries that matter."""
-        layout = sorted((tag, ifd.entries[tag]) for tag in ifd.entries.keys() & LAYOUT_TAGS)
-        values = {tag: (entry, _value(source, entry)) for tag, entry in layout}
-        key = (
-            source.flavour.order,
-            tuple((tag, entry.type, value) for tag, (entry, value) in values.items()),
-        )
+        """Find the kind of a page, by the entries that matter and their values."""
+        entries = [entry for entry in ifd.entries.values() if entry.tag in LAYOUT_TAGS]
+        key: tuple[Any, ...] = (source.flavour.order, *entries)
+        if key in self._known:
+            return self._known[key]
+        values = {entry.tag: (entry, _value(source, entry)) for entry in entries}
+        if not all(entry.is_complete for entry in entries):
+            key = source.flavour.order, *((e[:3], value) for e, value in values.values())
         if key not in self._known:
             kind = read_kind(source, ifd, values)
             if kind not in self.kinds:
@@ -256,31 +257,26 @@ def _value(source: Source, entry: Entry) -> bytes:
     return source.value(entry)
 
 
-def _segments(source: Source, ifd: Ifd, kind: Kind) -> tuple[Index, Index]:
+def _segments(source: Source, ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     """Read where the segments of a page are, and how many bytes they have."""
     offsets = _numbers(source, ifd, OFFSETS, kind)
-    if offsets is None:
-        raise CorruptFileError(
-            "a page without pixels", path=source.file.path, where=f"byte {ifd.at}"
-        )
     nbytes = _numbers(source, ifd, COUNTS, kind)
-    if nbytes is None:
-        if isinstance(kind.decoder, Decoder):
-            nbytes = np.full(len(offsets), kind.stored_bytes)
-        elif len(offsets) == 1:
-            nbytes = np.maximum(source.file.size - offsets, 0)
-        else:
-            raise CorruptFileError(
-                "segments of unknown length", path=source.file.path, where=f"byte {ifd.at}"
-            )
+    if not nbytes and isinstance(kind.decoder, Decoder):
+        nbytes = array("q", [kind.stored_bytes]) * len(offsets)
+    elif not nbytes and len(offsets) == 1:
+        nbytes = array("q", [max(0, source.file.size - offsets[0])])
+    if not offsets or not nbytes:
+        raise CorruptFileError(
+            "strips or tiles in unknown places", path=source.file.path, where=f"byte {ifd.at}"
+        )
     return offsets, nbytes
 
 
-def _numbers(source: Source, ifd: Ifd, tags: tuple[int, ...], kind: Kind) -> Index | None:
-    """Read the numbers of the first of some entries that is there: one for each segment."""
+def _numbers(source: Source, ifd: Ifd, tags: tuple[int, ...], kind: Kind) -> array[int]:
+    """Read the first of some entries that is there: a number for each segment, or none."""
     entry = next((ifd.entries[tag] for tag in tags if tag in ifd.entries), None)
     if entry is None:
-        return None
+        return array("q")
     if entry.length < kind.n_segments:
         raise CorruptFileError(
             "strips or tiles are missing",

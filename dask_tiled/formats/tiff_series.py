@@ -98,6 +98,18 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
     return found or _alike(pages, chain)
 
 
+def is_one_frame(pages: Pages, chain: Index) -> bool:
+    """Tell whether a file holds one frame, whatever a description says: there is room for no more.
+
+    Parameters
+    ----------
+    pages : Pages
+    chain : int64 array
+        The rows of its main chain.
+    """
+    return len(chain) == 1 and not _there(pages, chain, 2)
+
+
 def read_pairs(description: str) -> dict[str, str]:
     """Read the pairs of ImageJ's description, a line for each."""
     pairs = (line.partition("=") for line in description.splitlines())
