@@ -85,11 +85,13 @@ HEAVY = {
     "distributed",
     "h5py",
     "hdf5plugin",
+    "imagecodecs",
     "llvmlite",
     "matplotlib",
     "nibabel",
     "numba",
     "numcodecs",
+    "tifffile",
     "xarray",
     "zarr",
 }

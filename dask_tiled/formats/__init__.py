@@ -40,6 +40,7 @@ _NAMES = (
     "nifti",
     "gis",
     "empad",
+    "tiff",
     "raw_csr",
     "raw",
 )
