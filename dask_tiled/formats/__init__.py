@@ -38,6 +38,7 @@ _NAMES = (
     "mrc",
     "tvips",
     "empad",
+    "ome_tiff",
     "raw_csr",
     "raw",
 )
