@@ -39,6 +39,7 @@ _NAMES = (
     "tvips",
     "empad",
     "ome_tiff",
+    "tiff",
     "raw_csr",
     "raw",
 )

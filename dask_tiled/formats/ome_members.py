@@ -11,7 +11,8 @@ from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.formats.ome_planes import Planes
 from dask_tiled.formats.ome_xml import WHOLE_FILE, Runs
-from dask_tiled.formats.tiff_pages import Kind, Pages, count_pages
+from dask_tiled.formats.tiff_kind import Kind
+from dask_tiled.formats.tiff_pages import Pages, count_pages
 from dask_tiled.selection import Index
 
 

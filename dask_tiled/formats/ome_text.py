@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from dask_tiled.errors import CorruptFileError
+from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File, read_exactly, read_head
 from dask_tiled.formats.tiff_ifd import FLAVOURS, opened
 
@@ -60,15 +60,12 @@ def is_document(head: bytes) -> bool:
     return _ROOT.match(head) is not None
 
 
-def is_ome_tiff(path: str | os.PathLike[str]) -> bool:
-    """Tell whether the ImageDescription of a TIFF file ends as OME-XML does.
-
-    Raises
-    ------
-    CorruptFileError, TruncatedFileError
-        The file is no TIFF file, or its first page is damaged.
-    """
-    place = find_description(path)
+def is_ome_tiff(path: str | os.PathLike[str], head: bytes) -> bool:
+    """Tell whether a file is a TIFF file, and describes its first page as OME-TIFF files do."""
+    try:
+        place = find_description(path) if is_tiff(head) else None
+    except DatasetError:
+        return False
     if place is None:
         return False
     tail = min(place.nbytes, 64)

@@ -25,9 +25,9 @@ from dask_tiled.formats.ome_axes import nav_axes_of, sig_axes_of
 from dask_tiled.formats.ome_files import Folder, find_members, open_document
 from dask_tiled.formats.ome_members import Members
 from dask_tiled.formats.ome_planes import Planes, place_planes, plane_shape
-from dask_tiled.formats.ome_text import is_document, is_ome_tiff, is_tiff
+from dask_tiled.formats.ome_text import is_document, is_ome_tiff
 from dask_tiled.formats.ome_xml import Document, Image, Modulo
-from dask_tiled.formats.tiff_pages import Kind
+from dask_tiled.formats.tiff_kind import Kind
 from dask_tiled.formats.tiff_segments import base_shape_of, layout_of
 from dask_tiled.selection import Index
 
@@ -37,11 +37,7 @@ MAX_LISTED = 1000
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for OME-XML: where TIFF files describe their first page, or at the start."""
-    try:
-        found = is_document(head) or (is_tiff(head) and is_ome_tiff(path))
-    except DatasetError as error:
-        return error.problem
-    return None if found else "no OME-XML"
+    return None if is_document(head) or is_ome_tiff(path, head) else "no OME-XML"
 
 
 def describe(

@@ -1,48 +1,37 @@
 """Tables of TIFF pages: where the segments of every page lie, and in which of few kinds.
 
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs, JPEG); the BigTIFF
-design.
+Pages whose entries say the same of how pixels are stored are of one kind, in whatever file they
+are. tifffile parses the first page of each kind; of the others, nothing but offsets is read.
+
+Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs); the BigTIFF design.
 
 How to use it, for one file or a set of many::
 
     pages = Pages()
-    rows = [pages.read(File.at(path), [0])[0] for path in paths]   # the first page of each file
-    layout = layout_of(pages, rows)                                # in tiff_segments.py
+    rows = [pages.read(File.at(path), [0])[0] for path in paths]  # the first page of each file
+    layout = layout_of(pages, rows)  # of tiff_segments.py
 """
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
+from dask_tiled.decoders import Decoder
+from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files import File
+from dask_tiled.formats.tiff_ifd import COUNTS, OFFSETS, Entry, Ifd, Source, opened
+from dask_tiled.formats.tiff_kind import LAYOUT_TAGS, Kind, read_kind
 from dask_tiled.selection import Index
 
-
-class Kind(NamedTuple):
-    """What pages of one layout have in common. Only the place of their segments differs.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of a page as it is shown: (y, x), (y, x, s), (s, y, x), or one of these with z before
-        y.
-    axes : str
-        Its axes, ``"yx"``, ``"yxs"``, ``"syx"``, ...
-    dtype : numpy.dtype
-        Type of the pixels that come out, in native byte order.
-    """
-
-    shape: tuple[int, ...]
-    axes: str
-    dtype: np.dtype
-
-    @property
-    def image(self) -> tuple[tuple[int, ...], str, np.dtype]:
-        """Give shape, axes and dtype: pages that are equal in these can be frames of one array."""
-        return self.shape, self.axes, self.dtype
+DESCRIPTION, SUB_IFDS = 270, 330
+MOST_LAYOUT_BYTES = 1 << 20
+MOST_DESCRIPTION_BYTES = 1 << 26
 
 
 class Pages:
@@ -59,10 +48,16 @@ class Pages:
     def __init__(self) -> None:
         self.files: list[File] = []
         self.kinds: list[Kind] = []
+        self._numbers: dict[File, int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
+        self._file, self._kind, self._ifd, self._levels, self._first = (
+            array("q") for _ in range(5)
+        )
+        self._offsets, self._nbytes = array("q"), array("q")
 
     def __len__(self) -> int:
         """Count the pages."""
-        raise NotImplementedError
+        return len(self._kind)
 
     def read(self, file: File, numbers: Sequence[int] | None = None, *, level: int = 0) -> Index:
         """Add pages of a file.
@@ -84,19 +79,135 @@ class Pages:
         Raises
         ------
         CorruptFileError, TruncatedFileError
-            The file is no TIFF, or a page is damaged.
+            The file is no TIFF file, or a page is damaged.
         DatasetError
             There is no such page or level, or tifffile is not installed.
         """
-        raise NotImplementedError
+        with opened(file) as source:
+            stop = None if numbers is None else max(numbers, default=-1) + 1
+            chain = list(islice(source.chain(), stop))
+            if numbers is None:
+                numbers = range(len(chain))
+            wrong = [n for n in numbers if not 0 <= n < len(chain)]
+            if wrong:
+                raise DatasetError(
+                    "no such page",
+                    path=file.path,
+                    expected=f"0 to {len(chain) - 1}",
+                    found=wrong[0],
+                )
+            rows = [self._add(source, chain[n], level) for n in numbers]
+        return np.array(rows, np.int64)
+
+    def follow(self, row: int, count: int) -> Index:
+        """Add pages that have no IFD: their pixels follow those of a page, without gaps.
+
+        Parameters
+        ----------
+        row : int
+            A page for which :meth:`is_contiguous` holds.
+        count : int
+            How many they are, with this page.
+
+        Returns
+        -------
+        int64 array
+            The rows of all of them.
+        """
+        kind = self.kind_of(row)
+        nbytes = math.prod(kind.full) * kind.dtype.itemsize
+        segments = slice(self._first[row], self._first[row] + kind.n_segments)
+        first, at = len(self), len(self._offsets)
+        for column in (self._file, self._kind, self._ifd, self._levels):
+            column.extend(array("q", [column[row]]) * (count - 1))
+        steps = np.arange(1, count, dtype=np.int64)[:, None]
+        self._first.extend((at + (steps[:, 0] - 1) * kind.n_segments).tolist())
+        self._offsets.frombytes((np.array(self._offsets[segments]) + steps * nbytes).tobytes())
+        self._nbytes.extend(self._nbytes[segments] * (count - 1))
+        return np.append(row, np.arange(first, len(self)))
+
+    def is_contiguous(self, row: int) -> bool:
+        """Tell whether the pixels of a page are stored plainly, and without gaps."""
+        kind = self.kind_of(row)
+        offsets, _ = self.segments(np.array([row]))
+        follow = (np.diff(offsets[0]) == kind.stored_bytes).all()
+        rows, height = kind.segment[2], kind.full[2]
+        whole = height % rows == 0 or kind.n_segments == kind.counts[2]
+        return bool(isinstance(kind.decoder, Decoder) and not kind.tiled and follow and whole)
 
     def kind_of(self, row: int) -> Kind:
         """Give the kind of a page."""
-        raise NotImplementedError
+        return self.kinds[self._kind[row]]
+
+    def file_of(self, row: int) -> File:
+        """Give the file of a page."""
+        return self.files[self._file[row]]
 
     def count_levels(self, row: int) -> int:
-        """Count the levels of a page: 1 and how many SubIFDs it has."""
-        raise NotImplementedError
+        """Count the levels of a page: itself and its SubIFDs."""
+        return self._levels[row]
+
+    def ifd_of(self, row: int) -> int:
+        """Say where in its file the IFD of a page is."""
+        return self._ifd[row]
+
+    def columns(self, rows: Index) -> tuple[Index, Index]:
+        """Give the numbers of the files and of the kinds of pages."""
+        return _taken(self._file, rows), _taken(self._kind, rows)
+
+    def segments(self, rows: Index) -> tuple[Index, Index]:
+        """Give the places and the bytes of the segments of pages of one kind.
+
+        Returns
+        -------
+        offsets, nbytes : int64 arrays, of shape (pages, segments)
+        """
+        count = self.kind_of(int(rows[0])).n_segments
+        wanted = _taken(self._first, rows)[:, None] + np.arange(count)
+        return _taken(self._offsets, wanted), _taken(self._nbytes, wanted)
+
+    def _add(self, source: Source, at: int, level: int) -> int:
+        ifd = source.ifd(at)
+        levels = 1
+        if SUB_IFDS in ifd.entries:
+            levels += ifd.entries[SUB_IFDS].length
+        if level >= levels:
+            raise DatasetError(
+                "a page has no such level",
+                path=source.file.path,
+                expected=f"0 to {levels - 1}",
+                found=level,
+            )
+        if level:
+            ifd = source.ifd(int(source.numbers(ifd.entries[SUB_IFDS])[level - 1]))
+        number = self._number_of_kind(source, ifd)
+        offsets, nbytes = _segments(source, ifd, self.kinds[number])
+        file = self._numbers.setdefault(source.file, len(self.files))
+        if file == len(self.files):
+            self.files.append(source.file)
+        self._file.append(file)
+        self._kind.append(number)
+        self._ifd.append(ifd.at)
+        self._levels.append(levels)
+        self._first.append(len(self._offsets))
+        self._offsets.frombytes(offsets.tobytes())
+        self._nbytes.frombytes(nbytes.tobytes())
+        return len(self) - 1
+
+    def _number_of_kind(self, source: Source, ifd: Ifd) -> int:
+        """Find the kind of a page, by the values of the entries that matter."""
+        layout = sorted((tag, ifd.entries[tag]) for tag in ifd.entries.keys() & LAYOUT_TAGS)
+        values = {tag: (entry, _value(source, entry)) for tag, entry in layout}
+        key = (
+            source.flavour.order,
+            tuple((tag, entry.type, value) for tag, (entry, value) in values.items()),
+        )
+        if key not in self._known:
+            kind = read_kind(source, ifd, values)
+            if kind not in self.kinds:
+                self.kinds.append(kind)
+            self._known[key] = self.kinds.index(kind)
+        return self._known[key]
 
 
 def count_pages(file: File) -> int:
@@ -107,15 +218,82 @@ def count_pages(file: File) -> int:
     CorruptFileError, TruncatedFileError
         The file is no TIFF, or the chain is broken.
     """
-    raise NotImplementedError
+    with opened(file) as source:
+        return sum(1 for _ in source.chain())
 
 
-def read_description(file: File) -> str:
-    """Read the ImageDescription of the first page of a file; empty where there is none.
+def read_description(file: File, ifd: int | None = None) -> str:
+    """Read the ImageDescription of a page; empty where there is none.
+
+    Parameters
+    ----------
+    file : File
+    ifd : int, optional
+        Where its IFD is; by default, that of the first page.
 
     Raises
     ------
     CorruptFileError, TruncatedFileError
-        The file is no TIFF, or its first page is damaged.
+        The file is no TIFF, or the page is damaged.
     """
-    raise NotImplementedError
+    with opened(file) as source:
+        at = next(source.chain()) if ifd is None else ifd
+        entry = source.ifd(at).entries.get(DESCRIPTION)
+        if entry is None or entry.nbytes > MOST_DESCRIPTION_BYTES:
+            return ""
+        return source.value(entry).rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _value(source: Source, entry: Entry) -> bytes:
+    """Read what tells kinds apart."""
+    if entry.nbytes > MOST_LAYOUT_BYTES:
+        raise CorruptFileError(
+            "an entry of too many values",
+            path=source.file.path,
+            expected=f"at most {MOST_LAYOUT_BYTES} bytes",
+            found=f"{entry.nbytes} bytes",
+        )
+    return source.value(entry)
+
+
+def _segments(source: Source, ifd: Ifd, kind: Kind) -> tuple[Index, Index]:
+    """Read where the segments of a page are, and how many bytes they have."""
+    offsets = _numbers(source, ifd, OFFSETS, kind)
+    if offsets is None:
+        raise CorruptFileError(
+            "a page without pixels", path=source.file.path, where=f"byte {ifd.at}"
+        )
+    nbytes = _numbers(source, ifd, COUNTS, kind)
+    if nbytes is None:
+        if isinstance(kind.decoder, Decoder):
+            nbytes = np.full(len(offsets), kind.stored_bytes)
+        elif len(offsets) == 1:
+            nbytes = np.maximum(source.file.size - offsets, 0)
+        else:
+            raise CorruptFileError(
+                "segments of unknown length", path=source.file.path, where=f"byte {ifd.at}"
+            )
+    return offsets, nbytes
+
+
+def _numbers(source: Source, ifd: Ifd, tags: tuple[int, ...], kind: Kind) -> Index | None:
+    """Read the numbers of the first of some entries that is there: one for each segment."""
+    entry = next((ifd.entries[tag] for tag in tags if tag in ifd.entries), None)
+    if entry is None:
+        return None
+    if entry.length < kind.n_segments:
+        raise CorruptFileError(
+            "strips or tiles are missing",
+            path=source.file.path,
+            where=f"byte {ifd.at}",
+            expected=f"{kind.n_segments} of them, for {kind.full} pixels",
+            found=entry.length,
+        )
+    return source.numbers(entry)[: kind.n_segments]
+
+
+def _taken(column: array[int], places: Index) -> Index:
+    if not column:
+        return np.empty(0, np.int64)
+    taken: Index = np.frombuffer(column, np.int64)[places]
+    return taken
