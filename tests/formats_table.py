@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import h5py
 import hdf5plugin
 import numpy as np
+from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 
 from dask_tiled.testing import (
     counting_frames,
@@ -241,6 +242,26 @@ def make_seq(folder, stem, *, dtype, version):
     return Sample({"path": path}, frames, [path])
 
 
+def make_ome_tiff(folder, stem, *, dtype="u2", **options):
+    """Two files, with planes in turns."""
+    planes = counting_frames((2, 3, 2, 5, 7), dtype)
+    parts = [range(11, -1, -1)[:7], range(5)]
+    members = write_set(folder, stem, planes, parts, **options)
+    return Sample({"path": members[0]}, planes, members)
+
+
+def make_ome_tiff_companion(folder, stem):
+    """A file of XML and a file of pages."""
+    frames = counting_frames((12, 5, 7), "u2")
+    name = f"{stem}.ome.tif"
+    inner = tiff_data(uuid=uuid_of(name), name=name)
+    xml = document(image((12, 1, 1, 5, 7), inner))
+    companion = folder / f"{stem}.companion.ome"
+    companion.write_bytes(xml)
+    path = write_pages(folder / name, frames, document("", uuid_of(name)))
+    return Sample({"path": companion}, frames, [path, companion], counted=True, cut=[path])
+
+
 # The first word of a name is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -277,6 +298,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "ome_tiff": make_ome_tiff,
+    "ome_tiff tiles": partial(make_ome_tiff, dtype="i2", tile=(16, 16), compression="zlib"),
+    "ome_tiff companion": make_ome_tiff_companion,
     "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),

@@ -7,13 +7,11 @@ import math
 from dask_tiled.description import Axis
 from dask_tiled.formats.ome_xml import Image, Modulo
 
-NavAxes = list[tuple[Axis, int]]
-
 
 def nav_axes_of(
     image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
-) -> NavAxes:
-    """Give T, C and Z, and how many planes there are along each.
+) -> tuple[tuple[Axis, ...], tuple[int, ...]]:
+    """Give the axes of planes, in the order T, C and Z, and how many there are along each.
 
     Parameters
     ----------
@@ -25,7 +23,7 @@ def nav_axes_of(
     squeeze : bool
         Whether those of one plane are left out.
     """
-    axes: NavAxes = []
+    axes: list[tuple[Axis, int]] = []
     for letter, size in zip("TCZ", shape, strict=True):
         inner = modulo.get(letter)
         if inner is None or inner.size < 2 or size % inner.size:
@@ -33,7 +31,8 @@ def nav_axes_of(
             continue
         axes.append((_axis(image, letter, inner.size), size // inner.size))
         axes.append((_inner_axis(letter, inner, {axis.name for axis, _ in axes}), inner.size))
-    return [(axis, size) for axis, size in axes if size > 1 or not squeeze]
+    kept = [(axis, size) for axis, size in axes if size > 1 or not squeeze]
+    return tuple(axis for axis, _ in kept), tuple(size for _, size in kept)
 
 
 def sig_axes_of(image: Image, shape: tuple[int, ...], letters: str) -> tuple[Axis, ...]:

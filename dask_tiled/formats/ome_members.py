@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,21 +14,6 @@ from dask_tiled.formats.ome_xml import WHOLE_FILE, Runs
 from dask_tiled.formats.tiff_kind import Kind
 from dask_tiled.formats.tiff_pages import Pages, count_pages
 from dask_tiled.selection import Index
-
-
-class Frames(NamedTuple):
-    """Pages that are there, in the order of files and pages, and what becomes of each plane.
-
-    Attributes
-    ----------
-    rows : int64 array
-        Their rows in the table of pages.
-    of_plane : int64 array
-        For each plane the number of its frame, or -1 if it is missing.
-    """
-
-    rows: Index
-    of_plane: Index
 
 
 class Members:
@@ -73,8 +58,8 @@ class Members:
             counts[source] = len(self._whole.get(number, ()))
         return counts
 
-    def frames_of(self, planes: Planes) -> Frames:
-        """Find the pages of planes.
+    def rows_of(self, planes: Planes) -> Index:
+        """Find the pages of planes: their rows in the table, -1 for those that are not there.
 
         Raises
         ------
@@ -83,24 +68,18 @@ class Members:
         DatasetError
             A page has no such level.
         """
-        numbers = np.full(max(self._numbers, default=-1) + 1, -1, np.int64)
+        numbers = np.full(max(self._numbers) + 1, -1, np.int64)
         numbers[list(self._numbers)] = list(self._numbers.values())
-        pairs = np.stack([numbers[planes.source], planes.page])
-        order = np.lexsort(pairs[::-1])
-        ordered = pairs[:, order]
-        new = np.ones(len(order), bool)
-        new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-        members, pages = ordered[:, new]
-        rows = np.full(len(members), -1, np.int64)
-        for number in range(len(self._files)):
-            start, stop = np.searchsorted(members, (number, number + 1))
+        members = numbers[planes.source]
+        order = np.lexsort([planes.page, members])
+        rows = np.full(len(order), -1, np.int64)
+        bounds = np.searchsorted(members, range(len(self._files) + 1), sorter=order)
+        for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
             if start < stop:
-                rows[start:stop] = self._read(number, pages[start:stop])
-        there = rows >= 0
-        frames = np.where(there, there.cumsum() - 1, -1)
-        of_plane = np.empty(len(order), np.int64)
-        of_plane[order] = frames[new.cumsum() - 1]
-        return Frames(rows[there], of_plane)
+                own = order[start:stop]
+                pages, places = np.unique(planes.page[own], return_inverse=True)
+                rows[own] = self._read(number, pages)[places]
+        return rows
 
     def _read(self, number: int, pages: Index) -> Index:
         """Give the rows of pages of a file, -1 for those that are not there."""

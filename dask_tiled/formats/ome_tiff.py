@@ -18,18 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.description import Description
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
+from dask_tiled.description import Description, nav_axes
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats import Format
 from dask_tiled.formats.ome_axes import nav_axes_of, sig_axes_of
 from dask_tiled.formats.ome_files import Folder, find_members, open_document
-from dask_tiled.formats.ome_members import Members
-from dask_tiled.formats.ome_planes import Planes, place_planes, plane_shape
+from dask_tiled.formats.ome_stack import Stack, name_of
 from dask_tiled.formats.ome_text import is_document, is_ome_tiff
-from dask_tiled.formats.ome_xml import Document, Image, Modulo
-from dask_tiled.formats.tiff_kind import Kind
+from dask_tiled.formats.ome_xml import Document, Modulo
 from dask_tiled.formats.tiff_segments import base_shape_of, layout_of
-from dask_tiled.selection import Index
 
 MAX_LISTED = 1000
 """So many missing planes and files are listed in the metadata."""
@@ -43,6 +40,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str],
     *,
+    nav_shape: tuple[int, ...] | None = None,
     series: int | str = 0,
     level: int = 0,
     squeeze: bool = True,
@@ -54,6 +52,8 @@ def describe(
     ----------
     paths : sequence of str
         A file of the set, or several.
+    nav_shape : tuple of int, optional
+        Another shape for the planes, in the order of (T, C, Z). Missing ones keep their places.
     series : int or str
         Number or name of an image.
     level : int
@@ -63,49 +63,27 @@ def describe(
     outside_folder : bool
         Whether the XML may name files outside of the folder.
     """
+    check_whole("level", level, least=0, path=paths[0])
     folder = Folder(paths[0], outside=outside_folder)
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
     number = _number_of(document, series)
     image = document.images[number]
-    runs = image.runs
-    found = find_members(document, list(dict.fromkeys(runs.source.tolist())), folder)
-    members = Members(found, check_whole("level", level, least=0, path=paths[0]))
-    kind = members.first_kind(runs)
-    if kind is None:
-        raise _nothing_there(document, image, found)
-    _check_page(kind, image, document.path, level)
-    samples = kind.shape[kind.axes.index("s")] if "s" in kind.axes else 1
-    shape = plane_shape(image, samples, document.path)
-    planes = place_planes(image, shape, members.count_pages(runs), document.path)
-    frames = members.frames_of(planes)
-    numbers = np.full(math.prod(shape), -1, np.int64)
-    numbers[planes.place] = frames.of_plane
-    lost = numbers < 0
-    if not len(frames.rows):
-        raise _nothing_there(document, image, found)
-
+    stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
-    axes = nav_axes_of(image, shape, modulo, squeeze=squeeze)
-    in_order = len(frames.rows) == len(numbers) and (np.diff(numbers) == 1).all()
-    layout = layout_of(members.pages, frames.rows).show(
-        tuple(size for _, size in axes), numbers=None if in_order else numbers
-    )
-    row = int(frames.rows[0])
-    facts = {
-        **_facts(document, number, modulo),
-        "level": level,
-        "levels": members.pages.count_levels(row),
-    }
-    if lost.any():
-        missing = [source for source, path in found.items() if path is None]
-        facts["missing"] = _missing(document, shape, planes, np.flatnonzero(lost), missing)
+    axes, shape = nav_axes_of(image, stack.shape, modulo, squeeze=squeeze)
+    if nav_shape is not None and nav_shape != shape:
+        axes, shape = nav_axes(len(nav_shape)), nav_shape
+    rows = stack.rows[stack.there]
+    layout, numbers = layout_of(stack.pages, rows), None
+    if not stack.there.all():
+        numbers = stack.frame_numbers(math.prod(shape))
     return Description.of(
         "ome_tiff",
-        layout,
-        {"ome_tiff": facts},
-        (*(axis for axis, _ in axes), *sig_axes_of(image, kind.shape, kind.axes)),
-        base_shape=base_shape_of(members.pages, row),
+        layout.show(shape, numbers=numbers),
+        {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
+        axes + sig_axes_of(image, stack.kind.shape, stack.kind.axes),
+        base_shape=base_shape_of(stack.pages, int(rows[0])),
     )
 
 
@@ -113,8 +91,8 @@ def _number_of(document: Document, series: int | str) -> int:
     names = [image.name for image in document.images]
     if isinstance(series, str) and names.count(series) == 1:
         return names.index(series)
-    if not isinstance(series, str) and 0 <= int(series) < len(names):
-        return int(series)
+    if isinstance(series, (int, np.integer)) and 0 <= series < len(names):
+        return int(series)  # False, which a list of files comes with, is 0
     raise DatasetError(
         "no such series",
         path=document.path,
@@ -133,74 +111,24 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
             raise DatasetError("not of one set", path=stray[0], expected=f"a file of {paths[0]}")
 
 
-def _check_page(kind: Kind, image: Image, path: str, level: int) -> None:
-    sizes = tuple(kind.shape[kind.axes.index(letter)] for letter in "yx")
-    told = image.sizes["Y"], image.sizes["X"]
-    if sizes != told and (level == 0 or any(n > most for n, most in zip(sizes, told, strict=True))):
-        raise CorruptFileError(
-            "the pages have another size",
-            path=path,
-            where="SizeY and SizeX in the OME-XML",
-            expected=told,
-            found=sizes,
-            hint='With format="tiff" the pages are read as they are.',
-        )
-
-
-def _nothing_there(
-    document: Document, image: Image, found: dict[int, str | None]
-) -> TruncatedFileError:
-    missing = [_name(document, source) for source, path in found.items() if path is None]
-    return TruncatedFileError(
-        f"no plane of the image {image.name!r} is there",
-        path=document.path,
-        expected=f"the files {', '.join(missing[:5])}" if missing else "TiffData of pages",
-    )
-
-
-def _facts(document: Document, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
-    image = document.images[number]
-    return {
+def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
+    document, image = stack.document, stack.image
+    facts = {
         "series": number,
-        "series_names": tuple(image.name for image in document.images),
+        "series_names": tuple(one.name for one in document.images),
         "nav_shape_from": "SizeT, SizeC and SizeZ in the OME-XML",
+        "levels": stack.pages.count_levels(int(stack.rows[stack.there][0])),
         "xml_path": document.path,
         "creator": document.creator,
         "channels": image.channels,
         "image": image.facts,
         "modulo": {axis: inner._asdict() for axis, inner in modulo.items()},
     }
-
-
-def _missing(
-    document: Document,
-    shape: tuple[int, int, int],
-    planes: Planes,
-    places: Index,
-    sources: Sequence[int],
-) -> dict[str, Any]:
-    """List missing planes as (t, c, z, where they should be), and missing files."""
-    last = np.full(math.prod(shape), -1, np.int64)
-    last[planes.place] = np.arange(len(planes.place))
-
-    def where(place: int) -> str:
-        k = last[place]
-        if k < 0:
-            return "in no TiffData"
-        return f"page {planes.page[k]} of {_name(document, planes.source[k])}"
-
-    listed = places[:MAX_LISTED].tolist()
-    coordinates = np.column_stack(np.unravel_index(listed, shape)).tolist()
-    return {
-        "count": len(places),
-        "files": tuple(_name(document, source) for source in sources[:MAX_LISTED]),
-        "planes": tuple((*tcz, where(p)) for tcz, p in zip(coordinates, listed, strict=True)),
-    }
-
-
-def _name(document: Document, source: int) -> str:
-    uuid, name = document.sources[source]
-    return name or uuid or os.path.basename(document.path)
+    if not stack.there.all():
+        listed = stack.missing[:MAX_LISTED]
+        facts["missing_files"] = tuple(name_of(document, source) for source in listed)
+        facts["missing_planes"] = stack.missing_planes(MAX_LISTED)
+    return facts
 
 
 FORMAT = Format(

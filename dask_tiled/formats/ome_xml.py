@@ -238,7 +238,7 @@ def _child(element: Element, name: str) -> Element | None:
 
 
 def _source(uuid: str | None, name: str | None) -> Source:
-    return Source(plain_uuid(uuid), (name or "").strip())
+    return Source(plain_uuid(uuid), name or "")
 
 
 def _whole(text: str, name: str) -> int:
