@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import h5py
 import hdf5plugin
 import numpy as np
+import tifffile
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 
 from dask_tiled.testing import (
@@ -262,6 +263,22 @@ def make_ome_tiff_companion(folder, stem):
     return Sample({"path": companion}, frames, [path, companion], counted=True, cut=[path])
 
 
+def make_tiff(folder, stem, *, dtype="u2", shape=(12, 5, 7), sig_dims=2, **options):
+    frames = counting_frames(shape, dtype, bits=options.get("bitspersample"))
+    path = folder / f"{stem}.tif"
+    tifffile.imwrite(path, frames, **{"photometric": "minisblack", **options})
+    return Sample({"path": path}, frames, [path], sig_dims)
+
+
+def make_tiff_series(folder, stem):
+    """Files of one page each."""
+    frames = counting_frames((12, 5, 7), "u2")
+    members = [folder / f"{stem}{k}.tif" for k in range(12)]
+    for path, frame in zip(members, frames, strict=True):
+        tifffile.imwrite(path, frame)
+    return Sample({"path": members}, frames, members)
+
+
 # The first word of a name is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -301,6 +318,17 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "ome_tiff": make_ome_tiff,
     "ome_tiff tiles": partial(make_ome_tiff, dtype="i2", tile=(16, 16), compression="zlib"),
     "ome_tiff companion": make_ome_tiff_companion,
+    "tiff": make_tiff,
+    "tiff big-endian strips": partial(make_tiff, byteorder=">", rowsperstrip=2, bigtiff=True),
+    "tiff tiles": partial(
+        make_tiff, dtype="f4", shape=(3, 4, 5, 7), tile=(16, 16), compression="zlib", predictor=3
+    ),
+    "tiff packed": partial(make_tiff, dtype="u1", bitspersample=6, metadata=None),
+    "tiff colours": partial(
+        make_tiff, dtype="u1", shape=(12, 5, 7, 3), sig_dims=3, photometric="rgb"
+    ),
+    "tiff ImageJ": partial(make_tiff, shape=(3, 4, 5, 7), imagej=True, metadata={"axes": "TZYX"}),
+    "tiff series": make_tiff_series,
     "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),

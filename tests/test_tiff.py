@@ -1,0 +1,490 @@
+"""TIFF files, real ones and those that tifffile writes: pixel for pixel as tifffile reads them."""
+
+import pickle
+import struct
+import sys
+import threading
+
+import dask
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import given
+from hypothesis import strategies as st
+from test_manifest import by_file, expected_of, manifest
+
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled.files import File
+from dask_tiled.formats import tiff_decode, tiff_kind, tiff_pages
+from dask_tiled.formats.tiff_pages import Pages, count_pages, read_description
+from dask_tiled.formats.tiff_segments import layout_of
+from dask_tiled.testing import counting_frames
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+COMPRESSIONS = [None, "zlib", "lzw", "zstd", "packbits", "lzma"]
+DTYPES = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]
+
+
+def write(path, frames, **options):
+    """Write a file, without tifffile's guesses at colours."""
+    tifffile.imwrite(path, frames, **{"photometric": "minisblack", **options})
+    return path
+
+
+def check(path, **options):
+    """Compare a file with what tifffile reads: shape, type and pixels of each series and level."""
+    with tifffile.TiffFile(path) as other:
+        for number, series in enumerate(other.series):
+            for level, expected in enumerate(series.levels):
+                arr = open_dataset(path, format="tiff", series=number, level=level, **options)
+                pixels = expected.asarray()
+                assert arr.shape == pixels.shape
+                assert arr.dtype == pixels.dtype
+                np.testing.assert_array_equal(arr.compute(), pixels)
+    return describe(path, format="tiff")
+
+
+# Real files
+
+
+@by_file(manifest("TIFF"), "row")
+def test_file_equals_tifffile_and_the_manifest(data, row):
+    desc = check(data / row["file"])
+    text = row["shape_dtype"].replace("[", " [")  # "(27, 128, 128) u1[IYX]"
+    shape, dtype, total = expected_of({**row, "shape_dtype": text.split(" [")[0]})
+    assert (desc.shape, desc.dtype) == (shape, dtype)
+    assert open_dataset(data / row["file"]).sum(dtype="i8").compute() == total
+
+
+def test_pattern_is_a_series(data):
+    pattern = data / "tiff" / "series_181003" / "P1_T*.tif"
+    arr = open_dataset(pattern)
+    assert arr.description.dims == ("frame", "y", "x")
+    for k in range(10):
+        np.testing.assert_array_equal(arr[k], tifffile.imread(str(pattern).replace("*", str(k))))
+
+
+# Ways to store a page
+
+
+@st.composite
+def layouts(draw):
+    """Draw pixels, and options of tifffile that store them."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    samples = draw(st.sampled_from([1, 1, 3, 4]))
+    shape = draw(st.tuples(*[st.integers(1, n) for n in (4, 50, 50)]))
+    planar = draw(st.sampled_from(["contig", "separate"]))
+    options = {
+        "byteorder": draw(st.sampled_from("<>")),
+        "bigtiff": draw(st.booleans()),
+        "compression": draw(st.sampled_from(COMPRESSIONS)),
+        "metadata": draw(st.sampled_from([None, {}])),
+    }
+    if samples > 1:
+        shape = (*shape, samples) if planar == "contig" else (shape[0], samples, *shape[1:])
+        extra = ["unspecified"] * (samples - 1)
+        options |= {"planarconfig": planar, "extrasamples": extra}
+    if draw(st.booleans()):
+        options["tile"] = draw(st.sampled_from([(16, 16), (32, 16), (16, 48)]))
+    else:
+        options["rowsperstrip"] = draw(st.integers(1, 60))
+    known = {"u": 2, "i": 2, "f": 3}
+    if dtype.kind in known and options["compression"] and draw(st.booleans()):
+        options["predictor"] = known[dtype.kind]
+    bits = {2: 10, 4: 24}.get(dtype.itemsize) if dtype.kind == "f" else None
+    frames = counting_frames(shape, f"u{min(dtype.itemsize, 8)}", bits=bits)
+    return frames.astype(dtype), options
+
+
+@given(drawn=layouts(), parts=st.integers(1, 3))
+def test_layouts(tmp_path_factory, drawn, parts):
+    frames, options = drawn
+    path = write(tmp_path_factory.mktemp("tiff") / "a.tif", frames, **options)
+    arr = open_dataset(path, chunks=tuple(-(-n // parts) for n in describe(path).shape))
+    pixels = arr.compute()
+    assert pixels.dtype == frames.dtype
+    np.testing.assert_array_equal(pixels.reshape(frames.shape), frames)
+    np.testing.assert_array_equal(pixels, tifffile.imread(path).reshape(arr.shape))
+
+
+def pack(frames, bits):
+    """Pack samples row by row: the first in the highest bits, and whole bytes for each row."""
+    places = np.arange(bits - 1, -1, -1)
+    rows = (frames.astype("i8")[..., None] >> places & 1).reshape(*frames.shape[:-1], -1)
+    return np.packbits(rows.astype("u1"), axis=-1)
+
+
+def tiny(path, pixels, shape, *, bits=8, order="<", **more):
+    """Write a page by hand: one strip, or none where the places of segments are given, too.
+
+    Further entries are called ``tag_339=(type, value, ...)``.
+    """
+    entries = {
+        256: (4, shape[1]),
+        257: (4, shape[0]),
+        258: (3, bits),
+        259: (3, 1),
+        262: (3, 1),
+        273: (4, 8),
+        277: (3, 1),
+        278: (4, shape[0]),
+        279: (4, len(pixels)),
+        **{int(name[4:]): entry for name, entry in more.items()},
+    }
+    at = 8 + len(pixels)
+    start = at + 2 + 12 * len(entries) + 4
+    fields, values = b"", b""
+    for tag, (kind, *numbers) in sorted(entries.items()):
+        content = struct.pack(f"{order}{len(numbers)}{'xBBHI'[kind]}", *numbers)
+        where = struct.pack(f"{order}I", start + len(values))
+        if len(content) > 4:
+            values += content
+        field = where if len(content) > 4 else content.ljust(4, b"\0")
+        fields += struct.pack(f"{order}HHI4s", tag, kind, len(numbers), field)
+    magic = b"II*\0" if order == "<" else b"MM\0*"
+    head = magic + struct.pack(f"{order}I", at) + pixels
+    path.write_bytes(head + struct.pack(f"{order}H", len(entries)) + fields + bytes(4) + values)
+    return path
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 14, 17, 20, 24, 31])
+def test_packed_samples(tmp_path, bits, signed):
+    """Of one to 31 bits: tifffile has no types for signed ones."""
+    stored = counting_frames((9, 13), "u4", bits=bits)
+    size = 1 if bits <= 8 else 2 if bits <= 16 else 4
+    form, dtype, expected = 1, "?" if bits == 1 else f"u{size}", stored
+    if signed:
+        form, dtype = 2, f"i{size}"
+        expected = stored.astype("i8") - ((stored >> (bits - 1)).astype("i8") << bits)
+    pixels = pack(stored, bits).tobytes()
+    path = tiny(tmp_path / "a.tif", pixels, (9, 13), bits=bits, tag_339=(3, form))
+    arr = open_dataset(path)
+    assert arr.dtype == dtype
+    np.testing.assert_array_equal(arr.compute(), expected.astype(dtype))
+    if not signed:
+        np.testing.assert_array_equal(arr.compute(), tifffile.imread(path))
+
+
+def test_reversed_bits(tmp_path):
+    """FillOrder 2, of whole bytes and of fewer bits."""
+    frame = counting_frames((9, 16), "u1")
+    flipped = np.packbits(np.unpackbits(frame, bitorder="little").astype("u1"))
+    path = tiny(tmp_path / "a.tif", flipped.tobytes(), (9, 16), tag_266=(3, 2))
+    np.testing.assert_array_equal(open_dataset(path).compute(), frame)
+    path = tiny(tmp_path / "b.tif", flipped.tobytes(), (9, 32), bits=4, tag_266=(3, 2))
+    expected = np.stack([frame >> 4, frame & 15], axis=-1).reshape(9, 32)
+    np.testing.assert_array_equal(open_dataset(path).compute(), expected)
+
+
+def test_floats_of_24_bits(tmp_path):
+    """They come out as 32-bit ones, as tifffile reads them."""
+    pixels = counting_frames((6, 15), "u1").tobytes()
+    path = tiny(tmp_path / "a.tif", pixels, (6, 5), bits=24, tag_339=(3, 3))
+    arr = open_dataset(path)
+    assert arr.dtype == "f4"
+    np.testing.assert_array_equal(arr.compute(), tifffile.imread(path))
+
+
+@pytest.mark.parametrize("form", ["chunky", "planar", "grey"])
+@pytest.mark.parametrize("options", [{"tile": (32, 48)}, {"rowsperstrip": 16}], ids=repr)
+@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl", "lerc"])
+def test_image_codecs(tmp_path, compression, options, form):
+    """What decompresses to images, as tifffile decodes it; JPEG also to RGB, and with tables."""
+    shape = {"chunky": (3, 50, 60, 3), "planar": (3, 3, 50, 60), "grey": (3, 50, 60)}[form]
+    colours = {} if form == "grey" else {"photometric": "rgb"}
+    if form == "planar":
+        colours["planarconfig"] = "separate"
+    if compression == "webp" and form != "chunky":
+        pytest.skip("WebP images have colours")
+    if (compression, form) == ("lerc", "planar"):
+        pytest.skip("tifffile does not write it")
+    frames = counting_frames(shape, "u1")
+    path = write(tmp_path / "a.tif", frames, compression=compression, **colours, **options)
+    check(path)
+
+
+def test_pages_that_differ_in_storage_are_one_series(tmp_path):
+    """Each page has a compression, tiles or strips, and a predictor of its own."""
+    frames = counting_frames((5, 40, 50), "u2")
+    ways = [
+        {},
+        {"compression": "zlib", "predictor": 2},
+        {"tile": (16, 16)},
+        {"compression": "lzw", "tile": (32, 16)},
+        {"rowsperstrip": 7},
+    ]
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as writer:
+        for frame, way in zip(frames, ways, strict=True):
+            writer.write(frame, metadata=None, **way)
+    arr = open_dataset(path, chunks=(2, 17, 50))
+    np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def test_pages_of_other_shape_or_type_are_other_series(tmp_path):
+    path = tmp_path / "a.tif"
+    arrays = [counting_frames(s, d) for s, d in [((5, 6), "u2"), ((7, 8), "u2"), ((5, 6), "f4")]]
+    with tifffile.TiffWriter(path) as writer:
+        for array in (*arrays, *arrays):
+            writer.write(array, metadata=None)
+    for number, array in enumerate(arrays):
+        np.testing.assert_array_equal(open_dataset(path, series=number), [array, array])
+    listed = describe(path).metadata["tiff"]["all_series"]
+    assert [one["shape"] for one in listed] == [(2, 5, 6), (2, 7, 8), (2, 5, 6)]
+    check(path)
+    with pytest.raises(DatasetError, match="no such series"):
+        open_dataset(path, series=3)
+
+
+def test_series_by_name(tmp_path):
+    path = tmp_path / "a.tif"
+    first, second = counting_frames((5, 20, 30), "u2"), counting_frames((7, 8), "f4")
+    with tifffile.TiffWriter(path) as writer:
+        writer.write(first, metadata={"name": "first", "axes": "TYX"})
+        writer.write(second, metadata={"name": "second"})
+    check(path)
+    assert open_dataset(path).description.dims == ("t", "y", "x")
+    np.testing.assert_array_equal(open_dataset(path, series="second"), second)
+    with pytest.raises(DatasetError, match="'first', 'second'"):
+        open_dataset(path, series="third")
+
+
+def test_segments_that_were_never_written(tmp_path):
+    """They are zero, or what the page says stands for no data."""
+    frame = counting_frames((4, 4), "u1")
+    places = {"tag_273": (4, 8, 0), "tag_278": (4, 2), "tag_279": (4, 8, 0)}
+    path = tiny(tmp_path / "a.tif", frame[:2].tobytes(), (4, 4), **places)
+    expected = np.concatenate([frame[:2], np.zeros((2, 4), "u1")])
+    np.testing.assert_array_equal(open_dataset(path), expected)
+    np.testing.assert_array_equal(tifffile.imread(path), expected)
+    path = tiny(tmp_path / "b.tif", frame[:2].tobytes(), (4, 4), **places, tag_42113=(2, *b"7\0"))
+    expected[2:] = 7
+    np.testing.assert_array_equal(open_dataset(path), expected)
+
+
+def test_pyramid(tmp_path):
+    """By level, with scales to match."""
+    path = tmp_path / "a.tif"
+    frames = counting_frames((5, 64, 96), "u2")
+    options = {"tile": (16, 16), "resolution": (4e4, 2e4), "resolutionunit": "CENTIMETER"}
+    with tifffile.TiffWriter(path) as writer:
+        writer.write(frames, subifds=2, **options)
+        writer.write(frames[:, ::2, ::2], subfiletype=1, compression="zlib")
+        writer.write(frames[:, ::4, ::4], subfiletype=1)
+    desc = check(path)
+    assert desc.metadata["tiff"]["levels"] == 3
+    assert [a.scale for a in desc.axes] == pytest.approx([1, 5e-5, 2.5e-5])
+    desc = describe(path, level=2)
+    assert [a.scale for a in desc.axes] == pytest.approx([1, 2e-4, 1e-4])
+    assert [a.units for a in desc.axes] == ["", "cm", "cm"]
+    with pytest.raises(DatasetError, match="no such level"):
+        open_dataset(path, level=3)
+
+
+def test_volumes(tmp_path):
+    """Tiles with a depth."""
+    frames = counting_frames((20, 33, 47), "u2")
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, frames, volumetric=True, tile=(16, 16, 16), photometric="minisblack")
+    assert check(path).dims == ("z", "y", "x")
+
+
+# What the description says
+
+
+@pytest.mark.parametrize("axes", ["TZCYX", "ZCYX", "TYX", "ZYX", "CYX", "YX", "TZYX", "TZCYXS"])
+def test_imagej(tmp_path, axes):
+    sizes = {"T": 2, "Z": 3, "C": 4, "Y": 9, "X": 11, "S": 3}
+    dtype = "u1" if "S" in axes else "u2"
+    frames = counting_frames(tuple(sizes[axis] for axis in axes), dtype)
+    path = tmp_path / "a.tif"
+    facts = {"axes": axes, "spacing": 2.5, "unit": "\\u00B5m", "finterval": 0.1}
+    tifffile.imwrite(path, frames, imagej=True, resolution=(4, 2), metadata=facts)
+    desc = check(path)
+    assert "".join(desc.dims).upper() == axes
+    known = {axis.name: (axis.scale, axis.units) for axis in desc.axes if axis.units}
+    expected = {"t": (0.1, "s"), "z": (2.5, "µm"), "y": (0.5, "µm"), "x": (0.25, "µm")}
+    assert known == {name: axis for name, axis in expected.items() if name.upper() in axes}
+
+
+def test_imagej_with_one_page_for_all(tmp_path):
+    """As ImageJ writes what is larger than 4 GiB: one piece, however many frames follow."""
+    frames = counting_frames((6, 5, 7), ">u2")
+    text = b"ImageJ=1.53c\nimages=6\nslices=3\nframes=2\nhyperstack=true\n\0"
+    options = {"bits": 16, "order": ">", "tag_279": (4, 70), "tag_270": (2, *text)}
+    path = tiny(tmp_path / "a.tif", frames.tobytes(), (5, 7), **options)
+    arr = open_dataset(path)
+    assert arr.description.dims == ("t", "z", "y", "x")
+    assert len(arr.description.layout.pieces) == 1
+    np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
+
+
+def test_truncated_description_of_tifffile(tmp_path):
+    frames = counting_frames((6, 5, 7), "u2")
+    path = write(tmp_path / "a.tif", frames, truncate=True)
+    assert len(check(path).layout.pieces) == 1
+
+
+# Several files
+
+
+def test_files_of_several_pages(tmp_path):
+    """An axis of files, where all have as many pages; else one of frames."""
+    frames = counting_frames((9, 5, 7), "u2")
+    parts = [frames[:4], frames[4:8]]
+    paths = [write(tmp_path / f"{k}.tif", part) for k, part in enumerate(parts)]
+    arr = open_dataset(paths)
+    assert arr.description.dims == ("file", "frame", "y", "x")
+    np.testing.assert_array_equal(arr, parts)
+    paths.append(write(tmp_path / "2.tif", frames[8:]))
+    np.testing.assert_array_equal(open_dataset(paths), frames)
+    assert open_dataset(paths).description.dims == ("frame", "y", "x")
+    write(paths[0], frames[:, :4])
+    with pytest.raises(DatasetError, match="the pages differ"):
+        open_dataset(paths)
+
+
+def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
+    """The others are compared with it; another byte order is another kind of the same image."""
+    frames = counting_frames((20, 5, 7), "u2")
+    paths = [write(tmp_path / f"{k}.tif", frame) for k, frame in enumerate(frames)]
+    write(paths[3], frames[3], byteorder=">")
+    parsed = []
+    monkeypatch.setattr(
+        tiff_pages, "read_kind", lambda *args: parsed.append(args) or tiff_kind.read_kind(*args)
+    )
+    pages = Pages()
+    rows = [pages.read(File.at(path), [0])[0] for path in paths]
+    assert len(parsed) == len(pages.kinds) == 2
+    layout = layout_of(pages, rows[::-1])
+    assert [file.path for file in layout.files] == [str(path) for path in paths]
+    np.testing.assert_array_equal(open_dataset(paths), frames)
+
+
+def test_table_of_pages(tmp_path):
+    frames = counting_frames((6, 5, 7), "u2")
+    file = File.at(write(tmp_path / "a.tif", frames, description="what it is", metadata=None))
+    assert count_pages(file) == 6
+    assert read_description(file) == "what it is"
+    pages = Pages()
+    rows = pages.read(file, [4, 0, 4])
+    layout = layout_of(pages, rows)
+    assert (layout.grid, layout.sig_shape, len(pages)) == ((3,), (5, 7), 3)
+    with pytest.raises(DatasetError, match="no such page"):
+        pages.read(file, [6])
+
+
+# Tasks
+
+
+@pytest.mark.parametrize("compression", ["zlib", "jpeg"])
+def test_tasks_know_no_tifffile(tmp_path, compression, monkeypatch):
+    """Arrays are small, pickle, hold no lock, and two threads decode at the same time."""
+    frames = counting_frames((2, 64, 64), "u1")
+    path = write(tmp_path / "a.tif", frames, compression=compression)
+    expected = tifffile.imread(path)
+    arr = open_dataset(path, chunks=(1, 64, 64))
+    content = pickle.dumps(arr)
+    assert len(content) < 4096
+    both = threading.Barrier(2, timeout=30)
+    decode = tiff_decode.decode
+
+    def meet(*args, **options):
+        both.wait()  # breaks where only one decodes at a time
+        return decode(*args, **options)
+
+    monkeypatch.setattr(tiff_decode, "decode", meet)
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with dask.config.set(scheduler="threads", num_workers=2):
+        np.testing.assert_array_equal(pickle.loads(content).compute(), expected)
+
+
+def test_without_libraries(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.tif", counting_frames((3, 8, 9), "u2"), compression="zlib")
+    arr = open_dataset(path)
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[tiff\]"):
+        arr.compute()
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[tiff\]"):
+        open_dataset(path)
+
+
+# Damaged files
+
+
+def test_chain_that_goes_in_a_circle(tmp_path):
+    path = write(tmp_path / "a.tif", counting_frames((2, 8, 9), "u2"))
+    with tifffile.TiffFile(path) as file:
+        first, second = file.pages
+        at = second.offset + 2 + 12 * len(second.tags)
+    content = bytearray(path.read_bytes())
+    content[at : at + 4] = struct.pack("<I", first.offset)
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="circle"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind"),
+    [
+        ({"tag_256": (4, 2**32 - 1)}, DatasetError),
+        ({"tag_257": (4, 2**32 - 1), "tag_278": (4, 1)}, CorruptFileError),
+        ({"tag_256": (4, 0)}, CorruptFileError),
+        ({"tag_258": (3, 0)}, DatasetError),
+        ({"tag_273": (4, 2**32 - 1)}, TruncatedFileError),
+        ({"tag_277": (3, 2**16 - 1)}, DatasetError),
+        ({"tag_278": (4, 0)}, CorruptFileError),
+        ({"tag_259": (3, 9)}, DatasetError),
+        ({"tag_259": (3, 8), "tag_317": (3, 77)}, DatasetError),
+        ({"tag_322": (4, 0), "tag_323": (4, 0)}, CorruptFileError),
+        ({"tag_259": (3, 8), "tag_256": (4, 2**31), "tag_279": (4, 36)}, DatasetError),
+    ],
+    ids=repr,
+)
+def test_fields_that_cannot_be(tmp_path, entries, kind):
+    path = tiny(tmp_path / "a.tif", bytes(36), (6, 6), **entries)
+    with pytest.raises(kind) as caught:
+        open_dataset(path)[:2, :2].compute()
+    assert caught.value.path == str(path)
+
+
+def damaged(rng, content):
+    """Flip a byte, more often among the entries than among the pixels."""
+    content = bytearray(content)
+    with_pixels = rng.integers(2)
+    at = rng.integers(len(content)) if with_pixels else rng.integers(min(500, len(content)))
+    content[at] = rng.integers(256)
+    return bytes(content)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bigtiff": True, "compression": "zlib", "predictor": 2},
+        {"tile": (16, 16), "compression": "lzw"},
+        {"imagej": True},
+        {"compression": "jpeg"},
+        {"bitspersample": 6, "rowsperstrip": 3, "metadata": None},
+    ],
+    ids=repr,
+)
+def test_damaged_files(tmp_path, options):
+    """Two hundred flipped bytes and forty lengths: pixels, or an error that names the file."""
+    frames = counting_frames((3, 20, 24), "u1", bits=6)
+    path = write(tmp_path / "a.tif", frames, **options)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(len(str(options)))
+    contents = [damaged(rng, whole) for _ in range(200)]
+    contents += [whole[:n] for n in np.linspace(0, len(whole) - 1, 40, dtype=int)]
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            arr = open_dataset(path, format="tiff")
+            arr[(0,) * (arr.ndim - 2)][:40, :40].compute()
+        except DatasetError as error:
+            assert error.path == str(path)  # noqa: PT017 - pixels are as right as an error is
