@@ -15,7 +15,7 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.ome_xml import WHOLE_FILE, Image
 from dask_tiled.selection import Index
 
-MAX_PLANES = 10_000_000
+MAX_PLANES = 2_000_000
 """More would need more memory than a header deserves."""
 
 
