@@ -13,6 +13,8 @@ from dask_tiled.selection import Index
 
 LARGEST = (1 << 63) - 1
 """Bytes that can be counted."""
+MOST_NAMED = 5
+"""So many missing files are named in an error."""
 
 
 def select_frames(
@@ -68,11 +70,14 @@ def select_frames(
     absent = desc.layout.count_missing()
     if missing == "raise" and absent:
         count = math.prod(desc.nav_shape)
+        files = desc.metadata[desc.format].get("missing_files", ())
+        named = ", ".join(files[:MOST_NAMED]) + ", ..." * (len(files) > MOST_NAMED)
         raise TruncatedFileError(
             "frames are missing",
             path=desc.files[-1].path,
             expected=f"{count} frames",
             found=f"{count - absent} frames",
+            hint=f"There is no {named}." if files else None,
         )
     return desc
 

@@ -14,6 +14,7 @@ import hdf5plugin
 import nibabel
 import numpy as np
 import tifffile
+from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 
 from dask_tiled.testing import (
     counting_frames,
@@ -276,6 +277,26 @@ def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, 
     )
 
 
+def make_ome_tiff(folder, stem, *, dtype="u2", **options):
+    """Two files, with planes in turns."""
+    planes = counting_frames((2, 3, 2, 5, 7), dtype)
+    parts = [range(11, -1, -1)[:7], range(5)]
+    members = write_set(folder, stem, planes, parts, **options)
+    return Sample({"path": members[0]}, planes, members)
+
+
+def make_ome_tiff_companion(folder, stem):
+    """A file of XML and a file of pages."""
+    frames = counting_frames((12, 5, 7), "u2")
+    name = f"{stem}.ome.tif"
+    inner = tiff_data(uuid=uuid_of(name), name=name)
+    xml = document(image((12, 1, 1, 5, 7), inner))
+    companion = folder / f"{stem}.companion.ome"
+    companion.write_bytes(xml)
+    path = write_pages(folder / name, frames, document("", uuid_of(name)))
+    return Sample({"path": companion}, frames, [path, companion], counted=True, cut=[path])
+
+
 def make_tiff(folder, stem, *, dtype="u2", shape=(12, 5, 7), sig_dims=2, **options):
     frames = counting_frames(shape, dtype, bits=options.get("bitspersample"))
     path = folder / f"{stem}.tif"
@@ -328,6 +349,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "ome_tiff": make_ome_tiff,
+    "ome_tiff tiles": partial(make_ome_tiff, dtype="i2", tile=(16, 16), compression="zlib"),
+    "ome_tiff companion": make_ome_tiff_companion,
     "tiff": make_tiff,
     "tiff big-endian strips": partial(make_tiff, byteorder=">", rowsperstrip=2, bigtiff=True),
     "tiff tiles": partial(

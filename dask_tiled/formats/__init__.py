@@ -40,6 +40,7 @@ _NAMES = (
     "nifti",
     "gis",
     "empad",
+    "ome_tiff",
     "tiff",
     "raw_csr",
     "raw",

@@ -20,10 +20,10 @@ from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.formats import Format
+from dask_tiled.formats.ome_text import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff_axes import named_axes, read_tags
-from dask_tiled.formats.tiff_ifd import FLAVOURS
 from dask_tiled.formats.tiff_kind import Kind
-from dask_tiled.formats.tiff_pages import Pages, read_description
+from dask_tiled.formats.tiff_pages import Pages
 from dask_tiled.formats.tiff_segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff_series import FILES, Series, find_series, is_one_frame
 from dask_tiled.selection import Index
@@ -47,14 +47,10 @@ class Part(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first bytes of TIFF files, and leave to others what OME-XML describes."""
-    if not head.startswith(tuple(FLAVOURS)):
+    """Look for the first bytes of TIFF files, and leave those of OME-TIFF sets to their format."""
+    if not is_tiff(head):
         return "does not begin as TIFF files do"
-    try:
-        description = read_description(File.at(path))
-    except DatasetError:  # damaged, which shows when it is described
-        return None
-    return "OME-XML says what it holds" if description.rstrip().endswith("OME>") else None
+    return "has OME-XML" if is_ome_tiff(path, head) else None
 
 
 def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> Description:

@@ -1,0 +1,159 @@
+"""OME-TIFF sets, beside tifffile and bioio: one plane in each of many files, and many in four.
+
+Run ``python benchmarks/ometiff.py``. Everything is read from the page cache. The arrays of tifffile
+are those of ``aszarr`` through dask, as its documentation has it. The readers take turns, and the
+medians of all rounds are shown; ratios are those of the other reader to dask-tiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import tifffile
+import zarr
+from rich.console import Console
+from rich.table import Table
+
+import dask_tiled
+from dask_tiled.testing import iter_counting_frames
+
+OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+
+
+def write_set(folder: Path, files: int, planes: int, side: int) -> Path:
+    """Write a set: the first file has all of the XML, the others say that it is there."""
+    names = [f"plane{k:05}.ome.tif" for k in range(files)]
+    elements = "".join(
+        f'<TiffData IFD="{k}" FirstT="{file * planes + k}">'
+        f'<UUID FileName="{name}">urn:uuid:{file}</UUID></TiffData>'
+        for file, name in enumerate(names)
+        for k in range(planes)
+    )
+    sizes = f'SizeX="{side}" SizeY="{side}" SizeZ="1" SizeC="1" SizeT="{files * planes}"'
+    pixels = f'<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" {sizes}>'
+    image = f'<Image ID="Image:0" Name="set">{pixels}{elements}</Pixels></Image>'
+    stub = f'<BinaryOnly MetadataFile="{names[0]}" UUID="urn:uuid:0"/>'
+    pages = iter_counting_frames((files * planes, side, side), "uint16")
+    for file, name in enumerate(names):
+        inner = stub if file else image
+        xml = f'<?xml version="1.0"?><OME xmlns="{OME}" UUID="urn:uuid:{file}">{inner}</OME>'
+        with tifffile.TiffWriter(folder / name) as writer:
+            for k in range(planes):
+                description = None if k else xml
+                writer.write(next(pages), description=description, metadata=None)
+    return folder / names[0]
+
+
+def by_tifffile(path: Path) -> da.Array:
+    """Open a set as tifffile's documentation does."""
+    with tifffile.TiffFile(path) as file:
+        store = file.series[0].aszarr()
+    return da.from_zarr(zarr.open(store, mode="r"))
+
+
+def by_bioio(path: Path) -> da.Array:
+    """Open a set with bioio."""
+    from bioio import BioImage
+    from bioio_ome_tiff import Reader
+
+    return BioImage(path, reader=Reader).dask_data
+
+
+def readers() -> dict[str, Callable[[Path], da.Array]]:
+    """Give the readers that are installed."""
+    found: dict[str, Callable[[Path], da.Array]] = {
+        "dask-tiled": dask_tiled.open_dataset,
+        "tifffile": by_tifffile,
+    }
+    try:
+        import bioio  # noqa: F401
+        import bioio_ome_tiff  # noqa: F401
+    except ImportError as error:
+        print(f"without bioio: {error}")
+    else:
+        found["bioio"] = by_bioio
+    return found
+
+
+def seconds(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Time functions in turns."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in times.items()}
+
+
+def measure(path: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Time every reader: opening, the sum, all pixels, and one pixel of every plane."""
+    opened = {name: reader(path) for name, reader in readers().items()}
+    expected = None
+    for name, arr in opened.items():
+        total = int(arr.sum(dtype="uint64").compute())
+        expected = total if expected is None else expected
+        if total != expected:
+            print(f"{name} sums to {total}, not {expected}")
+
+    def each(work: Callable[[da.Array], Any]) -> dict[str, Callable[[], object]]:
+        return {name: lambda arr=arr: work(arr).compute() for name, arr in opened.items()}
+
+    tasks: dict[str, Mapping[str, Callable[[], object]]] = {
+        "open": {n: lambda read=read: read(path) for n, read in readers().items()},
+        "open and sum": {
+            n: lambda read=read: read(path).sum(dtype="uint64").compute()
+            for n, read in readers().items()
+        },
+        "sum": each(lambda arr: arr.sum(dtype="uint64")),
+        "all pixels": each(lambda arr: arr),
+        "one pixel of every plane": each(lambda arr: arr[..., 40, 60]),
+    }
+    return {task: seconds(functions, rounds) for task, functions in tasks.items()}
+
+
+def show(title: str, results: Mapping[str, Mapping[str, float]]) -> None:
+    """Print times and ratios."""
+    names = list(next(iter(results.values())))
+    table = Table(title=title)
+    table.add_column("")
+    for name in names:
+        table.add_column(f"{name}, ms", justify="right")
+    for name in names[1:]:
+        table.add_column(f"{name} / dask-tiled", justify="right")
+    for task, times in results.items():
+        own = times[names[0]]
+        cells = [f"{1000 * times[name]:.1f}" for name in names]
+        table.add_row(task, *cells, *(f"{times[name] / own:.1f}" for name in names[1:]))
+    Console(width=110).print(table)
+    pixel, whole = (results[k][names[0]] for k in ("one pixel of every plane", "all pixels"))
+    print(f"one pixel of every plane takes {pixel / whole:.1%} of reading all of them\n")
+
+
+def main() -> None:
+    """Write, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--side", type=int, default=128, help="of the planes of many files")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    for files, planes, side in (args.files, 1, args.side), (4, 128, 512):
+        with tempfile.TemporaryDirectory(prefix="ometiff-") as folder:
+            path = write_set(Path(folder), files, planes, side)
+            mebibytes = files * planes * side * side * np.dtype("u2").itemsize / (1 << 20)
+            show(
+                f"{files} files of {planes} planes of {side} x {side}: {mebibytes:.0f} MiB",
+                measure(path, args.rounds),
+            )
+
+
+if __name__ == "__main__":
+    main()

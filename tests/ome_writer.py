@@ -1,0 +1,127 @@
+"""OME-TIFF files for tests: XML by hand, so that every form can be written, pages by tifffile."""
+
+import struct
+import uuid
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import tifffile
+
+NAMESPACE = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+OME_TYPES = {"u1": "uint8", "i1": "int8", "u2": "uint16", "u4": "uint32", "f4": "float"}
+
+
+def uuid_of(name):
+    """Make a UUID that is always the same for one name."""
+    return f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_DNS, name)}"
+
+
+def attributes(**values):
+    return "".join(
+        f" {key}={quoteattr(str(value), {chr(10): '&#10;'})}"
+        for key, value in values.items()
+        if value is not None
+    )
+
+
+def tiff_data(page=None, count=None, first=None, *, uuid=None, name=None, counted_as="PlaneCount"):
+    """Write a TiffData element; ``first`` are positions by letter."""
+    told = {f"First{axis}": at for axis, at in (first or {}).items()}
+    inner = "" if uuid is None else f"<UUID{attributes(FileName=name)}>{uuid}</UUID>"
+    return f"<TiffData{attributes(IFD=page, **{counted_as: count}, **told)}>{inner}</TiffData>"
+
+
+def image(sizes, inner, *, order="XYZCT", dtype="u2", samples=1, name="img", number=0, **told):
+    """Write an Image element; ``sizes`` are those of T, C, Z, Y and X, or by letter."""
+    if not isinstance(sizes, dict):
+        sizes = dict(zip("TCZYX", sizes, strict=True))
+    channels = "".join(
+        f"<Channel{attributes(ID=f'Channel:{c}', Name=f'ch{c}', SamplesPerPixel=samples)}/>"
+        for c in range(min(8, max(1, int(sizes["C"]) // samples)))
+    )
+    pixels = attributes(
+        ID=f"Pixels:{number}",
+        DimensionOrder=order,
+        Type=OME_TYPES.get(dtype, dtype),
+        **{f"Size{axis}": n for axis, n in sizes.items()},
+        **told,
+    )
+    start = f"<Image{attributes(ID=f'Image:{number}', Name=name)}>"
+    return f"{start}<Pixels{pixels}>{channels}{inner}</Pixels></Image>"
+
+
+def document(inner, uuid=None):
+    """Write an OME-XML document."""
+    head = '<?xml version="1.0" encoding="UTF-8"?>'
+    return f"{head}<OME{attributes(xmlns=NAMESPACE, UUID=uuid)}>{inner}</OME>".encode()
+
+
+def binary_only(master, uuid, own):
+    """Write the document of a file that holds nothing but pixels."""
+    return document(f"<BinaryOnly{attributes(MetadataFile=master, UUID=uuid)}/>", own)
+
+
+def write_pages(path, pages, xml, *, bigtiff=False, byteorder=None, each=None, **options):
+    """Write pages; ``each`` has options for each of them."""
+    with tifffile.TiffWriter(path, bigtiff=bigtiff, byteorder=byteorder) as writer:
+        for k, page in enumerate(pages):
+            told = {"metadata": None, "photometric": "minisblack", **options}
+            description = xml if k == 0 else None
+            writer.write(page, description=description, **{**told, **(each[k] if each else {})})
+    return path
+
+
+def write_set(folder, stem, planes, parts, *, order="XYZCT", **options):
+    """Write planes of (T, C, Z, Y, X) into one file for each part, with all of the XML in each.
+
+    A part is a sequence of the places of its planes, in C order of (T, C, Z).
+    """
+    names = [f"{stem}{k}.ome.tif" for k in range(len(parts))]
+    inner = "".join(
+        tiff_data(
+            page,
+            first=dict(zip("TCZ", np.unravel_index(place, planes.shape[:3]), strict=True)),
+            uuid=uuid_of(name),
+            name=name,
+        )
+        for name, part in zip(names, parts, strict=True)
+        for page, place in enumerate(part)
+    )
+    flat = planes.reshape(-1, *planes.shape[3:])
+    xml = image(planes.shape[:5], inner, order=order, dtype=planes.dtype.str[1:])
+    return [
+        write_pages(folder / name, flat[list(part)], document(xml, uuid_of(name)), **options)
+        for name, part in zip(names, parts, strict=True)
+    ]
+
+
+def write_12_bit(path, planes, xml, rows_per_strip):
+    """Write pages of 12-bit samples that are packed, row by row, which tifffile does not."""
+    height, width = planes.shape[1:]
+    out = bytearray(b"II*\0" + struct.pack("<I", 8))
+    for k, plane in enumerate(planes):
+        strips = []
+        for rows in np.split(plane, range(rows_per_strip, height, rows_per_strip)):
+            bits = (rows[..., None] >> np.arange(11, -1, -1)) & 1
+            strips.append(np.packbits(bits.reshape(len(rows), -1), axis=1).tobytes())
+        entries = [(256, 3, width), (257, 3, height), (258, 3, 12), (259, 3, 1), (262, 3, 1)]
+        entries += [(277, 3, 1), (278, 3, rows_per_strip)]
+        lists = {273: len(strips), 279: len(strips)} | ({270: len(xml) + 1} if k == 0 else {})
+        behind = len(out) + 2 + 12 * (len(entries) + len(lists)) + 4
+        text = xml + b"\0" if k == 0 else b""
+        at = behind + len(text)
+        data = at + 8 * len(strips)
+        offsets = data + np.cumsum([0, *map(len, strips)])[:-1]
+        after = text + struct.pack(f"<{len(strips)}I", *offsets)
+        after += struct.pack(f"<{len(strips)}I", *map(len, strips)) + b"".join(strips)
+        places = {270: behind, 273: at, 279: at + 4 * len(strips)}
+        entries += [(tag, 2 if tag == 270 else 4, n, places[tag]) for tag, n in lists.items()]
+        fields = [
+            struct.pack("<HHII", *(entry if len(entry) == 4 else (*entry[:2], 1, entry[2])))
+            for entry in sorted(entries)
+        ]
+        following = 0 if k == len(planes) - 1 else behind + len(after)
+        out += struct.pack("<H", len(fields)) + b"".join(fields) + struct.pack("<I", following)
+        out += after
+    path.write_bytes(out)
+    return path

@@ -1,0 +1,628 @@
+"""OME-TIFF sets: real ones from each of their files, and every form of the specification."""
+
+import itertools
+import os
+import pickle
+
+import numpy as np
+import pytest
+import tifffile
+from conftest import DATA
+from hypothesis import given
+from hypothesis import strategies as st
+from ome_writer import (
+    binary_only,
+    document,
+    image,
+    tiff_data,
+    uuid_of,
+    write_12_bit,
+    write_pages,
+    write_set,
+)
+from test_manifest import by_file, expected_of, manifest
+
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    StaleFileError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
+from dask_tiled.testing import counting_frames
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+SETS = ("a_uneven", "c_companion", "e_plane_per_file_missing", "g_pyramid", "i_nofilename")
+FILES = [
+    f"{name}/{path.name}"
+    for name in SETS
+    for path in sorted((DATA / "ometiff" / name).glob("*.ome*"))
+]
+COMPANIONS = sorted(path.name for path in (DATA / "ometiff/multi_companion").glob("*.ome*"))
+SINGLES = [row for row in manifest("OME-TIFF") if "/singles/" in row["file"]]
+ORDERS = ["XY" + "".join(rest) for rest in itertools.permutations("ZCT")]
+SHAPE = (3, 2, 4, 5, 7)
+PLANES = counting_frames(SHAPE, "u2")
+FLAT = PLANES.reshape(-1, 5, 7)
+
+
+def facts_of(path, **options):
+    return describe(path, **options).metadata["ome_tiff"]
+
+
+def read(path, **options):
+    return open_dataset(path, **options).compute()
+
+
+def single(folder, planes, inner, sizes=None, *, name="a.ome.tif", more="", **options):
+    """Write a file whose planes are as its XML says."""
+    told = {k: options.pop(k) for k in ("order", "samples") if k in options}
+    sizes = sizes or (*planes.shape[:3], *planes.shape[-2:])
+    xml = document(image(sizes, inner, dtype=planes.dtype.str[1:], **told) + more, uuid_of(name))
+    pages = planes.reshape(-1, *planes.shape[3:]) if planes.ndim > 3 else planes
+    return write_pages(folder / name, pages, xml, **options)
+
+
+# Real sets
+
+
+@pytest.mark.parametrize("name", FILES or ["none"])
+def test_real_set_from_each_of_its_files(data, name):
+    """They were made together with the arrays that they hold."""
+    path = data / "ometiff" / name
+    expected = np.load(path.parent / "expected.npy")
+    arr = open_dataset(path)
+    assert arr.description.format == "ome_tiff"
+    assert arr.shape == tuple(n for n in expected.shape if n > 1)
+    assert arr.dtype == expected.dtype
+    np.testing.assert_array_equal(arr.compute(), expected.squeeze())
+    whole = open_dataset(path, squeeze=False)
+    assert whole.description.dims == ("t", "c", "z", "y", "x")
+    np.testing.assert_array_equal(whole.compute(), expected)
+
+
+def test_real_missing_planes_are_listed_by_name(data):
+    folder = data / "ometiff/e_plane_per_file_missing"
+    desc = describe(folder / "e_t00_c0_z0.ome.tif")
+    lost = ("e_t01_c0_z1.ome.tif", "e_t06_c1_z2.ome.tif")
+    assert desc.missing.tolist() == [1 * 6 + 1, 6 * 6 + 5]
+    facts = desc.metadata["ome_tiff"]
+    assert facts["missing_files"] == lost
+    assert facts["missing_planes"] == (
+        (1, 0, 1, f"page 0 of {lost[0]}"),
+        (6, 1, 2, f"page 0 of {lost[1]}"),
+    )
+    with pytest.raises(TruncatedFileError, match=", ".join(lost)):
+        open_dataset(folder / "e_t00_c0_z0.ome.tif", missing="raise")
+    filled = read(folder / "e_t09_c1_z2.ome.tif", fill_value=7)
+    assert (filled[1, 0, 1] == 7).all()
+    assert (filled[6, 1, 2] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["g_c0.ome.tif", "g_c1.ome.tif"])
+def test_real_pyramid(data, name):
+    folder = data / "ometiff/g_pyramid"
+    levels = facts_of(folder / name)["levels"]
+    with tifffile.TiffFile(folder / "g_c0.ome.tif", is_ome=False) as c0:
+        assert levels == 1 + len(c0.pages[0].pages) > 1
+        with tifffile.TiffFile(folder / "g_c1.ome.tif", is_ome=False) as c1:
+            for level in range(1, levels):
+                both = [file.pages[0].pages[level - 1].asarray() for file in (c0, c1)]
+                np.testing.assert_array_equal(read(folder / name, level=level), both)
+    with pytest.raises(DatasetError, match="level"):
+        open_dataset(folder / name, level=levels)
+
+
+@pytest.mark.parametrize("name", COMPANIONS or ["none"])
+def test_real_companion(data, name):
+    """Its members hold one plane each, as tifffile reads them one by one."""
+    folder = data / "ometiff/multi_companion"
+    arr = open_dataset(folder / name)
+    assert arr.description.dims == ("z", "y", "x")
+    expected = [
+        tifffile.imread(folder / f"multifile-Z{k}.ome.tiff", is_ome=False) for k in range(1, 6)
+    ]
+    np.testing.assert_array_equal(arr.compute(), expected)
+
+
+@by_file(SINGLES, "row")
+def test_real_single_file_is_as_tifffile_reads_it(data, row):
+    arr = open_dataset(data / row["file"])
+    shape, dtype, total = expected_of(row | {"shape_dtype": row["shape_dtype"].partition("[")[0]})
+    assert arr.shape == shape
+    assert arr.dtype == dtype
+    pixels = arr.compute()
+    np.testing.assert_array_equal(pixels, tifffile.imread(data / row["file"]))
+    assert pixels.sum(dtype=np.int64) == total
+
+
+# What TiffData can say
+
+
+def places_by_the_specification(order, shape, elements, page_counts):
+    """Say which page stands at which (t, c, z), plane by plane."""
+    sizes = dict(zip("TCZ", shape, strict=True))
+    places = {}
+    for source, page, count, first in elements:
+        default = page_counts[source] if page is None else 1
+        at = {axis: first.get(axis, 0) for axis in "ZCT"}
+        for k in range(default if count is None else count):
+            places[at["T"], at["C"], at["Z"]] = source, (page or 0) + k
+            for axis in order[2:]:
+                at[axis] += 1
+                if at[axis] < sizes[axis]:
+                    break
+                at[axis] = 0
+            else:
+                break
+    return places
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("counted_as", ["PlaneCount", "NumPlanes"])
+def test_first_and_plane_count_in_every_order(tmp_path, order, counted_as):
+    """Runs of planes, out of order, and one without a number of pages."""
+    elements = [
+        (0, 7, 5, {"Z": 2, "C": 1}),
+        (0, 0, 7, {"T": 1, "C": 1, "Z": 1}),
+        (0, None, 3, {"Z": 1}),
+        (0, 12, None, {"T": 2, "C": 1, "Z": 3}),
+    ]
+    inner = "".join(tiff_data(*rest, counted_as=counted_as) for _, *rest in elements)
+    path = single(tmp_path, PLANES, inner, order=order)
+    places = places_by_the_specification(order, SHAPE[:3], elements, [24])
+    found = read(path, fill_value=9)
+    for tcz in np.ndindex(SHAPE[:3]):
+        expected = FLAT[places[tcz][1]] if tcz in places else np.full((5, 7), 9)
+        np.testing.assert_array_equal(found[tcz], expected)
+    lost = [tcz for tcz in np.ndindex(SHAPE[:3]) if tcz not in places]
+    facts = facts_of(path)
+    assert facts["missing_planes"] == tuple((*tcz, "in no TiffData") for tcz in lost)
+    assert facts["missing_files"] == ()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_tiff_data_element_that_says_nothing_takes_all_pages(tmp_path, order):
+    path = single(tmp_path, PLANES, "<TiffData/>", order=order)
+    slow_first = ["TCZ".index(axis) for axis in reversed(order[2:])]
+    expected = FLAT.reshape(*(SHAPE[k] for k in slow_first), 5, 7)
+    found = read(path).transpose(*slow_first, 3, 4)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_packed_samples(tmp_path):
+    """A last strip that is not full; rows that end inside a byte."""
+    planes = counting_frames((3, 10, 7), "u2", bits=12)
+    xml = document(image((3, 1, 1, 10, 7), "<TiffData/>", dtype="uint16"))
+    path = write_12_bit(tmp_path / "packed.ome.tif", planes, xml, 4)
+    np.testing.assert_array_equal(read(path), planes)
+
+
+def test_files_that_take_turns(tmp_path):
+    """Pages in reverse order, big-endian BigTIFF, compressed tiles with a predictor."""
+    planes = counting_frames((6, 1, 3, 40, 36), ">u2")
+    parts = [range(17, -1, -1)[k::4] for k in range(4)]
+    options = {"compression": "zlib", "predictor": True, "tile": (16, 16)}
+    members = write_set(
+        tmp_path, "d", planes.astype("u2"), parts, bigtiff=True, byteorder=">", **options
+    )
+    for member in members:
+        arr = open_dataset(member)
+        assert arr.dtype.isnative
+        np.testing.assert_array_equal(arr.compute(), planes[:, 0])
+
+
+def test_pages_of_one_file_that_differ_in_compression(tmp_path):
+    planes = counting_frames((4, 1, 1, 40, 36), "u2")
+    each = [{}, {"compression": "zlib"}, {"tile": (16, 32)}, {"rowsperstrip": 7}]
+    path = single(tmp_path, planes, "<TiffData/>", each=each)
+    np.testing.assert_array_equal(read(path), planes[:, 0, 0])
+
+
+def test_planes_that_are_equally_spaced_are_one_piece(tmp_path):
+    path = single(
+        tmp_path, PLANES, "".join(tiff_data(k) for k in range(24)), sizes=(24, 1, 1, 5, 7)
+    )
+    assert len(describe(path).layout.pieces) <= 3  # the first IFD is longer, and the last data
+
+
+@given(st.sampled_from(ORDERS), st.tuples(*[st.integers(1, 4)] * 3), st.data())
+def test_any_partition_in_any_form(tmp_path_factory, order, shape, data):
+    """Planes over files: page by page, in runs, or all of a file; with and without file names."""
+    folder = tmp_path_factory.mktemp("set")
+    draw = data.draw
+    planes = counting_frames((*shape, 2, 3), "u2")
+    slow_first = [*reversed(order[2:])]
+    axes = ["TCZ".index(axis) for axis in slow_first]
+    flat = planes.transpose(*axes, 3, 4).reshape(-1, 2, 3)
+    places = [
+        dict(zip(slow_first, at, strict=True)) for at in np.ndindex(*(shape[k] for k in axes))
+    ]
+    bounds = sorted({0, len(flat), *draw(st.lists(st.integers(0, len(flat)), max_size=5))})
+    inner, members = [], []
+    for k, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        name = f"m{k}.ome.tif"
+        told = {"uuid": uuid_of(name), "name": draw(st.sampled_from([name, None]))}
+        form = draw(st.sampled_from(["each", "run", "whole"]))
+        pages = list(range(start, stop))
+        if form == "each":
+            pages = draw(st.permutations(pages))
+            inner += [tiff_data(i, first=places[page], **told) for i, page in enumerate(pages)]
+        elif form == "run":
+            inner.append(tiff_data(0, len(pages), places[start], **told))
+        else:
+            inner.append(tiff_data(first=places[start], **told))
+        members.append((folder / name, flat[pages]))
+    xml = image(planes.shape, "".join(draw(st.permutations(inner))), order=order)
+    for path, pages in members:
+        write_pages(path, pages, document(xml, uuid_of(path.name)))
+    path, _ = draw(st.sampled_from(members))
+    np.testing.assert_array_equal(read(path, squeeze=False), planes)
+
+
+# Which file is which
+
+
+def test_binary_only_files(tmp_path):
+    """From the master, from the others, and when the master has another name."""
+    names = ["master.ome.tif", "second.ome.tif"]
+    inner = "".join(
+        tiff_data(0, 8, {"T": t}, uuid=uuid_of(name), name=name) for t, name in enumerate(names)
+    )
+    planes, flat = PLANES[:2], FLAT[:16]
+    xml = image(planes.shape, inner)
+    write_pages(tmp_path / names[0], flat[:8], document(xml, uuid_of(names[0])))
+    stub = binary_only(names[0], uuid_of(names[0]), uuid_of(names[1]))
+    write_pages(tmp_path / names[1], flat[8:], stub)
+    for name in names:
+        np.testing.assert_array_equal(read(tmp_path / name), planes)
+    os.rename(tmp_path / names[0], tmp_path / "other.ome.tif")
+    for name in ("other.ome.tif", names[1]):
+        np.testing.assert_array_equal(read(tmp_path / name), planes)
+    os.remove(tmp_path / "other.ome.tif")
+    with pytest.raises(DatasetError, match=r"master\.ome\.tif") as caught:
+        open_dataset(tmp_path / names[1])
+    assert caught.value.path == str(tmp_path / names[1])
+
+
+def test_metadata_that_are_elsewhere_again(tmp_path):
+    for name, other in (("a", "b"), ("b", "a")):
+        stub = binary_only(f"{other}.ome.tif", uuid_of(other), uuid_of(name))
+        write_pages(tmp_path / f"{name}.ome.tif", FLAT[:1], stub)
+    with pytest.raises(CorruptFileError, match="has none itself"):
+        open_dataset(tmp_path / "a.ome.tif")
+
+
+def test_renamed_and_copied_files(tmp_path):
+    """A file is what its UUID says, and not another one that has its name."""
+    one = tiff_data(0, 24, uuid=uuid_of("a.ome.tif"), name="a.ome.tif")
+    path = single(tmp_path, PLANES, one)
+    renamed = tmp_path / "b.ome.tif"
+    os.rename(path, renamed)
+    np.testing.assert_array_equal(read(renamed), PLANES)
+    single(tmp_path, PLANES + 1, one)
+    np.testing.assert_array_equal(read(renamed), PLANES)
+    assert describe(renamed).files[0].path == str(renamed)
+
+
+def test_members_with_other_names(tmp_path):
+    members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
+    os.rename(members[1], tmp_path / "moved.tif")
+    for path in (members[0], tmp_path / "moved.tif"):
+        arr = open_dataset(path)
+        assert len(arr.description.missing) == 0
+        np.testing.assert_array_equal(arr.compute(), PLANES)
+
+
+def test_one_uuid_in_all_files(tmp_path):
+    """Writers that copy all of the XML: files are told apart by name."""
+    inner = "".join(
+        tiff_data(0, 12, {"C": c}, uuid=uuid_of("all"), name=f"{c}.ome.tif") for c in (0, 1)
+    )
+    xml = document(image((3, 2, 4, 5, 7), inner, order="XYZTC"), uuid_of("all"))
+    for c in (0, 1):
+        write_pages(tmp_path / f"{c}.ome.tif", PLANES[:, c].reshape(-1, 5, 7), xml)
+    for c in (0, 1):
+        np.testing.assert_array_equal(read(tmp_path / f"{c}.ome.tif"), PLANES)
+
+
+def test_two_files_with_one_uuid(tmp_path):
+    inner = tiff_data(0, 24, uuid=uuid_of("lost"))
+    xml = document(image(SHAPE, inner), uuid_of("a"))
+    write_pages(tmp_path / "a.ome.tif", FLAT, xml)
+    for name in ("b.ome.tif", "c.ome.tif"):
+        write_pages(tmp_path / name, FLAT, document("", uuid_of("lost")))
+    with pytest.raises(CorruptFileError, match="the same UUID") as caught:
+        open_dataset(tmp_path / "a.ome.tif")
+    assert "b.ome.tif" in str(caught.value)
+    assert "c.ome.tif" in str(caught.value)
+
+
+def test_members_outside_of_the_folder(tmp_path):
+    """By a path, or by a symbolic link."""
+    inside = tmp_path / "set"
+    inside.mkdir()
+    write_pages(tmp_path / "x.ome.tif", FLAT, document("", uuid_of("x")))
+    os.symlink(tmp_path / "x.ome.tif", inside / "link.ome.tif")
+    (inside / "sub").symlink_to(tmp_path)
+    for name in ("../x.ome.tif", str(tmp_path / "x.ome.tif"), "link.ome.tif", "sub/x.ome.tif"):
+        inner = tiff_data(0, 24, uuid=uuid_of("x"), name=name)
+        path = single(inside, PLANES[:1, :1, :1], inner, sizes=SHAPE)
+        with pytest.raises(DatasetError, match="outside of its folder") as caught:
+            open_dataset(path)
+        assert caught.value.path == str(path)
+        assert "outside_folder=True" in caught.value.hint
+        np.testing.assert_array_equal(read(path, outside_folder=True), PLANES)
+
+
+def test_members_below_the_folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    write_pages(tmp_path / "sub/x.ome.tif", FLAT, document("", uuid_of("x")))
+    inner = tiff_data(0, 24, uuid=uuid_of("x"), name="sub/x.ome.tif")
+    path = single(tmp_path, PLANES[:1, :1, :1], inner, sizes=SHAPE)
+    np.testing.assert_array_equal(read(path), PLANES)
+
+
+def test_lists_of_files(tmp_path):
+    members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
+    np.testing.assert_array_equal(read(members[::-1]), PLANES)
+    np.testing.assert_array_equal(read(tmp_path / "a*.ome.tif"), PLANES)
+    stray = single(tmp_path, PLANES, "<TiffData/>", name="stray.ome.tif")
+    with pytest.raises(DatasetError, match="not of one set") as caught:
+        open_dataset([*members, stray])
+    assert caught.value.path == str(stray)
+
+
+def test_members_are_opened_once(tmp_path, monkeypatch):
+    """Also in sets of many; the first file is one that was opened to know what it is."""
+    members = write_set(tmp_path, "a", PLANES, [[k] for k in range(24)])
+    opened = []
+    real = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *rest: opened.append(str(path)) or real(path, *rest)
+    )
+    describe(members[0])
+    assert [opened.count(str(path)) for path in members[1:]] == [1] * 23
+
+
+def test_vanished_and_damaged_members_are_named(tmp_path):
+    members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
+    arr = open_dataset(members[0])
+    again = pickle.loads(pickle.dumps(arr))
+    np.testing.assert_array_equal(again.compute(), PLANES)
+    members[1].rename(tmp_path / "away")
+    for stale in (arr, arr.sum(), again):
+        with pytest.raises(StaleFileError) as caught:
+            stale.compute()
+        assert caught.value.path == str(members[1])
+    assert facts_of(members[0])["missing_files"] == ("a1.ome.tif",)
+    np.testing.assert_array_equal(read(members[0]).reshape(-1, 5, 7)[:10], FLAT[:10])
+    members[1].write_bytes(b"II*\0\xff\xff")
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(members[0])
+    assert caught.value.path == str(members[1])
+
+
+def test_members_with_fewer_pages(tmp_path):
+    """An acquisition that was stopped, whose XML promises more."""
+    path = single(tmp_path, PLANES, "<TiffData/>", sizes=(100, 2, 4, 5, 7))
+    desc = describe(path)
+    assert desc.nav_shape == (100, 2, 4)
+    assert desc.missing.tolist() == list(range(24, 800))
+    np.testing.assert_array_equal(read(path)[:3], PLANES)
+    path = single(
+        tmp_path,
+        PLANES,
+        "".join(tiff_data(k, first={"T": k}) for k in range(99)),
+        sizes=(99, 1, 1, 5, 7),
+    )
+    assert facts_of(path)["missing_planes"][0] == (24, 0, 0, "page 24 of a.ome.tif")
+    np.testing.assert_array_equal(read(path)[:24], FLAT)
+
+
+def test_another_nav_shape_keeps_the_order_of_planes(tmp_path):
+    """Also around those that are missing."""
+    members = write_set(tmp_path, "a", PLANES, [range(23, -1, -2), range(0, 23, 2)])
+    np.testing.assert_array_equal(read(members[0], nav_shape=(24,)), FLAT)
+    os.remove(members[1])
+    expected = FLAT.copy()
+    expected[::2] = 9
+    for count in (24, 10, 30):
+        found = open_dataset(members[0], nav_shape=count, fill_value=9)
+        padded = np.concatenate([expected, np.full((6, 5, 7), 9)])[:count]
+        np.testing.assert_array_equal(found.compute(), padded)
+        assert found.description.dims == ("frame", "y", "x")
+    with pytest.raises(DatasetError, match="too large"):
+        open_dataset(members[0], nav_shape=10**12)
+
+
+# Images, samples, axes
+
+
+def test_series_by_number_and_by_name(tmp_path):
+    """Of different shapes, each in pages of both files, with pages of others between them."""
+    shapes = {"first": (2, 1, 3, 5, 7), "second": (1, 2, 2, 4, 6)}
+    stacks = {name: counting_frames(shape, "u2") for name, shape in shapes.items()}
+    order = [("second", 0), ("first", 0), ("first", 1), ("first", 2), ("second", 1), ("first", 3)]
+    order += [("second", 2), ("first", 4), ("second", 3), ("first", 5)]
+    names = ["a.ome.tif", "b.ome.tif"]
+    inner = ""
+    for number, (name, shape) in enumerate(shapes.items()):
+        elements = ""
+        for at, (of, place) in enumerate(order):
+            if of == name:
+                first = dict(zip("TCZ", np.unravel_index(place, shape[:3]), strict=True))
+                file = names[at // 5]
+                elements += tiff_data(at % 5, first=first, uuid=uuid_of(file), name=file)
+        inner += image(shape, elements, name=name, number=number)
+    for k, file in enumerate(names):
+        pages = [stacks[of].reshape(-1, *shapes[of][3:])[at] for of, at in order[5 * k :][:5]]
+        write_pages(tmp_path / file, pages, document(inner, uuid_of(file)))
+    for file in names:
+        for number, name in enumerate(shapes):
+            for series in (number, name):
+                found = read(tmp_path / file, series=series, squeeze=False)
+                np.testing.assert_array_equal(found, stacks[name])
+    assert facts_of(tmp_path / names[0])["series_names"] == ("first", "second")
+    for series in (2, -1, "third", 1.0, None):
+        with pytest.raises(DatasetError, match="no such series"):
+            open_dataset(tmp_path / names[0], series=series)
+
+
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_samples_are_an_axis_of_the_frames(tmp_path, planar):
+    """They do not count as channels, whether the XML says so or not."""
+    frames = counting_frames((2, 3, 5, 7) if planar == "separate" else (2, 5, 7, 3), "u1")
+    for samples in (3, 1):
+        xml = document(image((2, 3, 1, 5, 7), "<TiffData/>", dtype="u1", samples=samples))
+        path = tmp_path / "rgb.ome.tif"
+        write_pages(path, frames, xml, photometric="rgb", planarconfig=planar)
+        arr = open_dataset(path)
+        assert "".join(arr.description.dims) == ("tsyx" if planar == "separate" else "tyxs")
+        np.testing.assert_array_equal(arr.compute(), frames)
+    xml = document(image((2, 4, 1, 5, 7), "<TiffData/>", dtype="u1"))
+    write_pages(path, frames, xml, photometric="rgb", planarconfig=planar)
+    with pytest.raises(CorruptFileError, match="SizeC"):
+        open_dataset(path)
+
+
+def test_scales_units_and_names(tmp_path):
+    told = {"PhysicalSizeX": 0.5, "PhysicalSizeY": "0.25", "PhysicalSizeYUnit": "nm"}
+    told |= {"PhysicalSizeZ": "-1", "TimeIncrement": 2}
+    xml = document(image(SHAPE, "<TiffData/>", **told), uuid_of("a"))
+    desc = describe(write_pages(tmp_path / "a.ome.tif", FLAT, xml))
+    assert [(axis.name, axis.units, axis.scale) for axis in desc.axes] == [
+        ("t", "s", 2.0),
+        ("c", "", 1.0),
+        ("z", "", 1.0),
+        ("y", "nm", 0.25),
+        ("x", "µm", 0.5),
+    ]
+    facts = desc.metadata["ome_tiff"]
+    assert facts["channels"] == ("ch0", "ch1")
+    assert facts["image"]["Pixels"]["@PhysicalSizeZ"] == "-1"
+
+
+def test_scales_of_a_pyramid(tmp_path):
+    """Positions are as much farther apart as there are fewer."""
+    pages = counting_frames((2, 16, 24), "u2")
+    xml = document(image((2, 1, 1, 16, 24), "<TiffData/>", PhysicalSizeX=0.5, PhysicalSizeY=2))
+    path = tmp_path / "p.ome.tif"
+    with tifffile.TiffWriter(path) as writer:
+        for k, page in enumerate(pages):
+            options = {"metadata": None, "photometric": "minisblack"}
+            writer.write(page, subifds=1, description=None if k else xml, **options)
+            writer.write(page[::2, ::4], subfiletype=1, **options)
+    desc = describe(path, level=1)
+    assert [axis.scale for axis in desc.axes[1:]] == [4.0, 2.0]
+    assert desc.metadata["ome_tiff"]["levels"] == 2
+    np.testing.assert_array_equal(read(path, level=1), pages[:, ::2, ::4])
+
+
+def modulo(inner):
+    return (
+        '<StructuredAnnotations><XMLAnnotation ID="Annotation:3" Namespace="openmicroscopy.org/'
+        'omero/dimension/modulo"><Value><Modulo namespace="http://www.openmicroscopy.org/Schemas/'
+        f'Additions/2011-09">{inner}</Modulo></Value></XMLAnnotation></StructuredAnnotations>'
+    )
+
+
+def test_modulo_annotations_split_axes(tmp_path):
+    """As tifffile splits them."""
+    told = '<ModuloAlongZ Type="lifetime" Start="0" Step="0.5" End="0.5" Unit="ns"/>'
+    told += '<ModuloAlongT Type="other"><Label>a</Label><Label>b</Label><Label>c</Label>'
+    planes = image(SHAPE, "<TiffData/>").replace(
+        "</Image>", '<AnnotationRef ID="Annotation:3"/></Image>'
+    )
+    xml = document(planes + modulo(told + "</ModuloAlongT>"), uuid_of("a"))
+    path = write_pages(tmp_path / "a.ome.tif", FLAT, xml)
+    arr = open_dataset(path)
+    assert arr.description.dims == ("other", "c", "z", "lifetime", "y", "x")
+    assert arr.description.axes[3].units == "ns"
+    assert arr.description.axes[3].scale == 0.5
+    assert arr.description.metadata["ome_tiff"]["modulo"]["T"]["labels"] == ("a", "b", "c")
+    with tifffile.TiffFile(path) as file:
+        assert arr.shape == file.series[0].shape
+        np.testing.assert_array_equal(arr.compute(), file.series[0].asarray())
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    """A micron of one byte, as some writers have it."""
+    xml = document(image(SHAPE, "<TiffData/>", PhysicalSizeX=1, PhysicalSizeXUnit="µm"))
+    path = write_pages(tmp_path / "a.ome.tif", FLAT, xml.decode().encode("latin-1"))
+    assert describe(path).axes[-1].units == "µm"
+
+
+# What cannot be
+
+
+def good(**options):
+    return image(SHAPE, "<TiffData/>", **options)
+
+
+BAD = {
+    "a document type": b'<!DOCTYPE OME [<!ENTITY a "b">]><OME>&a;</OME>',
+    "an entity": document(good()).replace(b"img", b"&a;"),
+    "no end": document(good())[:-12] + b"<a></OME>",
+    "another root": b"<xOME></xOME>",
+    "nothing": document(""),
+    "no TiffData": document(image(SHAPE, "")),
+    "no Pixels": document("<Image/>"),
+    "a size of 0": document(image((0, 1, 1, 5, 7), "<TiffData/>")),
+    "a negative size": document(image((-3, 1, 1, 5, 7), "<TiffData/>")),
+    "a size that is no number": document(image(("many", 1, 1, 5, 7), "<TiffData/>")),
+    "a huge size": document(image((10**9, 1, 1, 5, 7), "<TiffData/>")),
+    "huge sizes": document(image((10**9, 10**9, 10**9, 5, 7), "<TiffData/>")),
+    "a size beyond 64 bits": document(image((10**30, 1, 1, 5, 7), "<TiffData/>")),
+    "a size of many digits": document(image(("1" * 5000, 1, 1, 5, 7), "<TiffData/>")),
+    "pages of another size": document(image((24, 1, 1, 10**9, 7), "<TiffData/>")),
+    "a page far beyond": document(image(SHAPE, tiff_data(10**9))),
+    "a negative page": document(image(SHAPE, tiff_data(-1))),
+    "a negative count": document(image(SHAPE, tiff_data(0, -5))),
+    "a negative place": document(image(SHAPE, tiff_data(0, 1, {"T": -1}))),
+    "no place": document(image(SHAPE, tiff_data(0, 1, {"T": 10**9}))),
+    "another order": document(image(SHAPE, "<TiffData/>", order="XYZZT")),
+    "another uuid": document(image(SHAPE, tiff_data(0, 1, uuid=uuid_of("lost")))),
+    "a name with a zero": document(image(SHAPE, tiff_data(0, 1, uuid="x", name="a\ufffdb"))),
+    "planes again and again": document(
+        image((10**6, 1, 1, 5, 7), "".join(tiff_data(0, 10**6) for _ in range(100)))
+    ),
+    "too deep": document("<a>" * 100 + "</a>" * 100),
+    "too many elements": document("<a/>" * 200_000),
+}
+
+
+@pytest.mark.parametrize("xml", BAD.values(), ids=list(BAD))
+def test_bad_xml(tmp_path, xml):
+    path = write_pages(tmp_path / "bad.ome.tif", FLAT, xml)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path)
+    assert caught.value.path == str(path)
+    (tmp_path / "bad.companion.ome").write_bytes(xml)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(tmp_path / "bad.companion.ome", format="ome_tiff")
+    assert caught.value.path == str(tmp_path / "bad.companion.ome")
+
+
+def test_huge_counts_are_as_many_planes_as_there_are(tmp_path):
+    path = single(tmp_path, PLANES, tiff_data(0, 10**14))
+    np.testing.assert_array_equal(read(path), PLANES)
+
+
+def test_elements_that_are_not_kept_may_be_many(tmp_path):
+    """Annotations and planes of long acquisitions."""
+    inner = "<TiffData/>" + '<Plane TheZ="0" TheC="0" TheT="0"/>' * 60_000
+    one = '<XMLAnnotation ID="a"><Value><b>1</b></Value></XMLAnnotation>'
+    more = f"<StructuredAnnotations>{one * 30_000}</StructuredAnnotations>"
+    path = single(tmp_path, PLANES, inner, more=more)
+    np.testing.assert_array_equal(read(path), PLANES)
+
+
+def test_long_comments_do_not_take_long(tmp_path):
+    """Each of them could end at the end of any other."""
+    path = tmp_path / "comments.companion.ome"
+    path.write_bytes(b"<!---->" * 580 + b"<a/>")
+    with pytest.raises(DatasetError):
+        open_dataset(path)
