@@ -11,9 +11,10 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from uuid import UUID
 
 import dask.array as da
 import numpy as np
@@ -31,20 +32,22 @@ OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 def write_set(folder: Path, files: int, planes: int, side: int) -> Path:
     """Write a set: the first file has all of the XML, the others say that it is there."""
     names = [f"plane{k:05}.ome.tif" for k in range(files)]
+    uuids = [UUID(int=file).urn for file in range(files)]
     elements = "".join(
         f'<TiffData IFD="{k}" FirstT="{file * planes + k}">'
-        f'<UUID FileName="{name}">urn:uuid:{file}</UUID></TiffData>'
+        f'<UUID FileName="{name}">{uuids[file]}</UUID></TiffData>'
         for file, name in enumerate(names)
         for k in range(planes)
     )
     sizes = f'SizeX="{side}" SizeY="{side}" SizeZ="1" SizeC="1" SizeT="{files * planes}"'
     pixels = f'<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" {sizes}>'
-    image = f'<Image ID="Image:0" Name="set">{pixels}{elements}</Pixels></Image>'
-    stub = f'<BinaryOnly MetadataFile="{names[0]}" UUID="urn:uuid:0"/>'
+    channel = '<Channel ID="Channel:0:0" SamplesPerPixel="1"/>'
+    image = f'<Image ID="Image:0" Name="set">{pixels}{channel}{elements}</Pixels></Image>'
+    stub = f'<BinaryOnly MetadataFile="{names[0]}" UUID="{uuids[0]}"/>'
     pages = iter_counting_frames((files * planes, side, side), "uint16")
     for file, name in enumerate(names):
         inner = stub if file else image
-        xml = f'<?xml version="1.0"?><OME xmlns="{OME}" UUID="urn:uuid:{file}">{inner}</OME>'
+        xml = f'<?xml version="1.0"?><OME xmlns="{OME}" UUID="{uuids[file]}">{inner}</OME>'
         with tifffile.TiffWriter(folder / name) as writer:
             for k in range(planes):
                 description = None if k else xml
@@ -94,26 +97,38 @@ def seconds(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     return {name: median(values) for name, values in times.items()}
 
 
+def computed(work: Callable[[da.Array], da.Array], arr: da.Array) -> object:
+    """Compute what becomes of an array."""
+    return work(arr).compute()
+
+
+def opened_sum(read: Callable[[Path], da.Array], path: Path) -> object:
+    """Open a set and add it up."""
+    return computed(add_up, read(path))
+
+
+def add_up(arr: da.Array) -> da.Array:
+    """Add up all pixels."""
+    return arr.sum(dtype="uint64")
+
+
 def measure(path: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Time every reader: opening, the sum, all pixels, and one pixel of every plane."""
     opened = {name: reader(path) for name, reader in readers().items()}
     expected = None
     for name, arr in opened.items():
-        total = int(arr.sum(dtype="uint64").compute())
+        total = int(add_up(arr).compute())
         expected = total if expected is None else expected
         if total != expected:
             print(f"{name} sums to {total}, not {expected}")
 
-    def each(work: Callable[[da.Array], Any]) -> dict[str, Callable[[], object]]:
-        return {name: lambda arr=arr: work(arr).compute() for name, arr in opened.items()}
+    def each(work: Callable[[da.Array], da.Array]) -> dict[str, Callable[[], object]]:
+        return {name: partial(computed, work, arr) for name, arr in opened.items()}
 
     tasks: dict[str, Mapping[str, Callable[[], object]]] = {
-        "open": {n: lambda read=read: read(path) for n, read in readers().items()},
-        "open and sum": {
-            n: lambda read=read: read(path).sum(dtype="uint64").compute()
-            for n, read in readers().items()
-        },
-        "sum": each(lambda arr: arr.sum(dtype="uint64")),
+        "open": {name: partial(read, path) for name, read in readers().items()},
+        "open and sum": {name: partial(opened_sum, read, path) for name, read in readers().items()},
+        "sum": each(add_up),
         "all pixels": each(lambda arr: arr),
         "one pixel of every plane": each(lambda arr: arr[..., 40, 60]),
     }
