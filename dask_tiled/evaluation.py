@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise, product
 from typing import Any
 
@@ -11,11 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled import buffers
-from dask_tiled.boxes import Box
+from dask_tiled.backends import Backend
+from dask_tiled.boxes import Box, cut_to
 from dask_tiled.decoders import BlockDecoder
 from dask_tiled.division import Base, fill, split
-from dask_tiled.loader import LARGE_BYTES, Edges, RawChunk, read_pixels, value_bytes
+from dask_tiled.expressions import Leaf
+from dask_tiled.loader import LARGE_BYTES, Edges, RawChunk, value_bytes
 from dask_tiled.programs import RESULT, Program, Read, Register
+from dask_tiled.reading import TileReader
 
 Array = npt.NDArray[Any]
 
@@ -60,11 +64,14 @@ def evaluate(evaluation: Evaluation, block_id: tuple[int, ...]) -> Array:
     program, box = evaluation.program, evaluation.box(block_id)
     shape = tuple(stop - start for start, stop in box)
     out = buffers.empty(shape, program.dtype)
-    registers = _Registers()
-    for tile in _tiles(shape, _tile_pixels(program)):
-        place: Any = (*(slice(*bounds) for bounds in tile), ...)
-        within = tuple((o + a, o + b) for (o, _), (a, b) in zip(box, tile, strict=True))
-        _run(program, within, registers, out[place])
+    if out.size:
+        axes = _tiles(shape, _tile_pixels(program))
+        backends: dict[Any, Backend] = {}
+        leaves = [_LeafTiles(leaf, box, axes, backends) for leaf in program.leaves]
+        registers = _Registers()
+        for number, tile in enumerate(product(*axes)):
+            place: Any = (*(slice(*bounds) for bounds in tile), ...)
+            _run(program, leaves, number, registers, out[place])
     return out
 
 
@@ -75,16 +82,51 @@ def _tile_pixels(program: Program) -> int | None:
     return max(1, REGISTER_BYTES // max(1, program.width))
 
 
-def _tiles(shape: tuple[int, ...], pixels: int | None) -> Iterator[Box]:
-    """Cut a chunk into tiles that follow one another in C order, none of which has a gap."""
-    if 0 in shape:
-        return iter(())
+def _tiles(shape: tuple[int, ...], pixels: int | None) -> list[Box]:
+    """Cut the axes of a chunk, so that tiles follow one another in C order and have no gaps."""
     sizes = shape if pixels is None else fill(shape, pixels, (Base(),) * len(shape))
-    axes = [
-        pairwise(accumulate(split(n, size), initial=0))
+    return [
+        tuple(pairwise(accumulate(split(n, size), initial=0)))
         for n, size in zip(shape, sizes, strict=True)
     ]
-    return product(*axes)
+
+
+class _LeafTiles:
+    """The tiles of a source. Its bytes are looked up once for all of them.
+
+    Parameters
+    ----------
+    leaf : Leaf
+    box : Box
+        The chunk.
+    axes : sequence of Box
+        The tiles along each axis of the chunk.
+    backends : dict
+        The backends of the sources before it, which are shared.
+    """
+
+    def __init__(
+        self, leaf: Leaf, box: Box, axes: Sequence[Box], backends: dict[Any, Backend]
+    ) -> None:
+        raw = RawChunk(leaf.layout, leaf.conversion, box, leaf.io)
+        region = raw.region()
+        n = len(region.nav_counts)
+        parts = [cut_to(region.sig, part) for part in product(*axes[n:])]
+        counts = (math.prod(b - a for a, b in nav) for nav in product(*axes[:n]))
+        self._frames = list(pairwise(accumulate(counts, initial=0)))
+        self._n_parts = len(parts)
+        backend = raw.backend()
+        self._backend = backends.setdefault(type(backend), backend)
+        self._make = partial(TileReader, leaf.layout, leaf.conversion, region, self._backend, parts)
+        # Plans of corrections are as large as frames: only one reader at a time has them.
+        self._reader = self._make() if leaf.conversion.corrections is None else None
+
+    def read(self, number: int, make: Callable[[tuple[int, ...]], Array]) -> Array:
+        """Read a tile: its frames on one axis, and all signal axes of the files."""
+        frames, part = divmod(number, self._n_parts)
+        with self._backend:
+            reader = self._reader or self._make()
+            return reader.pixels(*self._frames[frames], part, make)
 
 
 class _Registers:
@@ -106,16 +148,21 @@ class _Registers:
         return lambda shape: self.give(register, shape)
 
 
-def _run(program: Program, box: Box, registers: _Registers, out: Array) -> None:
+def _run(
+    program: Program,
+    leaves: Sequence[_LeafTiles],
+    number: int,
+    registers: _Registers,
+    out: Array,
+) -> None:
     """Compute one tile."""
     values: dict[int, Array] = {}
     for step in program.steps:
         to = step.to
         if isinstance(step, Read):
-            leaf = program.leaves[step.leaf]
-            raw = RawChunk(leaf.layout, leaf.conversion, box, leaf.io)
             values.pop(to.number, None)  # it may be a view of a file
-            values[to.number] = read_pixels(raw, registers.maker(to))
+            found = leaves[step.leaf].read(number, registers.maker(to))
+            values[to.number] = found.reshape(out.shape)
             continue
         operands = [values[x.number] if isinstance(x, Register) else x for x in step.operands]
         result = out if to.number == RESULT else registers.give(to, out.shape)

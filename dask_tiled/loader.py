@@ -18,8 +18,6 @@ from dask_tiled.reading import TileReader
 
 LARGE_BYTES = 4096
 """More than this is no part of every task."""
-CONVERTED_BYTES = 1 << 19
-"""So much is decoded at a time before it is converted: it stays in the cache."""
 
 
 class Edges:
@@ -152,18 +150,7 @@ def read_pixels(
         return make(shape)
     with raw.backend() as backend:
         reader = TileReader(raw.layout, raw.conversion, region, backend, [region.sig])
-        n = len(region.frames)
-        if view:
-            found = reader.view(0, n, 0, region.shape)
-            if found is not None:
-                return found.reshape(shape)
-        out = make(region.shape)
-        depth = n
-        if not raw.conversion.nothing:
-            depth = max(1, CONVERTED_BYTES * n // out.nbytes)
-        for first in range(0, n, depth):
-            reader.read(first, min(first + depth, n), 0, out[first : first + depth])
-    return out.reshape(shape)
+        return reader.pixels(0, len(region.frames), 0, make, view=view).reshape(shape)
 
 
 def _on_a_cluster() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from dask_tiled.ranges import ReadRanges
 from dask_tiled.selection import Index
 
 Array = npt.NDArray[Any]
+
+CONVERTED_BYTES = 1 << 19
+"""So much is decoded at a time before it is converted: it stays in the cache."""
 
 
 def read_into(
@@ -125,6 +128,7 @@ class TileReader:
         self._layout = layout
         self._conversion = conversion
         self._frames = region.frames
+        self._parts = parts
         self._backend = backend
         self._ranges = [list(frame_ranges(layout, region.frames, part)) for part in parts]
         self._spans = [_spans(ranges) for ranges in self._ranges]
@@ -145,6 +149,40 @@ class TileReader:
             else [corrections.plan(lattice, layout.sig_shape) for lattice in lattices]
         )
         self._scratch = np.empty(0, conversion.native)
+
+    def pixels(
+        self,
+        first: int,
+        stop: int,
+        part: int,
+        make: Callable[[tuple[int, ...]], Array],
+        *,
+        view: bool = True,
+    ) -> Array:
+        """Read a tile into memory, or look at it where it lies mapped.
+
+        Parameters
+        ----------
+        first, stop, part
+            As in :meth:`read`.
+        make : callable
+            ``make(shape)`` gives the memory, if it is wanted: an array of the type of the pixels.
+        view : bool
+            Whether the pixels may be a read-only view of mapped memory.
+        """
+        shape = (stop - first, *(cut.length for cut in self._parts[part]))
+        found = self.view(first, stop, part, shape) if view else None
+        if found is not None:
+            return found
+        tile = make(shape)
+        depth = len(tile)
+        if not self._conversion.nothing:
+            depth = max(1, CONVERTED_BYTES * depth // tile.nbytes)
+        for start in range(0, len(tile), depth):
+            end = min(start + depth, len(tile))
+            self.read(first + start, first + end, part, tile[start:end])
+        self._scratch = np.empty(0, self._conversion.native)  # there may be many readers
+        return tile
 
     def view(self, first: int, stop: int, part: int, shape: tuple[int, ...]) -> Array | None:
         """Give a tile without reading it, where it lies in a mapped file as it is."""

@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 from test_graph import basic_indices, chunked
 
 import dask_tiled
-from dask_tiled import StaleFileError, TiledArray, TiledExpression, TilingError, buffers, evaluation
+from dask_tiled import (
+    Corrections,
+    StaleFileError,
+    TiledArray,
+    TiledExpression,
+    TilingError,
+    buffers,
+    evaluation,
+)
 from dask_tiled.programs import MOST_REGISTERS, Read
 from dask_tiled.testing import write_npy
 
@@ -351,6 +359,31 @@ def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
         assert peak < copies * base.nbytes + 2 * evaluation.REGISTER_BYTES + more
         eager = make([base + number for number in range(count)])
         np.testing.assert_allclose(found, eager, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["converted", "corrected"])
+def test_memory_does_not_grow_with_converted_volumes(many, monkeypatch, kind):
+    monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
+    monkeypatch.setattr(buffers, "SMALL_BYTES", 1 << 40)
+    paths, base = many
+    options = {"dtype": "f8"}
+    if kind == "corrected":
+        plane = np.ones(base.shape[1:], "f4")
+        options["corrections"] = Corrections(dark=plane, gain=plane)
+    peaks = []
+    for count in (4, 24):
+        arr = sum(dask_tiled.open_dataset(path, chunks=-1, **options) for path in paths[:count])
+        arr[0].compute()
+        arr.dask  # noqa: B018 - makes the graph
+        gc.collect()
+        tracemalloc.start()
+        found = arr.compute()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        numbers = range(count)
+        eager = sum(base + number - (kind == "corrected") for number in numbers)
+        np.testing.assert_allclose(found, eager, rtol=1e-6)
+    assert peaks[1] < peaks[0] + (1 << 19)
 
 
 def test_a_tile_is_read_once(many, loads):
