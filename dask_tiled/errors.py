@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,34 @@ def check_whole(
             found=repr(value),
         )
     return int(value)
+
+
+def choose_dataset(
+    path: str | os.PathLike[str], names: Sequence[str], dataset: int | str | None
+) -> int:
+    """Find the one of a file's datasets that a caller wants: its number among them.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+    dataset : int or str, optional
+        Number or name; by default the first.
+
+    Raises
+    ------
+    DatasetError
+        There is no such dataset.
+    """
+    wanted = 0 if dataset is None else dataset
+    if isinstance(wanted, str) and wanted in names:
+        return names.index(wanted)
+    whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
+    if not whole or not 0 <= int(wanted) < len(names):
+        raise DatasetError(
+            "no such dataset",
+            path=path,
+            expected=f"a number below {len(names)}, or one of {', '.join(names[:20])}",
+            found=repr(dataset),
+        )
+    return int(wanted)

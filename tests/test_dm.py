@@ -99,7 +99,7 @@ def test_signals_of_a_real_file_by_number_and_name(data):
     assert dask_tiled.open_dataset(path, dataset="Plot").shape == (512,)
     assert dask_tiled.open_dataset(path, dataset=0).dtype == "u2"
     for wrong in ("plot", 2, -1, True, 1.0):
-        with pytest.raises(DatasetError):
+        with pytest.raises(DatasetError, match="no such dataset"):
             dask_tiled.describe(path, dataset=wrong)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dask_tiled.decoders import plain
 from dask_tiled.description import Description, nav_axes
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.errors import CorruptFileError, choose_dataset
 from dask_tiled.files import File
 from dask_tiled.formats import Format
 from dask_tiled.formats.dm_packed import PACKED, boxes, decoders
@@ -59,7 +59,7 @@ def describe(
     tree = read_tags(path)
     pictures = _list_pictures(tree)
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
-    number = _choose(path, names, dataset)
+    number = choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
     members = [read_picture(path, tags)]
     order = find_order(path, tags, len(members[0].shape), transposed=transposed)
@@ -89,17 +89,6 @@ def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:
     thumbnails = [group(thumbnail).get("ImageIndex") for thumbnail in found]
     pictures = enumerate(group(tree, "ImageList").items())
     return {k: v for i, (k, v) in pictures if i not in thumbnails and group(v, "ImageData")}
-
-
-def _choose(path: str, names: tuple[str, ...], dataset: int | str | None) -> int:
-    if isinstance(dataset, str) and dataset in names:
-        return names.index(dataset)
-    number = 0
-    if dataset is not None and not isinstance(dataset, str):
-        number = check_whole("dataset", dataset, least=0, path=path)
-    if isinstance(dataset, str) or number >= len(names):
-        raise DatasetError("no such picture in the file", path=path, expected=names, found=dataset)
-    return number
 
 
 def _check_geometry(path: str, found: Picture, first: Picture, order: Order) -> None:

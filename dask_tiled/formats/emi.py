@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError, choose_dataset
 from dask_tiled.files import read_head
 from dask_tiled.formats import natural_key
 from dask_tiled.markup import parse_xml
@@ -48,21 +46,9 @@ def ser_of(emi: str, dataset: int | str | None) -> str:
     if not names:
         hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
         raise DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
-    whole = isinstance(dataset, (int, np.integer)) and not isinstance(dataset, bool)
-    if dataset is None:
-        chosen = names[:1]
-    elif whole:
-        chosen = names[int(dataset) :][:1] if int(dataset) >= 0 else []
-    else:
-        chosen = [entry for entry in names if dataset in (entry, os.path.splitext(entry)[0])]
-    if not chosen:
-        raise DatasetError(
-            "no such dataset",
-            path=emi,
-            expected=f"0 to {len(names) - 1}, or {', '.join(names[:20])}",
-            found=repr(dataset),
-        )
-    return os.path.join(folder, chosen[0])
+    stems = [os.path.splitext(entry)[0] for entry in names]
+    by_name = names if dataset in names else stems
+    return os.path.join(folder, names[choose_dataset(emi, by_name, dataset)])
 
 
 def emi_of(ser: str) -> str | None:
