@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.decoders import BlockDecoder
+from dask_tiled.decoders import BlockDecoder, function_at
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.files import File
 from dask_tiled.selection import Index
@@ -90,9 +89,7 @@ class CodedRange(NamedTuple):
         CorruptFileError
             It decodes to something else.
         """
-        module, _, name = self.decoder.function.partition(":")
-        function = getattr(importlib.import_module(module), name)
-        pixels = function(self.block, fetch, **dict(self.decoder.options))
+        pixels = function_at(self.decoder.function)(self.block, fetch, **dict(self.decoder.options))
         shape = self.block.shape
         if pixels.shape != shape or pixels.dtype != self.decoder.dtype:
             raise CorruptFileError(

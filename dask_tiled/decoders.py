@@ -6,6 +6,7 @@ the task, so describing and graph building never load numba.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,3 +94,9 @@ def plain(dtype: np.dtype) -> Decoder:
     if swappable:
         return Decoder(f"dask_tiled.kernels:swap{word}", native, dtype.itemsize)
     return Decoder("dask_tiled.kernels:copy", dtype, dtype.itemsize)
+
+
+def function_at(name: str) -> Any:
+    """Import what a name as ``"module:function"`` stands for."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Sequence
 from typing import Any
 
+from dask_tiled.decoders import function_at
 from dask_tiled.division import Base
 from dask_tiled.errors import TilingError
 from dask_tiled.requests import Question
@@ -57,9 +57,8 @@ def adjusted(
 
 
 def _function(name: str) -> Any:
-    module, _, function = name.partition(":")
     try:
-        return getattr(importlib.import_module(module), function)
+        return function_at(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise TilingError(f"{name} is no function", hint=str(error)) from error
 
