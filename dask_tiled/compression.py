@@ -9,6 +9,8 @@ import lzma
 import math
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,13 +48,8 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
     head = read_head(path, nbytes)
     if not is_compressed(head):
         return head
-    try:
-        with _opened(path, head) as stream:
-            return bytes(stream.read(nbytes))
-    except BROKEN as error:
-        raise CorruptFileError(
-            "the file cannot be decompressed", path=path, found=repr(error)
-        ) from error
+    with _opened(path, head, path) as stream:
+        return bytes(stream.read(nbytes))
 
 
 def compressed_layout(
@@ -99,16 +96,11 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     pixels = np.empty(block.shape, np.dtype(dtype))
     wanted, found = pixels.reshape(-1).view(np.uint8).data, 0
-    try:
-        with _opened(io.BytesIO(data.data), data[:8].tobytes()) as stream:
-            stream.seek(offset)
-            while n := stream.readinto(wanted[found : found + STEP]):
-                found += n
-            stream.read(1)  # at the end there is a checksum
-    except BROKEN as error:
-        raise CorruptFileError(
-            "the file cannot be decompressed", path=block.file.path, found=repr(error)
-        ) from error
+    with _opened(io.BytesIO(data.data), data[:8].tobytes(), block.file.path) as stream:
+        stream.seek(offset)
+        while n := stream.readinto(wanted[found : found + STEP]):
+            found += n
+        stream.read(1)  # at the end there is a checksum
     if found < len(wanted):
         raise TruncatedFileError(
             "the decompressed file ends inside the pixels",
@@ -119,5 +111,14 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
-def _opened(source: Any, head: bytes) -> Any:
-    return next(opener for magic, opener in OPENERS.items() if head.startswith(magic))(source)
+@contextmanager
+def _opened(source: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open what begins with some bytes; whatever goes wrong with it is a CorruptFileError."""
+    opener = next(opener for magic, opener in OPENERS.items() if head.startswith(magic))
+    try:
+        with opener(source) as stream:
+            yield stream
+    except BROKEN as error:
+        raise CorruptFileError(
+            "the file cannot be decompressed", path=path, found=repr(error)
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.coded import Block, Fetch
-from dask_tiled.decoders import BlockDecoder, Decoder
+from dask_tiled.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError
 from dask_tiled.files import File
@@ -198,7 +197,6 @@ def decode(
         start=block.start[1:],
         shape=block.shape[1:],
     )
-    module, _, name = function.partition(":")
-    pixels = getattr(importlib.import_module(module), name)(alone, fetch, **dict(options))
+    pixels = function_at(function)(alone, fetch, **dict(options))
     # A wrong shape is told of by whoever asked for the block.
     return pixels[None] if pixels.shape == alone.shape else pixels
