@@ -21,6 +21,7 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.opening import Path, tiled
+from dask_tiled.overlaps import first_overlap
 from dask_tiled.pieces import Piece, PieceTable, piece_table
 from dask_tiled.tiling import TilingRequest
 
@@ -109,7 +110,7 @@ def from_pieces(
     if overlap == "first":
         table = table.reversed()
     check_inside(table, shape)
-    pair = table.tree.overlap()
+    pair = first_overlap(*table.bounds, len(table))
     if pair and overlap == "raise":
         raise _overlap(table, pair)
     hole = first_hole(table, shape, overlapping=pair is not None)
