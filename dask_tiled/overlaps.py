@@ -58,14 +58,13 @@ def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) ->
             if count * size > np.iinfo(np.int64).max:
                 continue
             dtype = np.int32 if count * size <= np.iinfo(np.int32).max else np.int64
-            low = group.astype(dtype) * size
-            high = low + _some(stop[k], some)
-            low += _some(start[k], some)
+            base = group.astype(dtype) * size
+            low, high = base + _some(start[k], some), base + _some(stop[k], some)
             order = _order(low)
             reach = np.maximum.accumulate(high[order])
             first = np.ones(len(some) + 1, bool)
             first[1:-1] = low[order[1:]] >= reach[:-1]
-            parts = count - len(some) + np.count_nonzero(first[:-1])
+            parts = count - len(some) + int(np.count_nonzero(first[:-1]))
             alone = first[:-1] & first[1:]
             group = np.cumsum(first[:-1], dtype=np.int32)[~alone]
             some = some[order[~alone]]
