@@ -219,8 +219,9 @@ def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
 
 def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
     """Give the numbers of files, of which there may be paths as well, and the paths."""
-    given = column if isinstance(column, list) else np.atleast_1d(column).tolist()
-    if all(isinstance(file, int) for file in given):
+    given = column if isinstance(column, list) else np.atleast_1d(column)
+    numbered = isinstance(given, np.ndarray) and given.dtype.kind in "iu"
+    if numbered or all(isinstance(file, int) for file in given):
         numbers = np.asarray(given)
         if ((numbers < 0) | (numbers >= len(files))).any():
             raise DatasetError(
