@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.box_tree import BoxTree, Numbers
+from dask_tiled.box_tree import BoxTree, Numbers, narrow
 from dask_tiled.selection import Index
 
 GROWTH = 1.05
@@ -48,27 +48,33 @@ def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) ->
     further, and so on. Boxes of different groups do not overlap.
     """
     axes = [k for k in range(len(start)) if len(start[k]) > 1 or len(stop[k]) > 1]
-    some, group = np.arange(count), np.zeros(count, np.int32)
+    some = narrow(np.arange(count + 1))[:-1]
+    group = np.zeros_like(some)
     parts, before = 1, 0
     while len(some) and parts > GROWTH * before:
         before = parts
         for k in axes:
-            # Groups are laid one after the other along the axis.
-            size = int(stop[k].max())
-            if count * size > np.iinfo(np.int64).max:
-                continue
-            dtype = np.int32 if count * size <= np.iinfo(np.int32).max else np.int64
-            base = group.astype(dtype) * size
-            low, high = base + _some(start[k], some), base + _some(stop[k], some)
-            order = _order(low)
-            reach = np.maximum.accumulate(high[order])
-            first = np.ones(len(some) + 1, bool)
-            first[1:-1] = low[order[1:]] >= reach[:-1]
-            parts = count - len(some) + int(np.count_nonzero(first[:-1]))
-            alone = first[:-1] & first[1:]
-            group = np.cumsum(first[:-1], dtype=np.int32)[~alone]
-            some = some[order[~alone]]
+            if count * int(stop[k].max()) <= np.iinfo(np.int64).max:
+                alone = count - len(some)
+                some, group, found = _parted(some, group, start[k], stop[k])
+                parts = alone + found
     return some
+
+
+def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[Index, Index, int]:
+    """Part groups of some boxes along one axis, leave out those alone in theirs, count groups."""
+    # Groups are laid one after the other along the axis.
+    size = int(stop.max())
+    small = (int(group.max(initial=0)) + 1) * size <= np.iinfo(np.int32).max
+    base = group.astype(np.int32 if small else np.int64) * size
+    low, high = base + _some(start, some), base + _some(stop, some)
+    order = _order(low)
+    reach = np.maximum.accumulate(high[order])
+    first = np.ones(len(some) + 1, bool)
+    first[1:-1] = low[order[1:]] >= reach[:-1]
+    group = np.cumsum(first[:-1], dtype=some.dtype)
+    stays = ~(first[:-1] & first[1:])
+    return some[order][stays], group[stays], int(group[-1]) if len(group) else 0
 
 
 def _order(numbers: Numbers) -> Index:
@@ -77,7 +83,8 @@ def _order(numbers: Numbers) -> Index:
     if int(numbers.max(initial=0)) >> (63 - bits):
         return np.argsort(numbers)
     # Several times faster than argsort.
-    both = numbers.astype(np.int64) << bits
+    both = numbers.astype(np.int64)
+    both <<= bits
     both |= np.arange(len(numbers))
     both.sort()
     both &= (1 << bits) - 1
