@@ -21,6 +21,7 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.opening import Path, tiled
+from dask_tiled.overlaps import first_overlap
 from dask_tiled.pieces import Piece, PieceTable, piece_table
 from dask_tiled.tiling import TilingRequest
 
@@ -109,7 +110,7 @@ def from_pieces(
     if overlap == "first":
         table = table.reversed()
     check_inside(table, shape)
-    pair = table.tree.overlap()
+    pair = first_overlap(*table.bounds, len(table))
     if pair and overlap == "raise":
         raise _overlap(table, pair)
     hole = first_hole(table, shape, overlapping=pair is not None)
@@ -218,8 +219,9 @@ def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
 
 def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
     """Give the numbers of files, of which there may be paths as well, and the paths."""
-    given = column if isinstance(column, list) else np.atleast_1d(column).tolist()
-    if all(isinstance(file, int) for file in given):
+    given = column if isinstance(column, list) else np.atleast_1d(column)
+    numbered = isinstance(given, np.ndarray) and given.dtype.kind in "iu"
+    if numbered or all(isinstance(file, int) for file in given):
         numbers = np.asarray(given)
         if ((numbers < 0) | (numbers >= len(files))).any():
             raise DatasetError(

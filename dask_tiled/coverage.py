@@ -53,6 +53,8 @@ def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool)
     -------
     tuple of int, or None
     """
+    if not overlapping and pieces.size == math.prod(shape):
+        return None
     todo = [((0,) * len(shape), shape)]
     while todo:
         low, high = todo.pop()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -240,12 +238,8 @@ class Layout:
         """Make sure that the pieces can be read, and cover the array."""
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
         check_reach(self.files, self.pieces, self.decoders, self.repeats)
-        sizes = functools.reduce(
-            operator.mul, (self.pieces.column("shape", k) for k in range(self.pieces.ndim))
-        )
-        held = int(sizes.sum()) * (len(self.pieces) if len(sizes) == 1 else 1)
         exact = not self.overlapping and not self.partial
-        if exact and math.prod(self.grid + self.sig_shape) != held:
+        if exact and math.prod(self.grid + self.sig_shape) != self.pieces.size:
             raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.box_tree import BoxTree, narrow
+from dask_tiled.box_tree import BoxTree, Numbers, narrow
 from dask_tiled.decoders import BlockDecoder, Decoder
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
@@ -102,12 +104,24 @@ class PieceTable:
             yield column.dtype.str.encode()
             yield column.tobytes()
 
+    @property
+    def bounds(self) -> tuple[list[Numbers], list[Numbers]]:
+        """For each axis, where the pieces begin and end: one number for each, or one for all."""
+        axes = range(self.ndim)
+        stop = [narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
+        return [self._columns[self._place("start", k)] for k in axes], stop
+
     @cached_property
     def tree(self) -> BoxTree:
         """The boxes of the pieces, to find those that meet another one."""
-        axes = range(self.ndim)
-        stop = [narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
-        return BoxTree([self._columns[self._place("start", k)] for k in axes], stop, self._count)
+        return BoxTree(*self.bounds, self._count)
+
+    @property
+    def size(self) -> int:
+        """Pixels of all pieces together."""
+        lengths = (self.column("shape", k) for k in range(self.ndim))
+        sizes = functools.reduce(operator.mul, lengths)
+        return int(sizes.sum()) * (self._count if len(sizes) == 1 else 1)
 
     def column(self, name: str, axis: int = 0) -> Index:
         """Give the numbers of all pieces, or one number where all have the same."""

@@ -17,6 +17,7 @@ import dask_tiled
 from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
 from dask_tiled.box_tree import BoxTree
 from dask_tiled.decoders import Decoder
+from dask_tiled.overlaps import first_overlap
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -101,12 +102,65 @@ def test_the_tree_finds_what_a_search_finds(data):
         high = low + rng.integers(1, 40, ndim)
         meets = ((start < high) & (stop > low)).all(axis=1)
         np.testing.assert_array_equal(tree.meeting(low, high), np.flatnonzero(meets))
+    check_pair(tree.overlap(), start, stop)
+
+
+def check_pair(found, start, stop):
+    """Compare what was found with every pair of boxes."""
     common = (start[:, None] < stop) & (stop[:, None] > start)
-    pairs = common.all(axis=2) & ~np.eye(count, dtype=bool)
-    found = tree.overlap()
+    pairs = common.all(axis=2) & ~np.eye(len(start), dtype=bool)
     assert (found is not None) == pairs.any()
     if found is not None:
         assert pairs[found]
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_overlaps_are_found(data):
+    """Among bricks that fill a space, cut at random or around each other, some moved or grown."""
+    draw = data.draw
+    ndim = draw(st.integers(1, 3))
+    scale = draw(st.sampled_from([1, 1, 7, 1 << 40, 1 << 61]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    todo, boxes = [((0,) * ndim, tuple(draw(st.integers(1, 40)) for _ in range(ndim)))], []
+    while todo:
+        box = todo.pop(rng.integers(len(todo)))
+        parts = cut(rng, *box) if len(todo) + len(boxes) < 200 and rng.random() < 0.9 else []
+        todo += parts
+        boxes += [] if parts else [box]
+    low, high = np.moveaxis(np.array(boxes)[rng.permutation(len(boxes))], 1, 0)
+    for _ in range(draw(st.integers(0, 3))):
+        i, axis = rng.integers(len(low)), rng.integers(ndim)
+        high[i, axis] += 1
+        low[i, axis] += rng.integers(2)
+    scale = min(scale, (2**63 - 1) // int(high.max()))
+    start, stop = low * scale, high * scale
+    columns = [[c[:1] if (c == c[0]).all() else c for c in bounds.T] for bounds in (start, stop)]
+    check_pair(first_overlap(*columns, len(start)), start, stop)
+
+
+def cut(rng, low, high):
+    """Cut a box in two, or in five around one in the middle that no plane parts."""
+    wide = [k for k in range(len(low)) if high[k] - low[k] > 2]
+    if len(wide) > 1 and rng.random() < 0.5:
+        (x, y), box = rng.permutation(wide)[:2], np.array([low, high])
+        (a, c), (b, d) = box[:, x], box[:, y]
+        e, f = rng.integers(a + 1, c - 1), rng.integers(b + 1, d - 1)
+        around = [(a, e, b, f + 1), (a, e + 1, f + 1, d), (e + 1, c, f, d), (e, c, b, f)]
+        parts = []
+        for first, stop, left, right in [*around, (e, e + 1, f, f + 1)]:
+            part = box.copy()
+            part[:, x], part[:, y] = (first, stop), (left, right)
+            parts.append(part)
+        return parts
+    wide = [k for k in range(len(low)) if high[k] - low[k] > 1]
+    if not wide:
+        return []
+    axis = rng.choice(wide)
+    at = rng.integers(low[axis] + 1, high[axis])
+    below, above = np.array([low, high]), np.array([low, high])
+    below[1, axis] = above[0, axis] = at
+    return [below, above]
 
 
 def test_a_million_pieces(tmp_path):

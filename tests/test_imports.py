@@ -16,7 +16,7 @@ ORDER = [
     {"files", "division", "stores", "correction_plans"},
     {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
     {"box_tree", "fold_names"},
-    {"pieces"},
+    {"pieces", "overlaps"},
     {"layout"},
     {"iteration", "runs", "records", "series", "boxes", "coverage"},
     {"ranges", "coded"},
