@@ -4,6 +4,7 @@ import pickle
 import struct
 import sys
 import threading
+import tracemalloc
 
 import dask
 import numpy as np
@@ -321,6 +322,35 @@ def test_imagej_with_one_page_for_all(tmp_path):
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
 
 
+def test_millions_of_frames_that_follow_a_page_take_no_memory(tmp_path):
+    """Also in several strips, planes and files; what the last frames hold is at the end."""
+    count = 5_000_000
+    text = f"ImageJ=1.53c\nimages={count}\n\0".encode()
+    paths = [tmp_path / "a.tif", tmp_path / "b.tif"]
+    for path in paths:
+        places = {"tag_273": (4, 8, 10, 12), "tag_278": (4, 1), "tag_279": (4, 2, 2, 2)}
+        tiny(path, bytes(6), (3, 2), tag_270=(2, *text), **places)
+        content = path.read_bytes()  # the pixels go behind all else
+        at = len(content)
+        where = content.index(struct.pack("<3I", 8, 10, 12))
+        content = bytearray(content)
+        content[where : where + 12] = struct.pack("<3I", at, at + 2, at + 4)
+        with path.open("wb") as file:
+            file.write(content)
+            file.truncate(at + 6 * count)
+            file.seek(at + 6 * (count - 1))
+            file.write(bytes(range(6)))
+    tracemalloc.start()
+    arr = open_dataset(paths)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4e6
+    assert arr.shape == (2, count, 3, 2)
+    assert len(arr.description.layout.pieces) == 2
+    last = np.arange(6).reshape(3, 2)
+    np.testing.assert_array_equal(arr[:, -2:].compute(), [[last * 0, last]] * 2)
+
+
 def test_truncated_description_of_tifffile(tmp_path):
     frames = counting_frames((6, 5, 7), "u2")
     path = write(tmp_path / "a.tif", frames, truncate=True)
@@ -361,6 +391,20 @@ def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
     layout = layout_of(pages, rows[::-1])
     assert [file.path for file in layout.files] == [str(path) for path in paths]
     np.testing.assert_array_equal(open_dataset(paths), frames)
+
+
+def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
+    """Files may have thousands."""
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as writer:
+        for k in range(20):
+            writer.write(np.zeros((1, k + 1), "u1"), metadata=None)
+    compared = []
+    monkeypatch.setattr(
+        tiff_kind.Kind, "__eq__", lambda *both: compared.append(both) or tuple.__eq__(*both)
+    )
+    assert len(describe(path).metadata["tiff"]["all_series"]) == 20
+    assert len(compared) < 20
 
 
 def test_table_of_pages(tmp_path):
@@ -449,6 +493,24 @@ def test_fields_that_cannot_be(tmp_path, entries, kind):
     with pytest.raises(kind) as caught:
         open_dataset(path)[:2, :2].compute()
     assert caught.value.path == str(path)
+
+
+def test_pages_that_share_their_lists_of_strips(tmp_path):
+    """Each page takes little of the file, and a long list that the others have taken, too."""
+    pages, strips = 60, 1000
+    out = bytearray(b"II*\0" + bytes(4) + struct.pack("<I", 8) * strips)
+    link = 4
+    for _ in range(pages):
+        out[link : link + 4] = struct.pack("<I", len(out))
+        one = [(256, 4, 1, 1), (257, 4, 1, strips), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
+        one += [(273, 4, strips, 8), (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, strips, 8)]
+        out += struct.pack("<H", len(one)) + b"".join(struct.pack("<HHII", *e) for e in one)
+        link = len(out)
+        out += bytes(4)
+    path = tmp_path / "a.tif"
+    path.write_bytes(out)
+    with pytest.raises(CorruptFileError, match="again and again"):
+        open_dataset(path)
 
 
 def damaged(rng, content):

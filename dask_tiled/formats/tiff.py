@@ -9,6 +9,7 @@ tiff_series.py for ImageJ.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -128,7 +129,8 @@ def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
     if len(parts) == 1:
         return first.nav_shape, first.letters, first.source
     if any(part.series.nav_shape != first.nav_shape for part in parts):
-        return (sum(len(part.rows) for part in parts),), "i", "the number of frames in all files"
+        frames = sum(math.prod(part.series.nav_shape) for part in parts)
+        return (frames,), "i", "the number of frames in all files"
     letters = FILES + first.letters if first.letters else "i"
     return (len(parts), *first.nav_shape), letters, "the number of files"
 
