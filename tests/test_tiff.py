@@ -206,6 +206,26 @@ def test_image_codecs(tmp_path, compression, options, form):
     check(path)
 
 
+@pytest.mark.parametrize(
+    ("compression", "data"),
+    [
+        (2, "2e80fc8c713880fc2e354e9d3a74e9d380"),
+        (3, "0012e00301f800631c4e00180fc0025c004d53a74e9d3a74e0"),
+        (4, "980f9c7e38c9aa2e8ba2e8ba2e8105001001"),
+    ],
+)
+def test_fax_codecs(tmp_path, compression, data):
+    """As libtiff wrote them, which tifffile does not."""
+    expected = np.zeros((6, 21), bool)
+    expected[1:4, 3:15] = True
+    expected[2, 5] = False
+    expected[5, ::3] = True
+    path = tmp_path / "a.tif"
+    tiny(path, bytes.fromhex(data), expected.shape, bits=1, tag_259=(3, compression))
+    np.testing.assert_array_equal(open_dataset(path).compute(), expected)
+    check(path)
+
+
 def test_pages_that_differ_in_storage_are_one_series(tmp_path):
     """Each page has a compression, tiles or strips, and a predictor of its own."""
     frames = counting_frames((5, 40, 50), "u2")
