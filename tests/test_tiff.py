@@ -1,5 +1,6 @@
 """TIFF files, real ones and those that tifffile writes: pixel for pixel as tifffile reads them."""
 
+import os
 import pickle
 import struct
 import sys
@@ -340,6 +341,37 @@ def test_imagej_with_one_page_for_all(tmp_path):
     assert arr.description.dims == ("t", "z", "y", "x")
     assert len(arr.description.layout.pieces) == 1
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
+
+
+def test_an_axis_of_one_sample_is_left_out(tmp_path):
+    """The others keep their names."""
+    frames = counting_frames((2, 3, 5, 7, 1), "u2")
+    path = write(tmp_path / "a.tif", frames, metadata={"axes": "TZYXS"})
+    arr = open_dataset(path)
+    assert arr.description.dims == ("t", "z", "y", "x")
+    np.testing.assert_array_equal(arr, frames[..., 0])
+
+
+@pytest.mark.parametrize("options", [{"imagej": True}, {"truncate": True}], ids=repr)
+def test_frames_that_follow_a_page_and_are_cut_short(tmp_path, options):
+    """They are not taken for one frame; with a nav_shape, what is there is read."""
+    frames = counting_frames((6, 5, 7), "u2")
+    path = write(tmp_path / "a.tif", frames, **options)
+    if "imagej" in options:  # without the IFDs behind the pixels, as in files of more than 4 GiB
+        with tifffile.TiffFile(path) as file:
+            at = file.pages[0].offset + 2 + 12 * len(file.pages[0].tags)
+            stop = file.pages[0].dataoffsets[0] + frames.nbytes
+        content = bytearray(path.read_bytes()[:stop])
+        content[at : at + 4] = bytes(4)
+        path.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(path), frames)
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(TruncatedFileError, match="4 frames") as caught:
+        open_dataset(path)
+    assert "nav_shape=(6,)" in caught.value.hint
+    arr = open_dataset(path, nav_shape=(6,))
+    assert arr.description.missing.tolist() == [4, 5]
+    np.testing.assert_array_equal(arr[:4].compute(), frames[:4])
 
 
 def test_millions_of_frames_that_follow_a_page_take_no_memory(tmp_path):
