@@ -343,6 +343,16 @@ def test_imagej_with_one_page_for_all(tmp_path):
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
 
 
+@pytest.mark.parametrize("name", ["images", "frames", "slices", "channels"])
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_counts_of_imagej_that_cannot_be(tmp_path, name, value):
+    """The pages are as they are."""
+    frames = counting_frames((3, 5, 7), "u2")
+    text = f"ImageJ=1.53c\nimages=3\n{name}={value}\n"
+    path = write(tmp_path / "a.tif", frames, description=text, metadata=None)
+    np.testing.assert_array_equal(open_dataset(path), frames)
+
+
 def test_an_axis_of_one_sample_is_left_out(tmp_path):
     """The others keep their names."""
     frames = counting_frames((2, 3, 5, 7, 1), "u2")

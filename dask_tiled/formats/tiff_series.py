@@ -148,6 +148,8 @@ def _imagej(
     kind = pages.kind_of(int(chain[0]))
     counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
     told = _count(pairs.get("images", "1"))
+    if not all(counts.values()):
+        return None
     chunky = kind.full[4] == counts["c"] and told * counts["c"] == math.prod(counts.values())
     if chunky or counts["c"] == kind.full[0]:
         counts["c"] = 1  # samples of a pixel, which are an axis of the page
