@@ -34,11 +34,11 @@ from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-SETS = ("a_uneven", "c_companion", "e_plane_per_file_missing", "g_pyramid", "i_nofilename")
 FILES = [
-    f"{name}/{path.name}"
-    for name in SETS
-    for path in sorted((DATA / "ometiff" / name).glob("*.ome*"))
+    path.relative_to(DATA).as_posix()
+    for expected in sorted(DATA.glob("ometiff/*/expected.npy"))
+    for path in sorted(expected.parent.iterdir())
+    if path != expected
 ]
 COMPANIONS = sorted(path.name for path in (DATA / "ometiff/multi_companion").glob("*.ome*"))
 SINGLES = [row for row in manifest("OME-TIFF") if "/singles/" in row["file"]]
@@ -71,7 +71,7 @@ def single(folder, planes, inner, sizes=None, *, name="a.ome.tif", more="", **op
 @pytest.mark.parametrize("name", FILES or ["none"])
 def test_real_set_from_each_of_its_files(data, name):
     """They were made together with the arrays that they hold."""
-    path = data / "ometiff" / name
+    path = data / name
     expected = np.load(path.parent / "expected.npy")
     arr = open_dataset(path)
     assert arr.description.format == "ome_tiff"
@@ -125,6 +125,9 @@ def test_real_companion(data, name):
         tifffile.imread(folder / f"multifile-Z{k}.ome.tiff", is_ome=False) for k in range(1, 6)
     ]
     np.testing.assert_array_equal(arr.compute(), expected)
+    totals = {row["file"]: row["sum"] for row in manifest("OME-TIFF")}
+    for k, plane in enumerate(expected, 1):
+        assert plane.sum() == int(totals[f"ometiff/multi_companion/multifile-Z{k}.ome.tiff"])
 
 
 @by_file(SINGLES, "row")
@@ -357,6 +360,28 @@ def test_members_outside_of_the_folder(tmp_path):
         np.testing.assert_array_equal(read(path, outside_folder=True), PLANES)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_link_to_a_file_of_a_set(tmp_path, named):
+    """The others are beside what it leads to, also those found by UUID; or beside the link."""
+    (tmp_path / "set").mkdir()
+    members = write_set(tmp_path / "set", "a", PLANES, [range(10), range(10, 24)])
+    if not named:
+        members[1] = members[1].rename(tmp_path / "set/other.tif")
+    link = tmp_path / "link.ome.tif"
+    for member in members:
+        link.symlink_to(member)
+        arr = open_dataset(link)
+        assert len(arr.description.missing) == 0
+        np.testing.assert_array_equal(arr.compute(), PLANES)
+        link.unlink()
+    (tmp_path / "b.ome.tif").write_bytes(b"II*\0")
+    inner = tiff_data(uuid=uuid_of("b"), name="../b.ome.tif")
+    single(tmp_path / "set", PLANES[:1, :1, :1], inner, sizes=SHAPE, name="out.ome.tif")
+    link.symlink_to(tmp_path / "set/out.ome.tif")
+    with pytest.raises(DatasetError, match="outside of its folder"):
+        open_dataset(link)
+
+
 def test_members_below_the_folder(tmp_path):
     (tmp_path / "sub").mkdir()
     write_pages(tmp_path / "sub/x.ome.tif", FLAT, document("", uuid_of("x")))
@@ -546,6 +571,15 @@ def test_modulo_annotations_split_axes(tmp_path):
     with tifffile.TiffFile(path) as file:
         assert arr.shape == file.series[0].shape
         np.testing.assert_array_equal(arr.compute(), file.series[0].asarray())
+
+
+def test_instructions_before_the_root(tmp_path):
+    """As of style sheets, and comments among them."""
+    xml = document(image(SHAPE, tiff_data(name="a.tif", uuid=uuid_of("a"))), uuid_of("x"))
+    write_pages(tmp_path / "a.tif", FLAT, None)
+    more = b"?><?xml-stylesheet href='a'?>\n<!-- ?> --><?b c?>"
+    (tmp_path / "a.companion.ome").write_bytes(xml.replace(b"?>", more, 1))
+    np.testing.assert_array_equal(read(tmp_path / "a.companion.ome"), PLANES)
 
 
 def test_text_that_is_not_utf8(tmp_path):

@@ -1,9 +1,11 @@
 """TIFF files, real ones and those that tifffile writes: pixel for pixel as tifffile reads them."""
 
+import os
 import pickle
 import struct
 import sys
 import threading
+import tracemalloc
 
 import dask
 import numpy as np
@@ -205,6 +207,26 @@ def test_image_codecs(tmp_path, compression, options, form):
     check(path)
 
 
+@pytest.mark.parametrize(
+    ("compression", "data"),
+    [
+        (2, "2e80fc8c713880fc2e354e9d3a74e9d380"),
+        (3, "0012e00301f800631c4e00180fc0025c004d53a74e9d3a74e0"),
+        (4, "980f9c7e38c9aa2e8ba2e8ba2e8105001001"),
+    ],
+)
+def test_fax_codecs(tmp_path, compression, data):
+    """As libtiff wrote them, which tifffile does not."""
+    expected = np.zeros((6, 21), bool)
+    expected[1:4, 3:15] = True
+    expected[2, 5] = False
+    expected[5, ::3] = True
+    path = tmp_path / "a.tif"
+    tiny(path, bytes.fromhex(data), expected.shape, bits=1, tag_259=(3, compression))
+    np.testing.assert_array_equal(open_dataset(path).compute(), expected)
+    check(path)
+
+
 def test_pages_that_differ_in_storage_are_one_series(tmp_path):
     """Each page has a compression, tiles or strips, and a predictor of its own."""
     frames = counting_frames((5, 40, 50), "u2")
@@ -321,6 +343,76 @@ def test_imagej_with_one_page_for_all(tmp_path):
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
 
 
+@pytest.mark.parametrize("name", ["images", "frames", "slices", "channels"])
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_counts_of_imagej_that_cannot_be(tmp_path, name, value):
+    """The pages are as they are."""
+    frames = counting_frames((3, 5, 7), "u2")
+    text = f"ImageJ=1.53c\nimages=3\n{name}={value}\n"
+    path = write(tmp_path / "a.tif", frames, description=text, metadata=None)
+    np.testing.assert_array_equal(open_dataset(path), frames)
+
+
+def test_an_axis_of_one_sample_is_left_out(tmp_path):
+    """The others keep their names."""
+    frames = counting_frames((2, 3, 5, 7, 1), "u2")
+    path = write(tmp_path / "a.tif", frames, metadata={"axes": "TZYXS"})
+    arr = open_dataset(path)
+    assert arr.description.dims == ("t", "z", "y", "x")
+    np.testing.assert_array_equal(arr, frames[..., 0])
+
+
+@pytest.mark.parametrize("options", [{"imagej": True}, {"truncate": True}], ids=repr)
+def test_frames_that_follow_a_page_and_are_cut_short(tmp_path, options):
+    """They are not taken for one frame; with a nav_shape, what is there is read."""
+    frames = counting_frames((6, 5, 7), "u2")
+    path = write(tmp_path / "a.tif", frames, **options)
+    if "imagej" in options:  # without the IFDs behind the pixels, as in files of more than 4 GiB
+        with tifffile.TiffFile(path) as file:
+            at = file.pages[0].offset + 2 + 12 * len(file.pages[0].tags)
+            stop = file.pages[0].dataoffsets[0] + frames.nbytes
+        content = bytearray(path.read_bytes()[:stop])
+        content[at : at + 4] = bytes(4)
+        path.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(path), frames)
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(TruncatedFileError, match="4 frames") as caught:
+        open_dataset(path)
+    assert "nav_shape=(6,)" in caught.value.hint
+    arr = open_dataset(path, nav_shape=(6,))
+    assert arr.description.missing.tolist() == [4, 5]
+    np.testing.assert_array_equal(arr[:4].compute(), frames[:4])
+
+
+def test_millions_of_frames_that_follow_a_page_take_no_memory(tmp_path):
+    """Also in several strips, planes and files; what the last frames hold is at the end."""
+    count = 5_000_000
+    text = f"ImageJ=1.53c\nimages={count}\n\0".encode()
+    paths = [tmp_path / "a.tif", tmp_path / "b.tif"]
+    for path in paths:
+        places = {"tag_273": (4, 8, 10, 12), "tag_278": (4, 1), "tag_279": (4, 2, 2, 2)}
+        tiny(path, bytes(6), (3, 2), tag_270=(2, *text), **places)
+        content = path.read_bytes()  # the pixels go behind all else
+        at = len(content)
+        where = content.index(struct.pack("<3I", 8, 10, 12))
+        content = bytearray(content)
+        content[where : where + 12] = struct.pack("<3I", at, at + 2, at + 4)
+        with path.open("wb") as file:
+            file.write(content)
+            file.truncate(at + 6 * count)
+            file.seek(at + 6 * (count - 1))
+            file.write(bytes(range(6)))
+    tracemalloc.start()
+    arr = open_dataset(paths)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4e6
+    assert arr.shape == (2, count, 3, 2)
+    assert len(arr.description.layout.pieces) == 2
+    last = np.arange(6).reshape(3, 2)
+    np.testing.assert_array_equal(arr[:, -2:].compute(), [[last * 0, last]] * 2)
+
+
 def test_truncated_description_of_tifffile(tmp_path):
     frames = counting_frames((6, 5, 7), "u2")
     path = write(tmp_path / "a.tif", frames, truncate=True)
@@ -361,6 +453,20 @@ def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
     layout = layout_of(pages, rows[::-1])
     assert [file.path for file in layout.files] == [str(path) for path in paths]
     np.testing.assert_array_equal(open_dataset(paths), frames)
+
+
+def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
+    """Files may have thousands."""
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as writer:
+        for k in range(20):
+            writer.write(np.zeros((1, k + 1), "u1"), metadata=None)
+    compared = []
+    monkeypatch.setattr(
+        tiff_kind.Kind, "__eq__", lambda *both: compared.append(both) or tuple.__eq__(*both)
+    )
+    assert len(describe(path).metadata["tiff"]["all_series"]) == 20
+    assert len(compared) < 20
 
 
 def test_table_of_pages(tmp_path):
@@ -449,6 +555,24 @@ def test_fields_that_cannot_be(tmp_path, entries, kind):
     with pytest.raises(kind) as caught:
         open_dataset(path)[:2, :2].compute()
     assert caught.value.path == str(path)
+
+
+def test_pages_that_share_their_lists_of_strips(tmp_path):
+    """Each page takes little of the file, and a long list that the others have taken, too."""
+    pages, strips = 60, 1000
+    out = bytearray(b"II*\0" + bytes(4) + struct.pack("<I", 8) * strips)
+    link = 4
+    for _ in range(pages):
+        out[link : link + 4] = struct.pack("<I", len(out))
+        one = [(256, 4, 1, 1), (257, 4, 1, strips), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
+        one += [(273, 4, strips, 8), (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, strips, 8)]
+        out += struct.pack("<H", len(one)) + b"".join(struct.pack("<HHII", *e) for e in one)
+        link = len(out)
+        out += bytes(4)
+    path = tmp_path / "a.tif"
+    path.write_bytes(out)
+    with pytest.raises(CorruptFileError, match="again and again"):
+        open_dataset(path)
 
 
 def damaged(rng, content):

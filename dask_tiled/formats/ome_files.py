@@ -21,6 +21,8 @@ ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 class Folder:
     """The folder of a set, which its members do not lead out of.
 
+    Where the file is a symbolic link, what is not beside it may be beside what it leads to.
+
     Parameters
     ----------
     path : str
@@ -33,7 +35,10 @@ class Folder:
         self.start = os.path.abspath(path)
         self.path = os.path.dirname(self.start)
         self.outside = outside
-        self._real: str | None = None
+        self._real = os.path.realpath(self.path)
+        target = os.path.realpath(self.start)
+        elsewhere = os.path.dirname(target) != self._real
+        self._behind = Folder(target, outside=outside) if elsewhere else None
         self._uuids: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str | None:
@@ -44,6 +49,10 @@ class Folder:
         DatasetError
             It is outside of the folder.
         """
+        found = self._find(name)
+        return self._behind.find(name) if found is None and self._behind else found
+
+    def _find(self, name: str) -> str | None:
         if not name or "\0" in name:
             return None
         path = os.path.normpath(os.path.join(self.path, name))
@@ -55,8 +64,6 @@ class Folder:
             return None
         linked = stat.S_ISLNK(mode) or os.path.dirname(path) != self.path
         if linked and not self.outside and path != self.start:
-            if self._real is None:
-                self._real = os.path.realpath(self.path)
             real = os.path.realpath(path)
             if os.path.commonpath([real, self._real]) != self._real:
                 raise self._outside(name, real)
@@ -77,6 +84,8 @@ class Folder:
             raise CorruptFileError(
                 "two files have the same UUID", path=found[0], found=f"{uuid} in {found[1]}, too"
             )
+        if not found and self._behind:
+            return self._behind.search(uuid, known)
         return found[0] if found else None
 
     def _read_uuids(self, known: set[str]) -> dict[str, list[str]]:
@@ -86,7 +95,7 @@ class Folder:
             if path in known or not entry.lower().endswith(ENDINGS):
                 continue
             try:
-                if self.find(entry) is None:
+                if self._find(entry) is None:
                     continue
                 uuids.setdefault(read_uuid(path), []).append(path)
             except (DatasetError, OSError):  # whatever it is, it is not what is looked for

@@ -21,7 +21,7 @@ IMAGE_DESCRIPTION = 270
 
 _SPACE = b"\0 \t\r\n"
 # Possessive and atomic: comments after comments could be told apart in too many ways.
-_PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?><\?xml.*?\?>\s*)?+(?><!--.*?-->\s*)*+"
+_PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
 _ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
 _UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 

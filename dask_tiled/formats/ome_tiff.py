@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.description import Description, nav_axes
-from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats import Format
 from dask_tiled.formats.ome_axes import nav_axes_of, sig_axes_of
 from dask_tiled.formats.ome_files import Folder, find_members, open_document
@@ -89,6 +89,8 @@ def describe(
 
 def _number_of(document: Document, series: int | str) -> int:
     names = [image.name for image in document.images]
+    if not names:
+        raise CorruptFileError("the OME-XML has no image", path=document.path)
     if isinstance(series, str) and names.count(series) == 1:
         return names.index(series)
     if isinstance(series, (int, np.integer)) and 0 <= series < len(names):

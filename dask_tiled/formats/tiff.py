@@ -9,6 +9,7 @@ tiff_series.py for ImageJ.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,7 +54,13 @@ def sniff(path: str, head: bytes) -> str | None:
     return "has OME-XML" if is_ome_tiff(path, head) else None
 
 
-def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> Description:
+def describe(
+    paths: Sequence[str],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    series: int | str = 0,
+    level: int = 0,
+) -> Description:
     """Describe a series of a TIFF file, or of several files.
 
     Parameters
@@ -61,6 +68,8 @@ def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> 
     paths : sequence of str
         One file, or several. Of several, the first axis counts files if all have as many frames,
         and all frames, one file after the other, if they have not.
+    nav_shape : tuple of int, optional
+        The shape in which the frames will be shown, also if there are fewer than promised.
     series : int or str
         Number or name of a series.
     level : int
@@ -70,7 +79,13 @@ def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> 
     pages = Pages()
     parts: list[Part] = []
     for path in paths:
-        parts.append(_part(pages, path, series, level, parts[0] if parts else None))
+        chain = pages.read(File.at(path))
+        # Files of one frame are many at times: what describes the first holds for all of them.
+        if parts and all(is_one_frame(pages, one) for one in (chain, parts[0].chain)):
+            found = parts[0].found
+        else:
+            found = find_series(pages, chain, settled=nav_shape is not None)
+        parts.append(_part(pages, path, chain, found, series, level))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
@@ -99,13 +114,9 @@ def describe(paths: Sequence[str], *, series: int | str = 0, level: int = 0) -> 
     )
 
 
-def _part(pages: Pages, path: str, series: int | str, level: int, first: Part | None) -> Part:
-    chain = pages.read(File.at(path))
-    # Files of one frame are many at times: what describes the first is taken for all of them.
-    if first is not None and is_one_frame(pages, chain) and is_one_frame(pages, first.chain):
-        found = first.found
-    else:
-        found = find_series(pages, chain)
+def _part(
+    pages: Pages, path: str, chain: Index, found: list[Series], series: int | str, level: int
+) -> Part:
     names = [one.name for one in found]
     if isinstance(series, str) and series in names:
         chosen = names.index(series)
@@ -128,7 +139,8 @@ def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
     if len(parts) == 1:
         return first.nav_shape, first.letters, first.source
     if any(part.series.nav_shape != first.nav_shape for part in parts):
-        return (sum(len(part.rows) for part in parts),), "i", "the number of frames in all files"
+        frames = sum(math.prod(part.series.nav_shape) for part in parts)
+        return (frames,), "i", "the number of frames in all files"
     letters = FILES + first.letters if first.letters else "i"
     return (len(parts), *first.nav_shape), letters, "the number of files"
 

@@ -204,10 +204,10 @@ def _image(
             if name == JPEG:
                 spaces = _colour_spaces(data, **colours)
                 codecs.jpeg_decode(data, tables=tables, shape=shape[1:3], out=out, **spaces)
-            elif name == "ccittfax3":
-                codecs.ccittfax3_decode(data, *shape[1:3], t4options=t4options, out=out)
             elif name.startswith("ccitt"):
-                getattr(codecs, f"{name}_decode")(data, *shape[1:3], out=out)
+                facts = {"t4options": t4options} if name == "ccittfax3" else {}
+                rows = out.reshape(shape[1:3])
+                getattr(codecs, f"{name}_decode")(data, *shape[1:3], out=rows, **facts)
             elif name == "webp":
                 codecs.webp_decode(data, hasalpha=shape[3] == 4, out=out)
             else:

@@ -14,7 +14,6 @@ How to use it, for one file or a set of many::
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from itertools import islice
@@ -50,10 +49,12 @@ class Pages:
         self.kinds: list[Kind] = []
         self._numbers: dict[File, int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
-        self._file, self._kind, self._ifd, self._levels, self._first = (
-            array("q") for _ in range(5)
+        self._of_kind: dict[Kind, int] = {}
+        self._file, self._kind, self._ifd, self._levels, self._first, self._frames = (
+            array("q") for _ in range(6)
         )
         self._offsets, self._nbytes = array("q"), array("q")
+        self._room = 0  # for segments: the place of each takes a byte of the file, at the least
 
     def __len__(self) -> int:
         """Count the pages."""
@@ -84,6 +85,7 @@ class Pages:
             There is no such page or level, or tifffile is not installed.
         """
         with opened(file) as source:
+            self._room = len(self._offsets) + file.size
             if numbers is None:
                 rows = [self._add(source, at, level) for at in source.chain()]
             else:
@@ -100,31 +102,24 @@ class Pages:
         return np.array(rows, np.int64)
 
     def follow(self, row: int, count: int) -> Index:
-        """Add pages that have no IFD: their pixels follow those of a page, without gaps.
+        """Add a page together with frames that have no IFD, whose pixels follow without gaps.
 
         Parameters
         ----------
         row : int
             A page for which :meth:`is_contiguous` holds.
         count : int
-            How many they are, with this page.
+            How many frames there are, with that of this page.
 
         Returns
         -------
         int64 array
-            The rows of all of them.
+            The one row that stands for all of them.
         """
-        kind = self.kind_of(row)
-        nbytes = math.prod(kind.full) * kind.dtype.itemsize
-        segments = slice(self._first[row], self._first[row] + kind.n_segments)
-        first, at = len(self), len(self._offsets)
-        for column in (self._file, self._kind, self._ifd, self._levels):
-            column.extend(array("q", [column[row]]) * (count - 1))
-        steps = np.arange(1, count, dtype=np.int64)[:, None]
-        self._first.extend((at + (steps[:, 0] - 1) * kind.n_segments).tolist())
-        self._offsets.frombytes((np.array(self._offsets[segments]) + steps * nbytes).tobytes())
-        self._nbytes.extend(self._nbytes[segments] * (count - 1))
-        return np.append(row, np.arange(first, len(self)))
+        for column in (self._file, self._kind, self._ifd, self._levels, self._first):
+            column.append(column[row])
+        self._frames.append(count)
+        return np.array([len(self) - 1])
 
     def is_contiguous(self, row: int) -> bool:
         """Tell whether the pixels of a page are stored plainly, and without gaps."""
@@ -151,9 +146,9 @@ class Pages:
         """Say where in its file the IFD of a page is."""
         return self._ifd[row]
 
-    def columns(self, rows: Index) -> tuple[Index, Index]:
-        """Give the numbers of the files and of the kinds of pages."""
-        return _taken(self._file, rows), _taken(self._kind, rows)
+    def columns(self, rows: Index) -> tuple[Index, Index, Index]:
+        """Give the numbers of the files and of the kinds of pages, and how many frames each is."""
+        return _taken(self._file, rows), _taken(self._kind, rows), _taken(self._frames, rows)
 
     def segments(self, rows: Index) -> tuple[Index, Index]:
         """Give the places and the bytes of the segments of pages of one kind.
@@ -182,6 +177,13 @@ class Pages:
             ifd = source.ifd(source.numbers(ifd.entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(source, ifd)
         offsets, nbytes = _segments(source, ifd, self.kinds[number])
+        if len(self._offsets) + len(offsets) > self._room:
+            raise CorruptFileError(
+                "the same strips or tiles again and again",
+                path=source.file.path,
+                where=f"byte {ifd.at}",
+                expected=f"at most {source.file.size} of them",
+            )
         file = self._numbers.setdefault(source.file, len(self.files))
         if file == len(self.files):
             self.files.append(source.file)
@@ -190,6 +192,7 @@ class Pages:
         self._ifd.append(ifd.at)
         self._levels.append(levels)
         self._first.append(len(self._offsets))
+        self._frames.append(1)
         self._offsets.extend(offsets)
         self._nbytes.extend(nbytes)
         return len(self) - 1
@@ -205,9 +208,10 @@ class Pages:
             key = source.flavour.order, *((e[:3], value) for e, value in values.values())
         if key not in self._known:
             kind = read_kind(source, ifd, values)
-            if kind not in self.kinds:
+            number = self._of_kind.setdefault(kind, len(self.kinds))
+            if number == len(self.kinds):
                 self.kinds.append(kind)
-            self._known[key] = self.kinds.index(kind)
+            self._known[key] = number
         return self._known[key]
 
 

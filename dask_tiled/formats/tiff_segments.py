@@ -60,14 +60,15 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
     ----------
     pages : Pages
     rows : sequence of int
-        Rows of the table, in the order of the frames. They may be of several kinds if these have
+        Rows of the table, in the order of the frames; a row may be several, see
+        :meth:`.Pages.follow`. They may be of several kinds if these have
         the same ``Kind.image``.
 
     Returns
     -------
     Layout
-        Its grid is ``(len(rows),)``, its ``sig_shape`` that of the kind; its files are those of
-        these pages only.
+        Its grid is the number of frames, its ``sig_shape`` that of the kind; its files are those
+        of these pages only.
 
     Raises
     ------
@@ -78,20 +79,21 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
     """
     rows = np.asarray(rows, np.int64)
     first = pages.kind_of(int(rows[0]))
-    if len(rows) * math.prod(first.full) >= MOST_SAMPLES:
+    files, kinds, counts = pages.columns(rows)
+    n_frames = int(counts.sum())
+    if n_frames * math.prod(first.full) >= MOST_SAMPLES:
         raise CorruptFileError("larger than any file", path=pages.file_of(int(rows[0])).path)
-    files, kinds = pages.columns(rows)
     used, inverse = np.unique(files, return_inverse=True)
-    decoders: list[Decoder | BlockDecoder] = []
+    decoders: dict[Decoder | BlockDecoder, int] = {}
     parts = []
     for number in np.unique(kinds).tolist():
-        frames = np.flatnonzero(kinds == number)
+        own = np.flatnonzero(kinds == number)
         kind = pages.kinds[number]
-        _check_kind(pages, kind, first, int(rows[frames[0]]))
-        decoders += [d for d in (kind.decoder, kind.blank) if d not in decoders]
-        boxes = _boxes_of(kind, frames, inverse[frames], *pages.segments(rows[frames]))
-        places = np.array([decoders.index(kind.decoder), decoders.index(kind.blank)])
-        parts.append(boxes._replace(decoder=places[boxes.decoder]))
+        _check_kind(pages, kind, first, int(rows[own[0]]))
+        frames = (counts.cumsum() - counts)[own], counts[own]
+        boxes = _boxes_of(kind, *frames, inverse[own], *pages.segments(rows[own]))
+        both = [decoders.setdefault(one, len(decoders)) for one in (kind.decoder, kind.blank)]
+        parts.append(boxes._replace(decoder=np.array(both)[boxes.decoder]))
     boxes = Boxes(*map(np.concatenate, zip(*parts, strict=True)))
     kept = list(first.kept)
     table = piece_table(
@@ -104,7 +106,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
         nbytes=boxes.nbytes,
     )
     chosen = [pages.files[k] for k in used]
-    return Layout(chosen, (len(rows),), first.shape, table, decoders)
+    return Layout(chosen, (n_frames,), first.shape, table, [*decoders])
 
 
 def base_shape_of(pages: Pages, row: int) -> tuple[int, ...]:
@@ -131,14 +133,16 @@ def _check_kind(pages: Pages, kind: Kind, first: Kind, row: int) -> None:
         )
 
 
-def _boxes_of(kind: Kind, frames: Index, files: Index, offsets: Index, nbytes: Index) -> Boxes:
+def _boxes_of(
+    kind: Kind, frames: Index, counts: Index, files: Index, offsets: Index, nbytes: Index
+) -> Boxes:
     """Make boxes of the segments of pages of one kind.
 
     Parameters
     ----------
     kind : Kind
-    frames, files : int64 arrays
-        Number of the frame, and of its file, for each page.
+    frames, counts, files : int64 arrays
+        Number of the first frame, how many there are, and the number of the file, for each page.
     offsets, nbytes : int64 arrays, of shape (pages, segments)
 
     Returns
@@ -152,11 +156,11 @@ def _boxes_of(kind: Kind, frames: Index, files: Index, offsets: Index, nbytes: I
     strides = np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize * is_plain
     page, segment = np.indices(offsets.shape).reshape(2, -1)
     blank = ((offsets == 0) | (nbytes == 0)).ravel()
-    zero = np.zeros_like(page)
+    page_bytes = math.prod(kind.full) * kind.dtype.itemsize
     boxes = Boxes(
         frame=frames[page],
-        frames=zero + 1,
-        step=zero,
+        frames=counts[page],
+        step=np.where(blank | (counts[page] == 1), 0, page_bytes),
         file=files[page],
         decoder=blank.astype(np.int64),
         offset=np.where(blank, 0, offsets.ravel()),
@@ -183,17 +187,18 @@ def _join_strips(boxes: Boxes, itemsize: int) -> Boxes:
 
 
 def _join_frames(boxes: Boxes) -> Boxes:
-    """Join the same boxes of frames that follow one another, equally spaced in one file."""
-    box = np.column_stack([boxes.file, boxes.decoder, boxes.start, boxes.shape])
+    """Join the same boxes of single frames that follow one another, equally spaced in one file."""
+    box = np.column_stack([boxes.file, boxes.decoder, boxes.frames, boxes.start, boxes.shape])
     order = np.lexsort([boxes.frame, *box.T[::-1]])
     boxes, box = boxes.take(order), box[order]
     steps = np.diff(boxes.offset)
     linked = (box[1:] == box[:-1]).all(axis=1) & (np.diff(boxes.frame) == 1)
+    linked &= boxes.frames[1:] == 1
     # Where the step changes, the box between belongs to those before.
     changes = linked[1:] & linked[:-1] & (steps[1:] != steps[:-1])
     heads = np.flatnonzero(
         ~np.append([False], linked) | np.append([False, False], changes)[: len(box)]
     )
-    frames = np.diff(heads, append=len(box))
-    step = np.where(frames > 1, np.append(steps, 0)[heads], 0)
-    return boxes.take(heads)._replace(frames=frames, step=step)
+    joined, heads_only = np.diff(heads, append=len(box)), boxes.take(heads)
+    step = np.where(joined > 1, np.append(steps, 0)[heads], heads_only.step)
+    return heads_only._replace(frames=heads_only.frames * joined, step=step)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.formats.tiff_kind import Kind
 from dask_tiled.formats.tiff_pages import Pages, read_description
 from dask_tiled.selection import Index
@@ -79,7 +79,7 @@ class Series(NamedTuple):
         return rows
 
 
-def find_series(pages: Pages, chain: Index) -> list[Series]:
+def find_series(pages: Pages, chain: Index, *, settled: bool = False) -> list[Series]:
     """Find the series of a file.
 
     Parameters
@@ -87,14 +87,21 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
     pages : Pages
     chain : int64 array
         The rows of its main chain, all of it.
+    settled : bool
+        Whether fewer frames than a description promises are taken as they are.
+
+    Raises
+    ------
+    TruncatedFileError
+        There are fewer.
     """
     first = int(chain[0])
     description = read_description(pages.file_of(first), pages.ifd_of(first))
     found = None
     if description.startswith(IMAGEJ):
-        found = _imagej(pages, chain, read_pairs(description))
+        found = _imagej(pages, chain, read_pairs(description), settled=settled)
     elif description.startswith(SHAPED):
-        found = _shaped(pages, chain, description)
+        found = _shaped(pages, chain, description, settled=settled)
     return found or _alike(pages, chain)
 
 
@@ -134,11 +141,15 @@ def _numbered(name: str, numbers: Index, source: str) -> Series:
     return Series(name, numbers, (len(numbers),), "i", source)
 
 
-def _imagej(pages: Pages, chain: Index, pairs: Mapping[str, str]) -> list[Series] | None:
+def _imagej(
+    pages: Pages, chain: Index, pairs: Mapping[str, str], *, settled: bool
+) -> list[Series] | None:
     """Follow the description of ImageJ; None where the pages contradict it."""
     kind = pages.kind_of(int(chain[0]))
     counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
     told = _count(pairs.get("images", "1"))
+    if not all(counts.values()):
+        return None
     chunky = kind.full[4] == counts["c"] and told * counts["c"] == math.prod(counts.values())
     if chunky or counts["c"] == kind.full[0]:
         counts["c"] = 1  # samples of a pixel, which are an axis of the page
@@ -152,16 +163,19 @@ def _imagej(pages: Pages, chain: Index, pairs: Mapping[str, str]) -> list[Series
     remain = max(1, images // math.prod(counts.values()))
     shape = {"i": remain, **{axis: counts[axis] for axis in letters}}
     kept = {axis: n for axis, n in shape.items() if n != 1}
-    if math.prod(kept.values()) != images or not _there(pages, chain, images):
+    if math.prod(kept.values()) != images:
         return None
     source = "the description of ImageJ"
+    if not _there(pages, chain, images):
+        return _cut_short(pages, chain, images, source, settled=settled)
     numbers = np.arange(len(chain) if len(chain) == images else 1)
     return [Series("", numbers, tuple(kept.values()), "".join(kept), source)]
 
 
-def _shaped(pages: Pages, chain: Index, description: str) -> list[Series] | None:
+def _shaped(pages: Pages, chain: Index, description: str, *, settled: bool) -> list[Series] | None:
     """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
     found: list[Series] = []
+    source = "the description of tifffile"
     at = 0
     while at < len(chain):
         row = int(chain[at])
@@ -178,10 +192,10 @@ def _shaped(pages: Pages, chain: Index, description: str) -> list[Series] | None
             return None
         own = left[:frames] if _there(pages, left[:frames], frames) else left[:1]
         if not _there(pages, own, frames):
-            return None
+            return _cut_short(pages, chain, frames, source, settled=settled)
         nav, axes = _nav(shape, letters, frames, kind)
         numbers = np.arange(at, at + len(own))
-        found.append(Series(name, numbers, nav, axes, "the description of tifffile"))
+        found.append(Series(name, numbers, nav, axes, source))
         at += len(own)
     return found
 
@@ -190,6 +204,8 @@ def _nav(
     shape: tuple[int, ...], letters: str, frames: int, kind: Kind
 ) -> tuple[tuple[int, ...], str]:
     """Split the shape of a series: the axes of pages come last."""
+    if shape[-1] == 1 and shape[-1 - len(kind.shape) : -1] == kind.shape:  # samples, no axis here
+        shape, letters = shape[:-1], letters[: len(shape) - 1]
     split = len(shape) - len(kind.shape)
     if split >= 0 and shape[split:] == kind.shape:
         fits = len(letters) == len(shape) and letters[split:].lower() == kind.axes
@@ -199,16 +215,47 @@ def _nav(
 
 def _there(pages: Pages, rows: Sequence[int] | Index, frames: int) -> bool:
     """Tell whether pages are so many frames: as many pages, or one that the others follow."""
-    first = int(rows[0])
     if len(rows) == frames:
         kinds = np.unique(pages.columns(np.asarray(rows))[1])
         return len({pages.kinds[k].image for k in kinds}) == 1
-    kind = pages.kind_of(first)
-    if frames < 1 or frames > MOST_FRAMES or not pages.is_contiguous(first):
-        return False
-    offsets, _ = pages.segments(np.array([first]))
-    nbytes = frames * math.prod(kind.full) * kind.dtype.itemsize
-    return int(offsets[0, 0]) + nbytes <= pages.file_of(first).size
+    return 1 <= frames <= min(MOST_FRAMES, _room(pages, int(rows[0])))
+
+
+def _room(pages: Pages, row: int) -> int:
+    """Say how many frames a file has room for from the pixels of a page on."""
+    if not pages.is_contiguous(row):
+        return 1
+    kind = pages.kind_of(row)
+    nbytes = math.prod(kind.full) * kind.dtype.itemsize
+    return (pages.file_of(row).size - _first_byte(pages, row)) // nbytes
+
+
+def _first_byte(pages: Pages, row: int) -> int:
+    offsets, _ = pages.segments(np.array([row]))
+    return int(offsets[0, 0])
+
+
+def _cut_short(
+    pages: Pages, chain: Index, frames: int, source: str, *, settled: bool
+) -> list[Series] | None:
+    """Take the frames there are behind the only page of a file that ends with them; or None.
+
+    A page by itself is whole: descriptions are copied together with pages.
+    """
+    row = int(chain[0])
+    room = _room(pages, row)
+    at_the_end = _first_byte(pages, row) > pages.ifd_of(row)
+    if len(chain) > 1 or not at_the_end or not 1 < room < frames:
+        return None
+    if not settled:
+        raise TruncatedFileError(
+            "frames that the header promises are missing",
+            path=pages.file_of(row).path,
+            expected=f"{frames} frames, as in {source}",
+            found=f"{room} frames",
+            hint=f"Pass nav_shape={(frames,)} to read them as missing at the end.",
+        )
+    return [Series("", np.arange(1), (room,), "i", source)]
 
 
 def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
