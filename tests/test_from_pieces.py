@@ -109,6 +109,26 @@ def test_the_tree_finds_what_a_search_finds(data):
         assert pairs[found]
 
 
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_compressed_pieces_that_begin_together(tmp_path, dtype):
+    """What is decoded once for several tiles is not taken for another piece."""
+    pixels = np.random.default_rng(0).integers(0, 60000, (8, 400, 400)).astype("u2")
+    parts = [pixels, (pixels + 1)[:, :300], (pixels + 2)[:, :300]]
+    stored = [numcodecs.get_codec(ZLIB).encode(np.ascontiguousarray(part)) for part in parts]
+    (tmp_path / "a.bin").write_bytes(b"".join(stored))
+    ends = np.cumsum([0, *map(len, stored)]).tolist()
+    pieces = [
+        Piece(tmp_path / "a.bin", (0, 0, 0), part.shape, offset, nbytes=len(content))
+        for part, offset, content in zip(parts, ends, stored, strict=False)
+    ]
+    options = {"shape": pixels.shape, "dtype": dtype, "decoders": [("u2", ZLIB)]}
+    arr = from_pieces(pieces, **options, overlap="last")
+    expected = np.concatenate([parts[2], pixels[:, 300:]], axis=1)
+    np.testing.assert_array_equal(arr, expected)
+    np.testing.assert_array_equal(arr.sum(axis=0), expected.sum(axis=0))
+    np.testing.assert_array_equal(from_pieces(pieces, **options, overlap="first"), pixels)
+
+
 def test_a_million_pieces(tmp_path):
     """In any order: the graph is small, and a slice reads no more than its own."""
     n = 1_000_000
