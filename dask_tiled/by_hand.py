@@ -24,6 +24,7 @@ from dask_tiled.opening import Path, tiled
 from dask_tiled.pieces import Piece, PieceTable, piece_table
 from dask_tiled.tiling import TilingRequest
 
+MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096
 """Into so many parts pieces may cut the signal axes; each costs a little for every chunk."""
 COLUMNS = ("file", "start", "shape", "offset", "strides", "decoder", "nbytes")
@@ -103,12 +104,13 @@ def from_pieces(
         if value not in known:
             raise DatasetError(f"no such {name}", expected=" or ".join(known), found=repr(value))
     shape = tuple(check_whole("every size in shape", n, least=1) for n in shape)
-    dtype = np.dtype(dtype)
+    if not shape or math.prod(shape) > MOST_PIXELS:
+        raise DatasetError("no shape of an array", found=shape)
     known_decoders = [_decoder(given) for given in decoders or [dtype]]
     table, paths = _table(pieces, list(files), known_decoders, len(shape))
+    check_inside(table, shape)
     if overlap == "first":
         table = table.reversed()
-    check_inside(table, shape)
     pair = table.tree.overlap()
     if pair and overlap == "raise":
         raise _overlap(table, pair)
@@ -133,8 +135,11 @@ def from_pieces(
         overlapping=pair is not None,
         partial=hole is not None,
     )
-    if len(axes) not in (0, len(shape)):
-        raise DatasetError("not an Axis for each axis", expected=len(shape), found=len(axes))
+    names = {axis.name for axis in axes if isinstance(axis, Axis)}
+    if axes and (len(axes), len(names)) != (len(shape),) * 2:
+        raise DatasetError(
+            "not an Axis of its own name for each axis", expected=len(shape), found=tuple(axes)
+        )
     facts = {"pieces": len(table), "overlapping": pair is not None, "partial": hole is not None}
     base = _base_shape(table, known_decoders)
     desc = Description.of("pieces", layout, {"pieces": facts}, tuple(axes), base_shape=base)
@@ -148,10 +153,15 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         return codec(*given)
     try:
-        return plain(np.dtype(given))
-    except TypeError as error:
+        stored = np.dtype(given)
+        if stored.hasobject or not stored.itemsize:
+            raise TypeError("not a type that files can hold")  # noqa: TRY301
+        return plain(stored)
+    except (TypeError, ValueError) as error:
         raise DatasetError(
-            "not a decoder", expected="a dtype, a dtype and a codec, or a Decoder", found=given
+            "not a decoder",
+            expected="a dtype, a dtype and a codec, or a Decoder",
+            found=f"{given!r}: {error}",
         ) from error
 
 
@@ -183,22 +193,21 @@ def _table(
         raise DatasetError(
             "pieces have other columns", expected=", ".join(COLUMNS), found=", ".join(columns)
         )
-    file, paths = _files(columns.get("file", 0), files)
     try:
+        file, paths = _files(columns.get("file", 0), files)
         start, lengths = (_axes(columns[name], ndim, name) for name in ("start", "shape"))
-        decoder = np.asarray(columns.get("decoder", 0), np.int64)
-        if ((decoder < 0) | (decoder >= len(decoders))).any():
-            raise DatasetError("no such decoder", expected=f"below {len(decoders)}", found=decoder)
+        decoder = _whole(columns.get("decoder", 0), "decoder")
+        _check_numbers("decoder", decoder, len(decoders))
         strides = columns.get("strides")
         steps = _steps(lengths, decoders, decoder) if strides is None else strides
         table = piece_table(
             start,
             lengths,
-            columns["offset"],
+            _whole(columns["offset"], "offset"),
             _axes(steps, ndim, "strides"),
             file=file,
             decoder=decoder,
-            nbytes=columns.get("nbytes", 0),
+            nbytes=_whole(columns.get("nbytes", 0), "nbytes"),
         )
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, DatasetError):
@@ -208,7 +217,7 @@ def _table(
 
 
 def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
-    found = np.atleast_2d(np.asarray(column, np.int64))
+    found = np.atleast_2d(_whole(column, name))
     if found.ndim != 2 or found.shape[1] != ndim:
         raise DatasetError(
             f"not a {name} for each axis", expected=f"{ndim} axes", found=found.shape
@@ -216,17 +225,32 @@ def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
     return found
 
 
+def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
+    """Take a column of whole numbers; numpy would cut off the fractions of others."""
+    found = np.asarray(column)
+    if found.dtype == object:  # a column of a data frame holds tuples
+        found = np.array(found.tolist())
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{name} of type {found.dtype}, where whole numbers are expected")
+    return found.astype(np.int64, copy=False)
+
+
+def _check_numbers(what: str, numbers: npt.NDArray[np.int64], count: int) -> None:
+    bad = numbers[(numbers < 0) | (numbers >= count)]
+    if bad.size:
+        raise DatasetError(f"no such {what}", expected=f"below {count}", found=int(bad.flat[0]))
+
+
 def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
     """Give the numbers of files, of which there may be paths as well, and the paths."""
     given = column if isinstance(column, list) else np.atleast_1d(column).tolist()
-    if all(isinstance(file, int) for file in given):
-        numbers = np.asarray(given)
-        if ((numbers < 0) | (numbers >= len(files))).any():
-            raise DatasetError(
-                "no such file", expected=f"numbers below {len(files)}, or paths", found=column
-            )
+    numbers = np.array([file for file in given if isinstance(file, (int, np.integer))], np.int64)
+    _check_numbers("file", numbers, len(files))
+    if len(numbers) == len(given):
         return numbers, files
-    paths = [os.fspath(file if not isinstance(file, int) else files[file]) for file in given]
+    paths = [
+        os.fspath(files[file] if isinstance(file, (int, np.integer)) else file) for file in given
+    ]
     found = {path: i for i, path in enumerate(dict.fromkeys(paths))}
     return np.array([found[path] for path in paths]), list(found)
 

@@ -151,13 +151,32 @@ def test_the_examples_do_what_they_say(capsys):
     assert "as they should be" in capsys.readouterr().out
 
 
-def test_a_data_frame_or_a_record_array_is_a_table(raw):
+def test_a_record_array_is_a_table(raw):
     path, pixels = raw
     dtype = [("start", "i8", 3), ("shape", "i8", 3), ("offset", "i8")]
     rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
     table = np.array(rows, dtype)
-    arr = from_pieces(table, shape=(6, 4, 5), dtype="u2", files=[path])
-    np.testing.assert_array_equal(arr, pixels)
+    for pieces in (table, [Piece(np.int64(0), *row) for row in rows]):
+        arr = from_pieces(pieces, shape=(6, 4, 5), dtype="u2", files=[path])
+        np.testing.assert_array_equal(arr, pixels)
+
+
+def test_a_data_frame_is_a_table(raw):
+    pandas = pytest.importorskip("pandas")
+    path, pixels = raw
+    rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
+    frame = pandas.DataFrame(rows, columns=["start", "shape", "offset"])
+    for pieces in (frame, frame.assign(file=path)):
+        arr = from_pieces(pieces, shape=(6, 4, 5), dtype="u2", files=[path])
+        np.testing.assert_array_equal(arr, pixels)
+
+
+def test_what_lies_outside_is_named_by_its_own_number(raw):
+    path, _ = raw
+    pieces = [Piece(path, (0, 0, 0), (6, 4, 5)), Piece(path, (3, 0, 0), (6, 4, 5))]
+    for overlap in ("first", "last"):
+        with pytest.raises(DatasetError, match="piece 1, axis 0"):
+            from_pieces(pieces, shape=(6, 4, 5), dtype="u2", overlap=overlap)
 
 
 def test_packed_pixels(tmp_path):
@@ -191,7 +210,15 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"offset": 1}, {}, "beyond the file"),
         ({"offset": -1}, {}, "beyond the file"),
         ({"offset": 1 << 70}, {}, "no table"),
+        ({"offset": 1.5}, {}, "whole numbers"),
+        ({"offset": np.array([np.nan])}, {}, "whole numbers"),
+        ({"start": (0.5, 0, 0)}, {}, "whole numbers"),
+        ({"decoder": 0.5}, {}, "whole numbers"),
+        ({"file": 0.5}, {}, "no table"),
+        ({"offset": [0, 0], "nbytes": [0, 0, 0]}, {}, "different lengths"),
         ({"strides": (40, 10, 1 << 50)}, {}, "beyond the file"),
+        ({"strides": (40, 10, 1 << 62)}, {}, "beyond the file"),  # 4 times that is 0 in 64 bits
+        ({"strides": (40, 10, -(1 << 62))}, {}, "beyond the file"),
         ({"start": (0, 0)}, {}, "for each axis"),
         ({"offset": [0, 0]}, {}, "pieces overlap"),
         ({"shape": (5, 4, 5)}, {}, "covered by no piece"),
@@ -200,12 +227,18 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"color": 1}, {}, "other columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "no such codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
+        ({}, {"dtype": "no such"}, "not a decoder"),
+        ({"shape": (1, 1, 5)}, {"dtype": object, "shape": (1, 1, 5)}, "not a decoder"),
         ({}, {"overlap": "later"}, "no such overlap"),
         ({}, {"uncovered": None}, "no such uncovered"),
         ({}, {"sig_ndim": 4}, "too many signal axes"),
         ({}, {"sig_ndim": 0}, "sig_ndim"),
         ({}, {"shape": (6, 4, 0)}, "every size"),
+        ({}, {"shape": ()}, "no shape"),
+        ({}, {"shape": (1 << 70, 4, 5)}, "no shape"),
         ({}, {"axes": [dask_tiled.Axis("y")]}, "Axis"),
+        ({}, {"axes": [dask_tiled.Axis("y")] * 3}, "Axis"),
+        ({}, {"axes": ["z", "y", "x"]}, "Axis"),
     ],
 )
 def test_what_cannot_be_is_refused(raw, columns, options, problem):
