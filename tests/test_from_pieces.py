@@ -129,6 +129,23 @@ def test_compressed_pieces_that_begin_together(tmp_path, dtype):
     np.testing.assert_array_equal(from_pieces(pieces, **options, overlap="first"), pixels)
 
 
+def test_the_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
+    """It is found without a look at every one of them by itself."""
+    n = 120
+    places = np.stack(np.meshgrid(*[9 * np.arange(n)] * 2, indexing="ij"), -1).reshape(-1, 2)
+    (tmp_path / "a.raw").write_bytes(bytes(100))
+    looks, meeting = [], BoxTree.meeting
+    monkeypatch.setattr(BoxTree, "meeting", lambda *box: looks.append(box) or meeting(*box))
+    columns = {"shape": (10, 10), "offset": 0}
+    options = {"shape": (9 * n + 1,) * 2, "dtype": "u1", "files": [tmp_path / "a.raw"]}
+    from_pieces({"start": places, **columns}, **options, overlap="last")
+    with pytest.raises(DatasetError, match=r"pixel \(604, 532\)"):
+        from_pieces(
+            {"start": np.delete(places, 67 * n + 59, 0), **columns}, **options, overlap="last"
+        )
+    assert len(looks) < 200
+
+
 def test_a_million_pieces(tmp_path):
     """In any order: the graph is small, and a slice reads no more than its own."""
     n = 1_000_000
