@@ -15,6 +15,7 @@ from dask_tiled.coded import CodedRange
 from dask_tiled.conversion import Conversion
 from dask_tiled.correction_plans import Plan
 from dask_tiled.layout import Cut, Layout
+from dask_tiled.neighbours import Neighbours, together
 from dask_tiled.planning import Ranges, frame_ranges
 from dask_tiled.ranges import ReadRanges
 from dask_tiled.selection import Index
@@ -39,13 +40,18 @@ def read_into(
     kept : dict, optional
         Blocks that are decoded already, by their keys; further ones are added.
     """
-    for piece in ranges:
+    for piece in together(ranges):
         if isinstance(piece, CodedRange):
             key = piece.key
             pixels = kept[key] if kept and key in kept else piece.decode(backend)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
+            continue
+        if isinstance(piece, Neighbours):
+            data = backend(piece.file, piece.start, piece.stop)
+            for one in piece.ranges:
+                run_kernel(one, data, piece.start, out)
             continue
         for part, data, base in backend.windows(piece):
             run_kernel(part, data, base, out)

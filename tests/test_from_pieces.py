@@ -1,5 +1,6 @@
 """Arrays made of pieces by hand: any boxes, in any files, in any order."""
 
+import os
 import pickle
 import re
 import runpy
@@ -107,6 +108,30 @@ def test_the_tree_finds_what_a_search_finds(data):
     assert (found is not None) == pairs.any()
     if found is not None:
         assert pairs[found]
+
+
+@pytest.mark.parametrize("overlap", ["raise", "last"])
+def test_neighbours_in_a_file_are_read_in_one_go(tmp_path, monkeypatch, overlap):
+    """Tiles of a frame, which begin at different pixels, and 2000 pieces of a line."""
+    calls, preadv = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or preadv(*args))
+    frames = np.random.default_rng(0).integers(0, 255, (3, 128, 128)).astype("u1")
+    tiles = frames.reshape(3, 4, 32, 4, 32).swapaxes(2, 3)
+    (tmp_path / "a.raw").write_bytes(tiles.tobytes())
+    places = np.indices((3, 4, 4)).reshape(3, -1).T * (1, 32, 32)
+    options = {"files": [tmp_path / "a.raw"], "io": "buffered", "overlap": overlap}
+    columns = {"start": places, "shape": (1, 32, 32), "offset": 1024 * np.arange(48)}
+    arr = from_pieces(columns, shape=frames.shape, dtype="u1", **options, chunks=(1, -1, -1))
+    np.testing.assert_array_equal(arr, frames)
+    assert len(calls) == 3
+    calls.clear()
+    columns = {"start": np.arange(2000)[:, None] * 8, "shape": 8, "offset": 8 * np.arange(2000)}
+    line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
+    np.testing.assert_array_equal(line, tiles.ravel()[:16000])
+    assert len(calls) == 1
+    columns["offset"] = 24 * np.arange(2000)  # bytes between them are read as well, or not
+    line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
+    np.testing.assert_array_equal(line, tiles.ravel()[:48000].reshape(2000, 24)[:, :8].ravel())
 
 
 @pytest.mark.parametrize("dtype", ["u2", "f4"])

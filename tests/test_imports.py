@@ -20,7 +20,7 @@ ORDER = [
     {"layout"},
     {"iteration", "runs", "records", "series", "boxes", "coverage"},
     {"ranges", "coded"},
-    {"backends", "codecs", "compression", "file_order", "planning"},
+    {"backends", "codecs", "compression", "file_order", "neighbours", "planning"},
     {"conversion"},
     {"reading", "description"},
     {"loader", "frames", "blocks", "pictures", "expressions"},
