@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dask_tiled.codecs import codec
 from dask_tiled.conversion import Conversion
-from dask_tiled.coverage import check_inside, first_hole
+from dask_tiled.coverage import check_inside, first_hole, overlap_error
 from dask_tiled.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
@@ -107,13 +107,14 @@ def from_pieces(
     if not shape or math.prod(shape) > MOST_PIXELS:
         raise DatasetError("no shape of an array", found=shape)
     known_decoders = [_decoder(given) for given in decoders or [dtype]]
+    _check_types(known_decoders, np.dtype(dtype))
     table, paths = _table(pieces, list(files), known_decoders, len(shape))
     check_inside(table, shape)
     if overlap == "first":
         table = table.reversed()
     pair = table.tree.overlap()
     if pair and overlap == "raise":
-        raise _overlap(table, pair)
+        raise overlap_error(table, pair)
     hole = first_hole(table, shape, overlapping=pair is not None)
     if hole and uncovered == "raise":
         raise DatasetError(
@@ -163,6 +164,18 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
             expected="a dtype, a dtype and a codec, or a Decoder",
             found=f"{given!r}: {error}",
         ) from error
+
+
+def _check_types(decoders: Sequence[Decoder | BlockDecoder], wanted: np.dtype) -> None:
+    """Make sure that no whole number is changed on its way through a type for all pieces."""
+    stored = [decoder.dtype for decoder in decoders]
+    long = any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in stored)
+    if long and wanted.kind in "iu" and np.result_type(*stored).kind not in "iu":
+        raise DatasetError(
+            "the pieces have types of which none holds all numbers of the others",
+            found=", ".join(map(str, stored)),
+            hint="Make an array of floats, or one of the pieces of each type.",
+        )
 
 
 def _table(
@@ -284,17 +297,3 @@ def _base_shape(pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder]) 
     sizes = [int(pieces.column("shape", axis).max()) for axis in axes]
     on_grid = all(not (pieces.column("start", k) % sizes[k]).any() for k in axes)
     return tuple(sizes) if on_grid else ()
-
-
-def _overlap(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
-    found = pieces.rows(np.array(pair))
-    boxes = [
-        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
-        for start, shape in zip(found.start, found.shape, strict=True)
-    ]
-    return DatasetError(
-        "pieces overlap",
-        where=f"pieces {pair[0]} and {pair[1]}",
-        found=" and ".join(boxes),
-        hint='Pass overlap="first" or overlap="last" to choose.',
-    )

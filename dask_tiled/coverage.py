@@ -39,6 +39,21 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
             )
 
 
+def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
+    """Tell which two pieces overlap."""
+    found = pieces.rows(np.array(pair))
+    boxes = [
+        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
+        for start, shape in zip(found.start, found.shape, strict=True)
+    ]
+    return DatasetError(
+        "pieces overlap",
+        where=f"pieces {pair[0]} and {pair[1]}",
+        found=" and ".join(boxes),
+        hint='Pass overlap="first" or overlap="last" to choose.',
+    )
+
+
 def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool) -> Corner | None:
     """Find a pixel that no piece holds.
 

@@ -269,6 +269,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"color": 1}, {}, "other columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "no such codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
+        ({}, {"decoders": ["u2", "i8", "u8"]}, "all numbers"),  # numpy takes float64
         ({}, {"dtype": "no such"}, "not a decoder"),
         ({"shape": (1, 1, 5)}, {"dtype": object, "shape": (1, 1, 5)}, "not a decoder"),
         ({}, {"overlap": "later"}, "no such overlap"),
