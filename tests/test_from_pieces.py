@@ -34,6 +34,18 @@ def raw(tmp_path):
     return tmp_path / "a.raw", pixels
 
 
+def turned(draw, part):
+    """Store pixels with axes in another order, backwards or far apart: bytes, offset, strides."""
+    order = draw(st.permutations(range(part.ndim)))
+    steps = [draw(st.sampled_from([1, -1, 2, -3])) for _ in order]
+    sizes = [1 + abs(step) * (part.shape[k] - 1) for k, step in zip(order, steps, strict=True)]
+    memory = np.zeros(sizes, part.dtype)
+    shown = memory[tuple(slice(None, None, step) for step in steps)].transpose(np.argsort(order))
+    shown[...] = part
+    first, base = (a.__array_interface__["data"][0] for a in (shown, memory))
+    return memory.tobytes(), first - base, shown.strides
+
+
 @settings(max_examples=60)
 @given(data=st.data())
 def test_random_boxes_over_random_files(tmp_path_factory, data):
@@ -53,12 +65,14 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         place = tuple(slice(max(0, a - grown), b) for a, b in box)
         part = (pixels[place] + (draw(st.integers(0, 5)) if grown else 0)).astype("u2")
         stored, codec = STORED[kind] if isinstance(STORED[kind], tuple) else (STORED[kind], None)
-        content = part.astype(stored).tobytes()
+        content, first, strides, nbytes = part.astype(stored).tobytes(), 0, (), 0
         if codec:
             content = numcodecs.get_codec(codec).encode(content)
-        start, size = tuple(s.start for s in place), part.shape
-        offset = len(contents[i])
-        piece = Piece(folder / f"{i}", start, size, offset, (), kind, len(content) if codec else 0)
+            nbytes = len(content)
+        elif draw(st.booleans()):
+            content, first, strides = turned(draw, part.astype(stored))
+        start, offset = tuple(s.start for s in place), len(contents[i]) + first
+        piece = Piece(folder / f"{i}", start, part.shape, offset, strides, kind, nbytes)
         pieces.append(piece)
         contents[i] += content
         if overlap == "last":
