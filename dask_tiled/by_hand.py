@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.codecs import codec
 from dask_tiled.conversion import Conversion
-from dask_tiled.coverage import check_inside, first_hole
+from dask_tiled.coverage import check_inside, first_hole, overlap_error
 from dask_tiled.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
@@ -22,12 +20,13 @@ from dask_tiled.files import File
 from dask_tiled.layout import Layout
 from dask_tiled.opening import Path, tiled
 from dask_tiled.overlaps import first_overlap
-from dask_tiled.pieces import Piece, PieceTable, piece_table
+from dask_tiled.piece_columns import read_pieces
+from dask_tiled.pieces import Piece, PieceTable
 from dask_tiled.tiling import TilingRequest
 
+MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096
 """Into so many parts pieces may cut the signal axes; each costs a little for every chunk."""
-COLUMNS = ("file", "start", "shape", "offset", "strides", "decoder", "nbytes")
 
 
 def from_pieces(
@@ -104,15 +103,17 @@ def from_pieces(
         if value not in known:
             raise DatasetError(f"no such {name}", expected=" or ".join(known), found=repr(value))
     shape = tuple(check_whole("every size in shape", n, least=1) for n in shape)
-    dtype = np.dtype(dtype)
+    if not shape or math.prod(shape) > MOST_PIXELS:
+        raise DatasetError("no shape of an array", found=shape)
     known_decoders = [_decoder(given) for given in decoders or [dtype]]
-    table, paths = _table(pieces, list(files), known_decoders, len(shape))
+    _check_types(known_decoders, np.dtype(dtype))
+    table, paths = read_pieces(pieces, list(files), known_decoders, len(shape))
+    check_inside(table, shape)
     if overlap == "first":
         table = table.reversed()
-    check_inside(table, shape)
     pair = first_overlap(*table.bounds, len(table))
     if pair and overlap == "raise":
-        raise _overlap(table, pair)
+        raise overlap_error(table, pair)
     hole = first_hole(table, shape, overlapping=pair is not None)
     if hole and uncovered == "raise":
         raise DatasetError(
@@ -134,8 +135,11 @@ def from_pieces(
         overlapping=pair is not None,
         partial=hole is not None,
     )
-    if len(axes) not in (0, len(shape)):
-        raise DatasetError("not an Axis for each axis", expected=len(shape), found=len(axes))
+    names = {axis.name for axis in axes if isinstance(axis, Axis)}
+    if axes and (len(axes), len(names)) != (len(shape),) * 2:
+        raise DatasetError(
+            "not an Axis of its own name for each axis", expected=len(shape), found=tuple(axes)
+        )
     facts = {"pieces": len(table), "overlapping": pair is not None, "partial": hole is not None}
     base = _base_shape(table, known_decoders)
     desc = Description.of("pieces", layout, {"pieces": facts}, tuple(axes), base_shape=base)
@@ -149,104 +153,28 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         return codec(*given)
     try:
-        return plain(np.dtype(given))
-    except TypeError as error:
+        stored = np.dtype(given)
+        if stored.hasobject or not stored.itemsize:
+            raise TypeError("not a type that files can hold")  # noqa: TRY301
+        return plain(stored)
+    except (TypeError, ValueError) as error:
         raise DatasetError(
-            "not a decoder", expected="a dtype, a dtype and a codec, or a Decoder", found=given
+            "not a decoder",
+            expected="a dtype, a dtype and a codec, or a Decoder",
+            found=f"{given!r}: {error}",
         ) from error
 
 
-def _table(
-    pieces: Any, files: list[Path], decoders: Sequence[Decoder | BlockDecoder], ndim: int
-) -> tuple[PieceTable, list[Path]]:
-    """Put pieces into a table, and list the files."""
-    keys = getattr(getattr(pieces, "dtype", None), "names", None) or getattr(pieces, "keys", None)
-    if keys is None:
-        listed = [piece if isinstance(piece, Piece) else Piece(*piece) for piece in pieces]
-        if not listed:
-            raise DatasetError("there are no pieces")
-        columns: dict[str, Any] = {
-            name: [getattr(piece, name) for piece in listed] for name in COLUMNS
-        }
-        if not any(columns["strides"]):
-            del columns["strides"]
-        elif not all(columns["strides"]):
-            columns["strides"] = [
-                piece.strides or _steps(np.array([piece.shape]), decoders, [piece.decoder])[0]
-                for piece in listed
-            ]
-    else:
-        names = keys() if callable(keys) else keys
-        columns = {name: np.asarray(pieces[name]) for name in names}
-    wrong = [name for name in columns if name not in COLUMNS]
-    lacking = [name for name in ("start", "shape", "offset") if name not in columns]
-    if wrong or lacking:
+def _check_types(decoders: Sequence[Decoder | BlockDecoder], wanted: np.dtype) -> None:
+    """Make sure that no whole number is changed on its way through a type for all pieces."""
+    stored = [decoder.dtype for decoder in decoders]
+    long = any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in stored)
+    if long and wanted.kind in "iu" and np.result_type(*stored).kind not in "iu":
         raise DatasetError(
-            "pieces have other columns", expected=", ".join(COLUMNS), found=", ".join(columns)
+            "the pieces have types of which none holds all numbers of the others",
+            found=", ".join(map(str, stored)),
+            hint="Make an array of floats, or one of the pieces of each type.",
         )
-    file, paths = _files(columns.get("file", 0), files)
-    try:
-        start, lengths = (_axes(columns[name], ndim, name) for name in ("start", "shape"))
-        decoder = np.asarray(columns.get("decoder", 0), np.int64)
-        if ((decoder < 0) | (decoder >= len(decoders))).any():
-            raise DatasetError("no such decoder", expected=f"below {len(decoders)}", found=decoder)
-        strides = columns.get("strides")
-        steps = _steps(lengths, decoders, decoder) if strides is None else strides
-        table = piece_table(
-            start,
-            lengths,
-            columns["offset"],
-            _axes(steps, ndim, "strides"),
-            file=file,
-            decoder=decoder,
-            nbytes=columns.get("nbytes", 0),
-        )
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError("the columns of pieces are no table", found=str(error)) from error
-    return table, paths
-
-
-def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
-    found = np.atleast_2d(np.asarray(column, np.int64))
-    if found.ndim != 2 or found.shape[1] != ndim:
-        raise DatasetError(
-            f"not a {name} for each axis", expected=f"{ndim} axes", found=found.shape
-        )
-    return found
-
-
-def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
-    """Give the numbers of files, of which there may be paths as well, and the paths."""
-    given = column if isinstance(column, list) else np.atleast_1d(column)
-    numbered = isinstance(given, np.ndarray) and given.dtype.kind in "iu"
-    if numbered or all(isinstance(file, int) for file in given):
-        numbers = np.asarray(given)
-        if ((numbers < 0) | (numbers >= len(files))).any():
-            raise DatasetError(
-                "no such file", expected=f"numbers below {len(files)}, or paths", found=column
-            )
-        return numbers, files
-    paths = [os.fspath(file if not isinstance(file, int) else files[file]) for file in given]
-    found = {path: i for i, path in enumerate(dict.fromkeys(paths))}
-    return np.array([found[path] for path in paths]), list(found)
-
-
-def _steps(
-    shape: npt.NDArray[np.int64], decoders: Sequence[Decoder | BlockDecoder], decoder: Any
-) -> npt.NDArray[np.int64]:
-    """Give the strides of pieces whose units follow one another in C order."""
-    sizes = [(d.pixels, d.nbytes) if isinstance(d, Decoder) else (1, 0) for d in decoders]
-    pixels, nbytes = np.array(sizes, np.int64)[np.atleast_1d(decoder)].T
-    shape = np.broadcast_to(shape, (max(len(shape), len(pixels)), shape.shape[1]))
-    steps = np.empty(shape.shape, np.int64)
-    steps[:, -1] = nbytes
-    units = -(-shape[:, -1] // pixels)
-    for axis in range(shape.shape[1] - 2, -1, -1):
-        steps[:, axis] = steps[:, axis + 1] * units
-        units = shape[:, axis]
-    return steps
 
 
 def _sig_ndim(pieces: PieceTable, ndim: int) -> int:
@@ -262,17 +190,3 @@ def _base_shape(pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder]) 
     sizes = [int(pieces.column("shape", axis).max()) for axis in axes]
     on_grid = all(not (pieces.column("start", k) % sizes[k]).any() for k in axes)
     return tuple(sizes) if on_grid else ()
-
-
-def _overlap(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
-    found = pieces.rows(np.array(pair))
-    boxes = [
-        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
-        for start, shape in zip(found.start, found.shape, strict=True)
-    ]
-    return DatasetError(
-        "pieces overlap",
-        where=f"pieces {pair[0]} and {pair[1]}",
-        found=" and ".join(boxes),
-        hint='Pass overlap="first" or overlap="last" to choose.',
-    )

@@ -76,6 +76,11 @@ class CodedRange(NamedTuple):
     inside: tuple[slice, ...]
     place: tuple[slice, ...]
 
+    @property
+    def key(self) -> Hashable:
+        """What tells the block from others; of pieces that overlap, several may begin together."""
+        return *self.block[1:], self.decoder
+
     def between(self, first: int, stop: int) -> CodedRange:
         """Take the frames at some positions of the output, which become the first ones."""
         low, high = np.searchsorted(self.frames, (first, stop))

@@ -13,6 +13,9 @@ from dask_tiled.selection import Index
 
 Corner = tuple[int, ...]
 
+MOST_CELLS = 1 << 13
+"""So many cells are looked at together."""
+
 
 def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
     """Make sure that all pieces are boxes inside an array.
@@ -36,10 +39,26 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
             )
 
 
+def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
+    """Tell which two pieces overlap."""
+    found = pieces.rows(np.array(pair))
+    boxes = [
+        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
+        for start, shape in zip(found.start, found.shape, strict=True)
+    ]
+    return DatasetError(
+        "pieces overlap",
+        where=f"pieces {pair[0]} and {pair[1]}",
+        found=" and ".join(boxes),
+        hint='Pass overlap="first" or overlap="last" to choose.',
+    )
+
+
 def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool) -> Corner | None:
     """Find a pixel that no piece holds.
 
-    Boxes are cut at edges of pieces until one meets none, the first ones first.
+    Edges of pieces cut the array into cells, each of which a piece holds as a whole or not at all.
+    Where there are very many cells, the array is cut in halves first.
 
     Parameters
     ----------
@@ -59,25 +78,41 @@ def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool)
     while todo:
         low, high = todo.pop()
         met = pieces.rows(pieces.tree.meeting(low, high))
-        if not len(met.file):
-            return low
         start = np.maximum(met.start, low)
         stop = np.minimum(met.start + met.shape, high)
-        held = (stop - start).prod(axis=1)
         size = math.prod(b - a for a, b in zip(low, high, strict=True))
-        if held.max() == size or (not overlapping and held.sum() == size):
+        if not overlapping and (stop - start).prod(axis=1).sum() == size:
             continue
-        axis, at = _cut(start, stop, low, high)
+        edges = [
+            np.unique(np.concatenate([start[:, k], stop[:, k], (low[k], high[k])]))
+            for k in range(len(shape))
+        ]
+        counts = [len(found) - 1 for found in edges]
+        if math.prod(counts) <= MOST_CELLS:
+            hole = _empty_cell(start, stop, edges, counts)
+            if hole is not None:
+                return hole
+            continue
+        axis = max(range(len(counts)), key=counts.__getitem__)
+        at = int(edges[axis][counts[axis] // 2])
         todo.append(((*low[:axis], at, *low[axis + 1 :]), high))
         todo.append((low, (*high[:axis], at, *high[axis + 1 :])))
     return None
 
 
-def _cut(start: Index, stop: Index, low: Sequence[int], high: Sequence[int]) -> tuple[int, int]:
-    """Choose an edge of a piece inside a box: the middle one along the axis with the most."""
-    edges = []
-    for axis in range(len(low)):
-        found = np.unique(np.concatenate([start[:, axis], stop[:, axis]]))
-        edges.append(found[(found > low[axis]) & (found < high[axis])])
-    axis = max(range(len(edges)), key=lambda axis: len(edges[axis]))
-    return axis, int(edges[axis][len(edges[axis]) // 2])
+def _empty_cell(
+    start: Index, stop: Index, edges: Sequence[Index], counts: Sequence[int]
+) -> Corner | None:
+    """Find a cell that no box holds."""
+    held = np.zeros(counts, bool)
+    first, end = (
+        np.column_stack([np.searchsorted(edge, c) for edge, c in zip(edges, corner.T, strict=True)])
+        for corner in (start, stop)
+    )
+    for a, b in zip(first.tolist(), end.tolist(), strict=True):
+        held[tuple(map(slice, a, b))] = True
+    empty = int(held.argmin())
+    if held.flat[empty]:
+        return None
+    place = np.unravel_index(empty, held.shape)
+    return tuple(int(edge[i]) for edge, i in zip(edges, place, strict=True))

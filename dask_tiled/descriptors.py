@@ -58,7 +58,11 @@ def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
 
 
 def _take(key: Key) -> int | None:
-    for entry in tuple(_idle):
+    try:
+        entries = tuple(_idle)
+    except RuntimeError:  # another thread changed the deque; a further descriptor does no harm
+        return None
+    for entry in entries:
         if entry[0] == key:
             try:
                 _idle.remove(entry)

@@ -17,6 +17,9 @@ from dask_tiled.errors import TruncatedFileError
 from dask_tiled.files import File
 from dask_tiled.selection import Index
 
+FARTHEST = 1 << 56
+"""No file has a byte so far on, and sums of such distances along 64 axes do not overflow."""
+
 
 class Piece(NamedTuple):
     """A box of the array that lies in one file as a lattice of equally strided units.
@@ -178,11 +181,19 @@ def piece_table(
     -------
     PieceTable
         For a layout.
+
+    Raises
+    ------
+    ValueError
+        Columns are of different lengths.
     """
     numbers = [np.atleast_1d(np.asarray(c, np.int64)) for c in (file, decoder, offset, nbytes)]
     axes = [np.atleast_2d(np.asarray(c, np.int64)) for c in (start, shape, strides)]
     columns = [*numbers, *(column for axis in axes for column in axis.T)]
-    return PieceTable(columns, max(map(len, columns)))
+    count = max(map(len, columns))
+    if any(len(column) not in (1, count) for column in columns):
+        raise ValueError("columns of different lengths")
+    return PieceTable(columns, count)
 
 
 def joined(tables: Sequence[PieceTable]) -> PieceTable:
@@ -243,7 +254,9 @@ def check_reach(
         units = pieces.column("shape", axis)
         if axis == pieces.ndim - 1:
             units = -(-units // pixels)
-        end = np.where(whole, 0, (units // repeat - 1) * pieces.column("strides", axis))
+        count, stride = units // repeat - 1, pieces.column("strides", axis)
+        end = np.where(np.abs(count * stride.astype(float)) < FARTHEST, count * stride, FARTHEST)
+        end = np.where(whole, 0, end)
         first, last = first + np.minimum(end, 0), last + np.maximum(end, 0)
     sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
     bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))

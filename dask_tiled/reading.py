@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from dask_tiled.coded import CodedRange
 from dask_tiled.conversion import Conversion
 from dask_tiled.correction_plans import Plan
 from dask_tiled.layout import Cut, Layout
+from dask_tiled.neighbours import Neighbours, together
 from dask_tiled.planning import Ranges, frame_ranges
 from dask_tiled.ranges import ReadRanges
 from dask_tiled.selection import Index
@@ -29,7 +30,7 @@ def read_into(
     out: Array,
     ranges: Iterable[Ranges],
     backend: Backend,
-    kept: dict[tuple[int, ...], Array] | None = None,
+    kept: dict[Hashable, Array] | None = None,
 ) -> None:
     """Fetch and decode ranges into an array.
 
@@ -40,15 +41,20 @@ def read_into(
     ranges : iterable of ReadRanges or CodedRange
     backend : Backend
     kept : dict, optional
-        Blocks that are decoded already, by the box that they begin at; further ones are added.
+        Blocks that are decoded already, by their keys; further ones are added.
     """
-    for piece in ranges:
+    for piece in together(ranges):
         if isinstance(piece, CodedRange):
-            key = piece.block.start
+            key = piece.key
             pixels = kept[key] if kept and key in kept else piece.decode(backend)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
+            continue
+        if isinstance(piece, Neighbours):
+            data = backend(piece.file, piece.start, piece.stop)
+            for one in piece.ranges:
+                run_kernel(one, data, piece.start, out)
             continue
         for part, data, base in backend.windows(piece):
             run_kernel(part, data, base, out)
@@ -132,13 +138,13 @@ class TileReader:
         self._backend = backend
         self._ranges = [list(frame_ranges(layout, region.frames, part)) for part in parts]
         self._spans = [_spans(ranges) for ranges in self._ranges]
-        self._ends: dict[tuple[int, ...], int] = {
-            piece.block.start: int(piece.frames[-1]) + 1
+        self._ends: dict[Hashable, int] = {
+            piece.key: int(piece.frames[-1]) + 1
             for ranges in self._ranges
             for piece in ranges
             if isinstance(piece, CodedRange)
         }
-        self._kept: dict[tuple[int, ...], Array] = {}
+        self._kept: dict[Hashable, Array] = {}
         absent = layout.selection.are_absent(region.frames)
         self._absent = absent if absent.any() else None
         corrections = conversion.corrections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,8 @@ def open_volumes(
     Parameters
     ----------
     paths : path-like or sequence of path-like
-        The files, in this order, or a pattern with ``*``: those it matches in natural order.
+        The files, in this order, or a pattern with ``*``: those it matches in natural order, each
+        volume once.
     format : str, optional
         Name of the format, one of :func:`formats`; by default it is found out, for every file.
     tiling : TilingRequest or sequence of them, optional
@@ -66,7 +68,10 @@ def open_volumes(
         in which they are stored; or it cannot be opened.
     """
     names, _ = expand(paths)
-    desc = stacked([describe(name, format, **options) for name in names])
+    volumes = [describe(name, format, **options) for name in names]
+    if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
+        volumes = list({volume.files: volume for volume in volumes}.values())
+    desc = stacked(volumes)
     return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
 
 

@@ -599,6 +599,19 @@ def test_threads_share_descriptors(tmp_path, io):
     assert len(descriptors._idle) <= descriptors.IDLE
 
 
+def test_descriptors_change_while_one_is_looked_for(tmp_path, monkeypatch):
+    class Changing(type(descriptors._idle)):
+        def __iter__(self):
+            raise RuntimeError("deque mutated during iteration")
+
+    monkeypatch.setattr(descriptors, "_idle", Changing())
+    path = write_raw(tmp_path / "a.raw", FRAMES.astype(">u2"))
+    arr = open_dataset(path, **{**RAW, "frame_header": 0})
+    assert arr[0].compute().shape == FRAMES.shape[1:]
+    for _, fd in (descriptors._idle.pop() for _ in range(len(descriptors._idle))):
+        os.close(fd)
+
+
 FORKS = """
 import os, sys
 import dask

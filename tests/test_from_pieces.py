@@ -1,5 +1,6 @@
 """Arrays made of pieces by hand: any boxes, in any files, in any order."""
 
+import os
 import pickle
 import re
 import runpy
@@ -34,6 +35,18 @@ def raw(tmp_path):
     return tmp_path / "a.raw", pixels
 
 
+def turned(draw, part):
+    """Store pixels with axes in another order, backwards or far apart: bytes, offset, strides."""
+    order = draw(st.permutations(range(part.ndim)))
+    steps = [draw(st.sampled_from([1, -1, 2, -3])) for _ in order]
+    sizes = [1 + abs(step) * (part.shape[k] - 1) for k, step in zip(order, steps, strict=True)]
+    memory = np.zeros(sizes, part.dtype)
+    shown = memory[tuple(slice(None, None, step) for step in steps)].transpose(np.argsort(order))
+    shown[...] = part
+    first, base = (a.__array_interface__["data"][0] for a in (shown, memory))
+    return memory.tobytes(), first - base, shown.strides
+
+
 @settings(max_examples=60)
 @given(data=st.data())
 def test_random_boxes_over_random_files(tmp_path_factory, data):
@@ -53,12 +66,14 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         place = tuple(slice(max(0, a - grown), b) for a, b in box)
         part = (pixels[place] + (draw(st.integers(0, 5)) if grown else 0)).astype("u2")
         stored, codec = STORED[kind] if isinstance(STORED[kind], tuple) else (STORED[kind], None)
-        content = part.astype(stored).tobytes()
+        content, first, strides, nbytes = part.astype(stored).tobytes(), 0, (), 0
         if codec:
             content = numcodecs.get_codec(codec).encode(content)
-        start, size = tuple(s.start for s in place), part.shape
-        offset = len(contents[i])
-        piece = Piece(folder / f"{i}", start, size, offset, (), kind, len(content) if codec else 0)
+            nbytes = len(content)
+        elif draw(st.booleans()):
+            content, first, strides = turned(draw, part.astype(stored))
+        start, offset = tuple(s.start for s in place), len(contents[i]) + first
+        piece = Piece(folder / f"{i}", start, part.shape, offset, strides, kind, nbytes)
         pieces.append(piece)
         contents[i] += content
         if overlap == "last":
@@ -163,6 +178,67 @@ def cut(rng, low, high):
     return [below, above]
 
 
+@pytest.mark.parametrize("overlap", ["raise", "last"])
+def test_neighbours_in_a_file_are_read_in_one_go(tmp_path, monkeypatch, overlap):
+    """Tiles of a frame, which begin at different pixels, and 2000 pieces of a line."""
+    calls, preadv = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or preadv(*args))
+    frames = np.random.default_rng(0).integers(0, 255, (3, 128, 128)).astype("u1")
+    tiles = frames.reshape(3, 4, 32, 4, 32).swapaxes(2, 3)
+    (tmp_path / "a.raw").write_bytes(tiles.tobytes())
+    places = np.indices((3, 4, 4)).reshape(3, -1).T * (1, 32, 32)
+    options = {"files": [tmp_path / "a.raw"], "io": "buffered", "overlap": overlap}
+    columns = {"start": places, "shape": (1, 32, 32), "offset": 1024 * np.arange(48)}
+    arr = from_pieces(columns, shape=frames.shape, dtype="u1", **options, chunks=(1, -1, -1))
+    np.testing.assert_array_equal(arr, frames)
+    assert len(calls) == 3
+    calls.clear()
+    columns = {"start": np.arange(2000)[:, None] * 8, "shape": 8, "offset": 8 * np.arange(2000)}
+    line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
+    np.testing.assert_array_equal(line, tiles.ravel()[:16000])
+    assert len(calls) == 1
+    columns["offset"] = 24 * np.arange(2000)  # bytes between them are read as well, or not
+    line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
+    np.testing.assert_array_equal(line, tiles.ravel()[:48000].reshape(2000, 24)[:, :8].ravel())
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_compressed_pieces_that_begin_together(tmp_path, dtype):
+    """What is decoded once for several tiles is not taken for another piece."""
+    pixels = np.random.default_rng(0).integers(0, 60000, (8, 400, 400)).astype("u2")
+    parts = [pixels, (pixels + 1)[:, :300], (pixels + 2)[:, :300]]
+    stored = [numcodecs.get_codec(ZLIB).encode(np.ascontiguousarray(part)) for part in parts]
+    (tmp_path / "a.bin").write_bytes(b"".join(stored))
+    ends = np.cumsum([0, *map(len, stored)]).tolist()
+    pieces = [
+        Piece(tmp_path / "a.bin", (0, 0, 0), part.shape, offset, nbytes=len(content))
+        for part, offset, content in zip(parts, ends, stored, strict=False)
+    ]
+    options = {"shape": pixels.shape, "dtype": dtype, "decoders": [("u2", ZLIB)]}
+    arr = from_pieces(pieces, **options, overlap="last")
+    expected = np.concatenate([parts[2], pixels[:, 300:]], axis=1)
+    np.testing.assert_array_equal(arr, expected)
+    np.testing.assert_array_equal(arr.sum(axis=0), expected.sum(axis=0))
+    np.testing.assert_array_equal(from_pieces(pieces, **options, overlap="first"), pixels)
+
+
+def test_the_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
+    """It is found without a look at every one of them by itself."""
+    n = 120
+    places = np.stack(np.meshgrid(*[9 * np.arange(n)] * 2, indexing="ij"), -1).reshape(-1, 2)
+    (tmp_path / "a.raw").write_bytes(bytes(100))
+    looks, meeting = [], BoxTree.meeting
+    monkeypatch.setattr(BoxTree, "meeting", lambda *box: looks.append(box) or meeting(*box))
+    columns = {"shape": (10, 10), "offset": 0}
+    options = {"shape": (9 * n + 1,) * 2, "dtype": "u1", "files": [tmp_path / "a.raw"]}
+    from_pieces({"start": places, **columns}, **options, overlap="last")
+    with pytest.raises(DatasetError, match=r"pixel \(604, 532\)"):
+        from_pieces(
+            {"start": np.delete(places, 67 * n + 59, 0), **columns}, **options, overlap="last"
+        )
+    assert len(looks) < 200
+
+
 def test_a_million_pieces(tmp_path):
     """In any order: the graph is small, and a slice reads no more than its own."""
     n = 1_000_000
@@ -185,13 +261,32 @@ def test_the_examples_do_what_they_say(capsys):
     assert "as they should be" in capsys.readouterr().out
 
 
-def test_a_data_frame_or_a_record_array_is_a_table(raw):
+def test_a_record_array_is_a_table(raw):
     path, pixels = raw
     dtype = [("start", "i8", 3), ("shape", "i8", 3), ("offset", "i8")]
     rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
     table = np.array(rows, dtype)
-    arr = from_pieces(table, shape=(6, 4, 5), dtype="u2", files=[path])
-    np.testing.assert_array_equal(arr, pixels)
+    for pieces in (table, [Piece(np.int64(0), *row) for row in rows]):
+        arr = from_pieces(pieces, shape=(6, 4, 5), dtype="u2", files=[path])
+        np.testing.assert_array_equal(arr, pixels)
+
+
+def test_a_data_frame_is_a_table(raw):
+    pandas = pytest.importorskip("pandas")
+    path, pixels = raw
+    rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
+    frame = pandas.DataFrame(rows, columns=["start", "shape", "offset"])
+    for pieces in (frame, frame.assign(file=path)):
+        arr = from_pieces(pieces, shape=(6, 4, 5), dtype="u2", files=[path])
+        np.testing.assert_array_equal(arr, pixels)
+
+
+def test_what_lies_outside_is_named_by_its_own_number(raw):
+    path, _ = raw
+    pieces = [Piece(path, (0, 0, 0), (6, 4, 5)), Piece(path, (3, 0, 0), (6, 4, 5))]
+    for overlap in ("first", "last"):
+        with pytest.raises(DatasetError, match="piece 1, axis 0"):
+            from_pieces(pieces, shape=(6, 4, 5), dtype="u2", overlap=overlap)
 
 
 def test_packed_pixels(tmp_path):
@@ -225,7 +320,15 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"offset": 1}, {}, "beyond the file"),
         ({"offset": -1}, {}, "beyond the file"),
         ({"offset": 1 << 70}, {}, "no table"),
+        ({"offset": 1.5}, {}, "whole numbers"),
+        ({"offset": np.array([np.nan])}, {}, "whole numbers"),
+        ({"start": (0.5, 0, 0)}, {}, "whole numbers"),
+        ({"decoder": 0.5}, {}, "whole numbers"),
+        ({"file": 0.5}, {}, "no table"),
+        ({"offset": [0, 0], "nbytes": [0, 0, 0]}, {}, "different lengths"),
         ({"strides": (40, 10, 1 << 50)}, {}, "beyond the file"),
+        ({"strides": (40, 10, 1 << 62)}, {}, "beyond the file"),  # 4 times that is 0 in 64 bits
+        ({"strides": (40, 10, -(1 << 62))}, {}, "beyond the file"),
         ({"start": (0, 0)}, {}, "for each axis"),
         ({"offset": [0, 0]}, {}, "pieces overlap"),
         ({"shape": (5, 4, 5)}, {}, "covered by no piece"),
@@ -234,12 +337,19 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"color": 1}, {}, "other columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "no such codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
+        ({}, {"decoders": ["u2", "i8", "u8"]}, "all numbers"),  # numpy takes float64
+        ({}, {"dtype": "no such"}, "not a decoder"),
+        ({"shape": (1, 1, 5)}, {"dtype": object, "shape": (1, 1, 5)}, "not a decoder"),
         ({}, {"overlap": "later"}, "no such overlap"),
         ({}, {"uncovered": None}, "no such uncovered"),
         ({}, {"sig_ndim": 4}, "too many signal axes"),
         ({}, {"sig_ndim": 0}, "sig_ndim"),
         ({}, {"shape": (6, 4, 0)}, "every size"),
+        ({}, {"shape": ()}, "no shape"),
+        ({}, {"shape": (1 << 70, 4, 5)}, "no shape"),
         ({}, {"axes": [dask_tiled.Axis("y")]}, "Axis"),
+        ({}, {"axes": [dask_tiled.Axis("y")] * 3}, "Axis"),
+        ({}, {"axes": ["z", "y", "x"]}, "Axis"),
     ],
 )
 def test_what_cannot_be_is_refused(raw, columns, options, problem):

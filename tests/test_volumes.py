@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TilingRequest, open_volumes
-from dask_tiled.testing import write_mib, write_mrc, write_npy, write_raw
+from dask_tiled.testing import write_gis, write_mib, write_mrc, write_npy, write_raw
 from dask_tiled.tile_layer import TileLayer
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -130,6 +130,15 @@ def test_chunked_files(tmp_path):
     np.testing.assert_array_equal(arr.compute(), PIXELS[:4])
     np.testing.assert_array_equal(arr[1:, 1:3, 2:5, 3].compute(), PIXELS[1:4, 1:3, 2:5, 3])
     np.testing.assert_array_equal(arr.max(0).compute(), PIXELS[:4].max(0))
+
+
+def test_a_pattern_that_matches_all_files_of_a_volume(tmp_path):
+    """Each volume counts once; in a list it counts as often as it stands there."""
+    for number, volume in enumerate(PIXELS[:3]):
+        write_gis(tmp_path / f"v{number}.ima", volume, minf={})
+    np.testing.assert_array_equal(open_volumes(tmp_path / "v*").sum(0), PIXELS[:3].sum(0))
+    twice = open_volumes([tmp_path / "v0.ima", tmp_path / "v0.dim"])
+    np.testing.assert_array_equal(twice, PIXELS[[0, 0]])
 
 
 # Errors
