@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.codecs import codec
 from dask_tiled.conversion import Conversion

@@ -121,6 +121,11 @@ class ElementwiseArray(da.Array):
                 return found
         return super().__array_ufunc__(numpy_ufunc, method, *map(_plain, inputs), **kwargs)
 
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Let dask take arrays like this one for its own."""
+        types = [da.Array if issubclass(one, da.Array) else one for one in types]
+        return super().__array_function__(func, types, args, kwargs)
+
 
 class TiledExpression(ElementwiseArray):
     """What is computed of opened arrays pixel by pixel, as a dask array.

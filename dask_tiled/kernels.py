@@ -12,6 +12,7 @@ caller has made sure that every run lies inside ``src`` and ``out``.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from functools import cache
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from dask_tiled.decoders import function_at
 from dask_tiled.words import (
     big16,
     big32,
@@ -259,7 +259,8 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
         Whether sums of floats may be added up in another order, several at a time.
     """
     options: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"} if reorder else False}
-    python = function_at(name)
+    module, _, function = name.partition(":")
+    python = getattr(importlib.import_module(module), function)
     with _COMPILING:
         try:
             kernel = njit(cache=True, **options)(python)

@@ -479,3 +479,22 @@ def test_on_a_cluster(many):
     with LocalCluster(**options) as cluster, Client(cluster):
         np.testing.assert_allclose(arr.compute(), base + 19.5, rtol=1e-6)
         np.testing.assert_allclose(arr[3].sum().compute(), (base + 19.5)[3].sum(), rtol=1e-5)
+
+
+def test_functions_of_numpy_that_are_no_ufuncs(many):
+    paths, base = many
+    a, b = (dask_tiled.open_dataset(path) for path in paths[:2])
+    eager = base, base + 1
+    for function in (
+        lambda a, b: np.where(a > 3, a, b),
+        lambda a, b: np.where(a + b > 3, a + 1, b),
+        lambda a, b: np.concatenate([a, a + b]),
+        lambda a, b: np.stack([b, a * 2, b]),
+        lambda a, b: np.isclose(a, a + b - b),
+        lambda a, b: np.clip(a - b, 0, 2),
+        lambda a, b: np.sum(a + b, axis=0),
+    ):
+        found, expected = function(a, b), function(*eager)
+        assert isinstance(found, da.Array)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
