@@ -91,7 +91,8 @@ def iter_blocks(
     Notes
     -----
     When the iterator is exhausted, closed or forgotten, reads that have begun are waited for, and
-    no thread is left. Bytes of chunks that were handed out are not counted.
+    no thread is left. Bytes of chunks that were handed out are not counted. Chunks are computed in
+    this process: one that a cluster keeps has to be asked for with ``compute()``.
     """
     prefetch = check_whole("prefetch", prefetch, least=0)
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
