@@ -11,14 +11,10 @@ from dask_tiled.ranges import ReadRanges
 
 MOST_BYTES = 1 << 20
 """So much is read in one go."""
-GAP_BYTES = 1 << 12
-"""So many bytes between two pieces are read as well: a page costs less than another call."""
-SPARSE = 2
-"""Where so many times more would be read than is wanted, each piece is read by itself."""
 
 
 class Neighbours(NamedTuple):
-    """Read ranges of one file, and the bytes that hold all of them."""
+    """Read ranges of one file, and the bytes that they are."""
 
     file: File
     start: int
@@ -31,33 +27,28 @@ def together(
 ) -> Iterator[ReadRanges | CodedRange | Neighbours]:
     """Put neighbours together. The order stays: of pieces that overlap, later ones are shown."""
     group: list[ReadRanges] = []
-    file, low, high = None, 0, 0
+    low, high = 0, 0
     for piece in ranges:
-        if isinstance(piece, CodedRange):
+        # Nothing is read that no piece wants: backends know best how to go over gaps.
+        if isinstance(piece, CodedRange) or piece.span[1] - piece.span[0] > piece.nbytes:
             yield from _grouped(group, low, high)
             group = []
             yield piece
             continue
         start, stop = piece.span
-        near = start <= high + GAP_BYTES and stop >= low - GAP_BYTES
-        if (
-            group
-            and near
-            and piece.file == file
-            and max(high, stop) - min(low, start) <= MOST_BYTES
-        ):
-            low, high = min(low, start), max(high, stop)
+        first, last = min(low, start), max(high, stop)
+        near = start <= high and stop >= low and last - first <= MOST_BYTES
+        if group and near and piece.file == group[0].file:
+            low, high = first, last
         else:
             yield from _grouped(group, low, high)
-            group, file, low, high = [], piece.file, start, stop
+            group, low, high = [], start, stop
         group.append(piece)
     yield from _grouped(group, low, high)
 
 
 def _grouped(group: list[ReadRanges], low: int, high: int) -> Iterator[ReadRanges | Neighbours]:
-    reaches = (piece.units.reach for piece in group)
-    wanted = sum(len(p.offsets) * (b - a) for p, (a, b) in zip(group, reaches, strict=True))
-    if len(group) > 1 and high - low <= SPARSE * (wanted + GAP_BYTES * len(group)):
+    if len(group) > 1:
         yield Neighbours(group[0].file, low, high, group)
     else:
         yield from group
