@@ -349,8 +349,9 @@ HOSTILE = [0, -1, 1, 2, 7, 8, 255, 27307, 32767, -32768, 2**31 - 1, -(2**31), 2*
 HOSTILE += [2**63 - 1, -(2**63), float("nan"), float("inf"), -1e30, 1e30, 0.5]
 
 
-@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
-@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    ("suffix", "order"), [(".nii", "<"), (".nii", ">"), (".nii.gz", "<"), (".hdr", ">")]
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, version, order, suffix):
     array = frames_of((5, 4, 3, 2), "i2")
@@ -366,7 +367,7 @@ def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, version, order, 
                 continue
             changed = whole[:at] + packed + whole[at + len(packed) :]
             path.write_bytes(gzip.compress(changed, 1) if suffix == ".nii.gz" else changed)
-            for options in ({}, {"scaled": True}):
+            for options in ({}, {"scaled": True}) if suffix == ".nii" else ({},):
                 with contextlib.suppress(DatasetError):
                     arr = dask_tiled.open_dataset(path, **options)
                     assert arr.nbytes < 1 << 22
