@@ -111,22 +111,22 @@ class _LeafTiles:
         raw = RawChunk(leaf.layout, leaf.conversion, box, leaf.io)
         region = raw.region()
         n = len(region.nav_counts)
-        parts = [cut_to(region.sig, part) for part in product(*axes[n:])]
+        self._parts = [cut_to(region.sig, part) for part in product(*axes[n:])]
         counts = (math.prod(b - a for a, b in nav) for nav in product(*axes[:n]))
         self._frames = list(pairwise(accumulate(counts, initial=0)))
-        self._n_parts = len(parts)
         backend = raw.backend()
         self._backend = backends.setdefault(type(backend), backend)
-        self._make = partial(TileReader, leaf.layout, leaf.conversion, region, self._backend, parts)
-        # Plans of corrections are as large as frames: only one reader at a time has them.
-        self._reader = self._make() if leaf.conversion.corrections is None else None
+        self._make = partial(TileReader, leaf.layout, leaf.conversion, region, self._backend)
+        # Plans of corrections are as large as frames: only one tile at a time has them.
+        self._reader = self._make(self._parts) if leaf.conversion.corrections is None else None
 
     def read(self, number: int, make: Callable[[tuple[int, ...]], Array]) -> Array:
         """Read a tile: its frames on one axis, and all signal axes of the files."""
-        frames, part = divmod(number, self._n_parts)
+        frames, part = divmod(number, len(self._parts))
         with self._backend:
-            reader = self._reader or self._make()
-            return reader.pixels(*self._frames[frames], part, make)
+            if self._reader is not None:
+                return self._reader.pixels(*self._frames[frames], part, make)
+            return self._make([self._parts[part]]).pixels(*self._frames[frames], 0, make)
 
 
 class _Registers:

@@ -34,8 +34,6 @@ class TiledArray(ElementwiseArray):
 
     Attributes
     ----------
-    description : Description or None
-        What the array shows; None once items have been assigned to it.
     requests : tuple of TilingRequest
         What its consumers wish.
     """

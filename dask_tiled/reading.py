@@ -248,8 +248,11 @@ class TileReader:
 
     def _corrected(self, native: Array, tile: Array, frames: Index, plan: Plan) -> Array:
         """Correct pixels, in the tile itself where nothing else is to be done."""
+        scaled = self._conversion.scaling is not None
         dtype = self._conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
-        last = tile.dtype == dtype and self._conversion.scaling is None
+        if scaled:  # in double precision, and so is what is scaled
+            dtype = np.result_type(dtype, np.float64)
+        last = tile.dtype == dtype and not scaled
         corrected = tile if last else np.empty(tile.shape, dtype)
         plan.apply(native, corrected)
         for halo in plan.halos:
