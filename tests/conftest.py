@@ -19,7 +19,7 @@ ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address":
 # Writing files takes long at times: neither the duration of an example nor that of making one says
 # anything about the package.
 settings.register_profile(
-    "local", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
