@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 
 REGISTER_BYTES = 2 << 20
 """All registers together have so many bytes: a tile is half of that where two are enough."""
+KEPT_LEAVES = 256
+"""Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
 STEP_BYTES, LEAF_BYTES = 100, 500
 """What a step of a program takes, and a leaf beside its arrays, about."""
 
@@ -66,13 +68,28 @@ def evaluate(evaluation: Evaluation, block_id: tuple[int, ...]) -> Array:
     out = buffers.empty(shape, program.dtype)
     if out.size:
         axes = _tiles(shape, _tile_pixels(program))
-        backends: dict[Any, Backend] = {}
-        leaves = [_LeafTiles(leaf, box, axes, backends) for leaf in program.leaves]
+        make = partial(_LeafTiles, box=box, axes=axes, backends={})
+        several = math.prod(map(len, axes)) > 1
+        leaves = [make(leaf) for leaf in program.leaves[: KEPT_LEAVES if several else 0]]
+        read = partial(_read, program, make, leaves)
         registers = _Registers()
         for number, tile in enumerate(product(*axes)):
             place: Any = (*(slice(*bounds) for bounds in tile), ...)
-            _run(program, leaves, number, registers, out[place])
+            _run(program, partial(read, number), registers, out[place])
     return out
+
+
+def _read(
+    program: Program,
+    make: Callable[[Leaf], _LeafTiles],
+    kept: Sequence[_LeafTiles],
+    number: int,
+    leaf: int,
+    memory: Callable[[tuple[int, ...]], Array],
+) -> Array:
+    """Read a tile of a source, of which what was looked up before may be kept."""
+    tiles = kept[leaf] if leaf < len(kept) else make(program.leaves[leaf])
+    return tiles.read(number, memory)
 
 
 def _tile_pixels(program: Program) -> int | None:
@@ -148,20 +165,14 @@ class _Registers:
         return lambda shape: self.give(register, shape)
 
 
-def _run(
-    program: Program,
-    leaves: Sequence[_LeafTiles],
-    number: int,
-    registers: _Registers,
-    out: Array,
-) -> None:
-    """Compute one tile."""
+def _run(program: Program, read: Callable[..., Array], registers: _Registers, out: Array) -> None:
+    """Compute one tile; ``read(leaf, memory)`` gives that of a source."""
     values: dict[int, Array] = {}
     for step in program.steps:
         to = step.to
         if isinstance(step, Read):
             values.pop(to.number, None)  # it may be a view of a file
-            found = leaves[step.leaf].read(number, registers.maker(to))
+            found = read(step.leaf, registers.maker(to))
             values[to.number] = found.reshape(out.shape)
             continue
         operands = [values[x.number] if isinstance(x, Register) else x for x in step.operands]
