@@ -29,7 +29,7 @@ import dask_tiled
 from comparison.facts import facts as facts_of
 from comparison.facts import sentence
 from comparison.scans import Scan, expectations, prepare
-from dask_tiled.backends import BACKENDS
+from dask_tiled.reading.backends import BACKENDS
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_tiled.kernels import compiled
+from dask_tiled.kernels.decoding import compiled
 
 OUTPUT = 1 << 20
 REPEATS = 300
@@ -45,7 +45,7 @@ def median_seconds(job: Callable[[], object]) -> float:
 def decoder(name: str) -> Callable[[], object]:
     """Give a call that decodes one output."""
     kernel_name, nbytes, out_bytes, two = CASES[name]
-    kernel = compiled(f"dask_tiled.kernels:{kernel_name}")
+    kernel = compiled(f"{kernel_name}")
     units = OUTPUT // out_bytes
     lag = units * nbytes if two else 0
     rng = np.random.default_rng(0)

@@ -35,7 +35,7 @@ def child(path: str, job: str, chunk_mib: int, io: str) -> None:
     import numpy as np
     import psutil
 
-    import dask_tiled.kernels
+    import dask_tiled.kernels.decoding
 
     unit = 1 if sys.platform == "darwin" else 1024
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dask_tiled import tiles
+from dask_tiled.array.elementwise import TiledExpression
+from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
+from dask_tiled.array.tiled_array import TiledArray, scheme_of
 from dask_tiled.by_hand import from_pieces
-from dask_tiled.corrections import Corrections
-from dask_tiled.description import Axis, Description
-from dask_tiled.elementwise import TiledExpression
+from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
@@ -15,15 +16,15 @@ from dask_tiled.errors import (
     TruncatedFileError,
     UnknownFormatError,
 )
-from dask_tiled.export import to_zarr
-from dask_tiled.formats import Format, formats, register_format
-from dask_tiled.graph import TiledArray, scheme_of
-from dask_tiled.iteration import ArrayBlock, iter_blocks
-from dask_tiled.jobs import TileInfo
+from dask_tiled.export.iteration import ArrayBlock, iter_blocks
+from dask_tiled.export.zarr_export import to_zarr
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.registry import formats, register_format
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset
-from dask_tiled.pieces import Piece
-from dask_tiled.tile_functions import map_tiles, reduce_tiles
-from dask_tiled.tiling import TilingRequest, TilingScheme, negotiate
+from dask_tiled.tiling.negotiation import TilingRequest, TilingScheme, negotiate
 from dask_tiled.volumes import open_volumes
 
 __all__ = [

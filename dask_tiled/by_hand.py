@@ -11,19 +11,19 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.codecs import codec
-from dask_tiled.conversion import Conversion
-from dask_tiled.coverage import check_inside, first_hole, overlap_error
-from dask_tiled.decoders import BlockDecoder, Decoder, plain
-from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.files import File
-from dask_tiled.layout import Layout
+from dask_tiled.formats.tools.codecs import codec
+from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.coverage import check_inside, first_hole, overlap_error
+from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.overlaps import first_overlap
+from dask_tiled.model.piece_columns import read_pieces
+from dask_tiled.model.pieces import Piece, PieceTable
 from dask_tiled.opening import Path, tiled
-from dask_tiled.overlaps import first_overlap
-from dask_tiled.piece_columns import read_pieces
-from dask_tiled.pieces import Piece, PieceTable
-from dask_tiled.tiling import TilingRequest
+from dask_tiled.tiling.negotiation import TilingRequest
 
 MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096

@@ -11,17 +11,17 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.backends import ALIGNMENT, BACKENDS
-from dask_tiled.conversion import Conversion
-from dask_tiled.corrections import Corrections
-from dask_tiled.description import Description
-from dask_tiled.descriptors import descriptor
-from dask_tiled.division import read_chunks
+from dask_tiled.array.tiled_array import build
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.formats import describe_as, expand, formats
-from dask_tiled.frames import select_frames
-from dask_tiled.graph import build
-from dask_tiled.tiling import TilingRequest, as_requests, negotiate
+from dask_tiled.formats.registry import describe_as, expand, formats
+from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Description
+from dask_tiled.model.frames import select_frames
+from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
+from dask_tiled.reading.descriptors import descriptor
+from dask_tiled.tiling.division import read_chunks
+from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
 Path = str | os.PathLike[str]
 

@@ -8,9 +8,9 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.tile_functions import reducible
+from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.errors import TilingError
-from dask_tiled.folding import Fold, can_fold
-from dask_tiled.tile_functions import reducible
 
 Array = npt.NDArray[Any]
 

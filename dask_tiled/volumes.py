@@ -11,16 +11,16 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.coded import Block, Fetch
-from dask_tiled.decoders import BlockDecoder, Decoder, function_at
-from dask_tiled.description import Axis, Description
 from dask_tiled.errors import DatasetError
-from dask_tiled.files import File
-from dask_tiled.formats import expand
-from dask_tiled.layout import Cut, Layout
+from dask_tiled.formats.registry import expand
+from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.pieces import joined, piece_table
 from dask_tiled.opening import Path, describe, tiled
-from dask_tiled.pieces import joined, piece_table
-from dask_tiled.tiling import TilingRequest
+from dask_tiled.tiling.negotiation import TilingRequest
 
 AXIS = "volume"
 

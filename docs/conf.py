@@ -8,7 +8,7 @@ from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
 
 import dask_tiled
-from dask_tiled.drawing import svg
+from dask_tiled.tiling.drawing import svg
 
 project = "dask-tiled"
 author = "The dask-tiled developers"

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled import CorruptFileError, DatasetError, Description, Format
-from dask_tiled.decoders import plain
-from dask_tiled.files import File, read_head
-from dask_tiled.records import Record, record_layout
+from dask_tiled.formats.tools.records import Record, record_layout
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.files import File, read_head
 
 HEADER_BYTES = 4100
 FIELDS = {

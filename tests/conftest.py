@@ -9,7 +9,7 @@ import pytest
 from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
-from dask_tiled.backends import BACKENDS, Mapped
+from dask_tiled.reading.backends import BACKENDS, Mapped
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
 

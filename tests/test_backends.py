@@ -12,21 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled import (
-    DatasetError,
-    StaleFileError,
-    backends,
-    descriptors,
-    filesystems,
-    open_dataset,
-)
-from dask_tiled import reading as reading_module
-from dask_tiled.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Auto, Buffered, Mapped
-from dask_tiled.boxes import region_of
-from dask_tiled.decoders import BlockDecoder
-from dask_tiled.filesystems import parse_mount
-from dask_tiled.loader import load
-from dask_tiled.planning import frame_ranges
+from dask_tiled import DatasetError, StaleFileError, open_dataset
+from dask_tiled.model.decoders import BlockDecoder
+from dask_tiled.reading import backends, descriptors, filesystems
+from dask_tiled.reading import tile_reader as reading_module
+from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Auto, Buffered, Mapped
+from dask_tiled.reading.boxes import region_of
+from dask_tiled.reading.filesystems import parse_mount
+from dask_tiled.reading.loader import load
+from dask_tiled.reading.planning import frame_ranges
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -535,7 +529,7 @@ import os, resource, sys
 import dask
 import numpy as np
 import dask_tiled
-from dask_tiled import descriptors
+from dask_tiled.reading import descriptors
 
 folder, io, order = sys.argv[1:]
 n = 200

@@ -6,7 +6,7 @@ import gc
 import numpy as np
 import pytest
 
-from dask_tiled import buffers
+from dask_tiled.reading import buffers
 
 SHAPE, DTYPE = (3, 512, 1024), np.dtype("u2")
 

@@ -21,7 +21,7 @@ from dask_tiled import (
     map_tiles,
     open_dataset,
 )
-from dask_tiled.backends import BACKENDS
+from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

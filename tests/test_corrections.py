@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import Corrections, DatasetError
+from dask_tiled.reading.correction_plans import Plan
 
 DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 SINGLE = {"bool", "u1", "i1", "u2", "i2", "f2", "f4"}
@@ -63,7 +64,7 @@ def run(corrections, frames, sig, cuts, dtype):
             (start + step * a, step, b - a)
             for (start, step, _), (a, b) in zip(sig, place, strict=True)
         ]
-        plan = corrections.plan(tile_sig, shape)
+        plan = Plan(corrections, tile_sig, shape)
         picked = np.ix_(*(start + step * np.arange(n) for start, step, n in tile_sig))
         tile = np.ascontiguousarray(frames[first:last][(slice(None), *picked)])
         tile.flags.writeable = False
@@ -168,14 +169,14 @@ def test_halos_are_the_pixels_with_neighbours_elsewhere(case):
         if not shown.issuperset(good_neighbours(pixel, shape, excluded)):
             near = np.array(around(pixel, shape))
             boxes.add(tuple(zip(near.min(axis=0), near.max(axis=0) + 1, strict=True)))
-    plan = Corrections(dark, gain, pixels).plan(sig, shape)
+    plan = Plan(Corrections(dark, gain, pixels), sig, shape)
     assert {halo.box for halo in plan.halos} == boxes
 
 
 def test_the_whole_frame_has_no_halos():
     mask = np.zeros((5, 7), bool)
     mask[[0, 0, 4, 2, 2], [0, 6, 3, 2, 3]] = True
-    assert Corrections(excluded_pixels=mask).plan([(0, 1, 5), (0, 1, 7)]).halos == ()
+    assert Plan(Corrections(excluded_pixels=mask), [(0, 1, 5), (0, 1, 7)]).halos == ()
 
 
 def test_means_are_summed_in_float64():
@@ -183,7 +184,7 @@ def test_means_are_summed_in_float64():
     frame = np.ones((1, 3, 3), "f4")
     frame[0, 0, 0] = 2**24
     out = np.empty_like(frame)
-    Corrections(excluded_pixels=[(1, 1)]).plan([(0, 1, 3), (0, 1, 3)], (3, 3)).apply(frame, out)
+    Plan(Corrections(excluded_pixels=[(1, 1)]), [(0, 1, 3), (0, 1, 3)], (3, 3)).apply(frame, out)
     assert out[0, 1, 1] == np.float32((2**24 + 7) / 8)
 
 
@@ -191,7 +192,7 @@ def test_a_halo_by_hand():
     """A pixel in the corner of a tile: one dead neighbour, the others on four tiles."""
     frame = np.arange(25, dtype="u2").reshape(1, 5, 5)
     corrections = Corrections(excluded_pixels=[(2, 2), (1, 1)])
-    plan = corrections.plan([(2, 1, 3), (2, 1, 3)], (5, 5))
+    plan = Plan(corrections, [(2, 1, 3), (2, 1, 3)], (5, 5))
     out = np.empty((1, 3, 3), "f4")
     plan.apply(np.ascontiguousarray(frame[:, 2:, 2:]), out)
     (halo,) = plan.halos
@@ -294,6 +295,7 @@ def test_tokens_are_the_same_in_every_process():
     code = f"""
 from dask.base import tokenize
 from dask_tiled import Corrections
+from dask_tiled.reading.correction_plans import Plan
 print(*map(tokenize, {DIFFERENT}))
 """
     outputs = {
@@ -441,17 +443,17 @@ def test_coordinates_need_the_shape_of_the_frame():
     corrections = Corrections(excluded_pixels=[(2, 2)])
     assert corrections.sig_shape is None
     with pytest.raises(DatasetError, match="where the frame ends"):
-        corrections.plan([(0, 1, 3), (0, 1, 3)])
-    assert corrections.plan([(0, 1, 3), (0, 1, 3)], (3, 3)).halos == ()
-    assert corrections.plan([(0, 1, 3), (0, 1, 3)], (4, 4)).halos[0].box == ((1, 4), (1, 4))
+        Plan(corrections, [(0, 1, 3), (0, 1, 3)])
+    assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (3, 3)).halos == ()
+    assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (4, 4)).halos[0].box == ((1, 4), (1, 4))
     shaped = Corrections(gain=np.ones((3, 3)), excluded_pixels=[(2, 2)])
-    assert shaped.plan([(0, 1, 3), (0, 1, 3)]).halos == ()
+    assert Plan(shaped, [(0, 1, 3), (0, 1, 3)]).halos == ()
 
 
 def test_one_position_of_an_axis_may_have_any_step():
     frame = np.arange(20, dtype="u2").reshape(1, 4, 5)
     corrections = Corrections(dark=frame[0], excluded_pixels=[(1, 1)])
-    plan = corrections.plan([(1, 0, 1), (1, -7, 1)])
+    plan = Plan(corrections, [(1, 0, 1), (1, -7, 1)])
     out = np.full((1, 1, 1), 9.0, "f4")
     plan.apply(frame[:, 1:2, 1:2].copy(), out)
     (halo,) = plan.halos
@@ -462,7 +464,7 @@ def test_one_position_of_an_axis_may_have_any_step():
 def test_kernels_release_the_interpreter():
     import importlib
 
-    kernels = importlib.import_module("dask_tiled.correction_kernels")
+    kernels = importlib.import_module("dask_tiled.kernels.corrections")
     single = np.dtype("f4")
     for kernel in (kernels.correct_kernel(np.dtype("u2"), single), kernels.repair_kernel(single)):
         assert kernel.targetoptions["nogil"]
@@ -474,8 +476,9 @@ def test_making_corrections_and_plans_compiles_nothing():
     code = """
 import sys
 from dask_tiled import Corrections
-Corrections([[1, 2]], [[1, 2]], [[0, 1]]).plan([(0, 1, 1), (0, 1, 2)])
-print("dask_tiled.kernels" in sys.modules, "dask_tiled.correction_kernels" in sys.modules)
+from dask_tiled.reading.correction_plans import Plan
+Plan(Corrections([[1, 2]], [[1, 2]], [[0, 1]]), [(0, 1, 1), (0, 1, 2)])
+print("dask_tiled.kernels.decoding" in sys.modules, "dask_tiled.kernels.corrections" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
@@ -486,8 +489,9 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path):
     code = """
 import numpy as np
 from dask_tiled import Corrections
+from dask_tiled.reading.correction_plans import Plan
 tile, out = np.full((1, 3), 9, "u2"), np.empty((1, 3), "f4")
-Corrections(dark=[1, 2, 3], excluded_pixels=[1]).plan([(0, 1, 3)]).apply(tile, out)
+Plan(Corrections(dark=[1, 2, 3], excluded_pixels=[1]), [(0, 1, 3)]).apply(tile, out)
 print(*out[0])
 """
     done = subprocess.run(

@@ -7,8 +7,8 @@ import pytest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.dm import sniff
-from dask_tiled.formats.dm_tags import Array, read_tags
+from dask_tiled.formats.dm.descriptor import sniff
+from dask_tiled.formats.tools.dm_tags import Array, read_tags
 from dask_tiled.testing import counting_frames, write_dm, write_tags
 
 

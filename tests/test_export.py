@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
-from dask_tiled.stores import Target
+from dask_tiled.export.stores import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")

@@ -19,16 +19,10 @@ from hypothesis import strategies as st
 from test_graph import basic_indices, chunked
 
 import dask_tiled
-from dask_tiled import (
-    Corrections,
-    StaleFileError,
-    TiledArray,
-    TiledExpression,
-    TilingError,
-    buffers,
-    evaluation,
-)
-from dask_tiled.programs import MOST_REGISTERS, Read
+from dask_tiled import Corrections, StaleFileError, TiledArray, TiledExpression, TilingError
+from dask_tiled.engine import evaluation
+from dask_tiled.engine.programs import MOST_REGISTERS, Read
+from dask_tiled.reading import buffers
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -8,7 +8,7 @@ import pytest
 
 import dask_tiled
 from dask_tiled import Format, UnknownFormatError, describe, formats, open_dataset, register_format
-from dask_tiled.formats import _installed, _registered
+from dask_tiled.formats.registry import _installed, _registered
 from dask_tiled.testing import counting_frames, write_mib
 
 FRAMES = counting_frames((6, 4, 8), "uint16")

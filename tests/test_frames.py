@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled import (
-    DatasetError,
-    TiledArray,
-    TruncatedFileError,
-    describe,
-    descriptors,
-    open_dataset,
-)
+from dask_tiled import DatasetError, TiledArray, TruncatedFileError, describe, open_dataset
+from dask_tiled.reading import descriptors
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

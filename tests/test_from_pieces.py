@@ -16,9 +16,9 @@ from test_pieces import boxes, part_of
 
 import dask_tiled
 from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
-from dask_tiled.box_tree import BoxTree
-from dask_tiled.decoders import Decoder
-from dask_tiled.overlaps import first_overlap
+from dask_tiled.model.box_tree import BoxTree
+from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.overlaps import first_overlap
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -293,7 +293,7 @@ def test_packed_pixels(tmp_path):
     """A decoder may be given as it is."""
     packed = np.frombuffer(bytes([0x21, 0x43, 0x65] * 16), "u1")
     (tmp_path / "a.raw").write_bytes(packed.tobytes())
-    unpack = Decoder("dask_tiled.kernels:unpack12", np.dtype("u2"), 24, 16)
+    unpack = Decoder("unpack12", np.dtype("u2"), 24, 16)
     pieces = [Piece(tmp_path / "a.raw", (0, 0), (2, 16))]
     arr = from_pieces(pieces, shape=(2, 16), dtype="f4", decoders=[unpack])
     np.testing.assert_array_equal(arr, np.tile(np.array([0x321, 0x654], "f4"), (2, 8)))

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TiledExpression, scheme_of
-from dask_tiled.backends import BACKENDS, Mapped
-from dask_tiled.loader import decode, load
+from dask_tiled.reading.backends import BACKENDS, Mapped
+from dask_tiled.reading.loader import decode, load
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 NAV, SIG = (3, 4), (64, 128)

@@ -318,7 +318,7 @@ def test_many_chunks_open_at_once(tmp_path):
 
 def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch):
     """Chunks on all axes are decoded once for a chunk of dask, which does not cut them."""
-    from dask_tiled.formats import hdf5_filters
+    from dask_tiled.formats.hdf5 import filters as hdf5_filters
 
     data = np.random.default_rng(0).poisson(2, (20, 28, 24, 24)).astype("u2")
     path = tmp_path / "a.h5"

@@ -17,7 +17,7 @@ from dask_tiled import (
     map_tiles,
     open_dataset,
 )
-from dask_tiled.formats import hdf5_chunks
+from dask_tiled.formats.hdf5 import chunks as hdf5_chunks
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -332,7 +332,7 @@ def test_damaged_chunks(tmp_path, name):
 
 def test_threads_decode_beside_each_other(tmp_path, monkeypatch):
     """No lock is held while a chunk is decoded."""
-    module = importlib.import_module("dask_tiled.formats.hdf5_filters")
+    module = importlib.import_module("dask_tiled.formats.hdf5.filters")
     barrier = threading.Barrier(2, timeout=20)
     inflate = module.FILTERS[1]
 

@@ -10,90 +10,35 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "dask_tiled"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Modules import from those before them only.
+# Packages import from those before them only; "" is the root, a module for each verb of users.
 ORDER = [
-    {"errors", "buffers", "filesystems", "indexing", "machine"},
-    {"files", "division", "stores", "correction_plans"},
-    {"decoders", "corrections", "descriptors", "headers", "markup", "selection"},
-    {"box_tree", "fold_names"},
-    {"pieces", "overlaps"},
-    {"layout", "piece_columns"},
-    {"iteration", "runs", "records", "series", "boxes", "coverage"},
-    {"ranges", "coded"},
-    {"backends", "codecs", "compression", "file_order", "neighbours", "planning"},
-    {"conversion"},
-    {"reading", "description"},
-    {"loader", "frames", "blocks", "pictures", "expressions"},
-    {"requests", "drawing", "programs"},
-    {"chunking", "tile_shapes", "veto"},
-    {"tiling", "evaluation"},
-    {"elementwise"},
-    {"jobs"},
-    {"folding"},
-    {"streams"},
-    {"tile_loop"},
-    {"tile_layer"},
-    {"job_arrays"},
-    {"reductions"},
-    {"graph"},
-    {"tile_jobs"},
-    {"tile_functions"},
-    {"tiles"},
-    {"formats"},
-    {"opening", "export"},
-    {"by_hand", "volumes"},
-]
-RANKS = {module: rank for rank, modules in enumerate(ORDER) for module in modules}
-# What a format may know.
-FOR_FORMATS = {
     "errors",
-    "files",
-    "headers",
-    "markup",
-    "compression",
-    "decoders",
-    "corrections",
-    "selection",
-    "pieces",
-    "coded",
-    "layout",
-    "records",
-    "series",
-    "description",
-}
-# Modules of numba functions: they know no other module, but may share kernels.compiled.
-KERNELS = {
-    "words",
+    "model",
+    "formats",
     "kernels",
-    "correction_kernels",
-    "folds",
-    "streaming",
-    "fold_functions",
-    "gathering",
-}
-KERNELS_FOR = {
-    "words": set(),
-    "kernels": {"words"},
-    "folds": {"words"},
-    "gathering": set(),
-    "streaming": {"kernels", "words"},
-    "fold_functions": {"kernels", "streaming"},
+    "reading",
+    "tiling",
+    "engine",
+    "array",
+    "",
+    "export",
+    "testing",
+]
+# Who may import what; everybody else gets it from them.
+ONLY_IN = {
+    "numba": {"kernels"},
+    "llvmlite": {"kernels"},
+    "dask.array": {"tiling", "array", "", "export", "testing"},  # tiling: how dask says chunks
+    "h5py": {"formats"},
+    "hdf5plugin": {"formats"},
+    "imagecodecs": {"formats"},
+    "nibabel": {"formats"},
+    "numcodecs": {"formats"},
+    "tifffile": {"formats"},
 }
 # What is imported where it is needed, because it takes long or is optional.
-HEAVY = {
-    *(f"dask_tiled.{name}" for name in KERNELS),
-    "distributed",
-    "h5py",
-    "hdf5plugin",
-    "imagecodecs",
-    "llvmlite",
-    "matplotlib",
-    "nibabel",
-    "numba",
-    "numcodecs",
-    "tifffile",
-    "xarray",
-    "zarr",
+HEAVY = {*ONLY_IN, "dask_tiled.kernels", "distributed", "matplotlib", "xarray", "zarr"} - {
+    "dask.array"
 }
 
 
@@ -103,12 +48,12 @@ def module_of(path):
 
 
 MODULES = [module_of(path) for path in FILES]
-FORMATS = [module for module in MODULES if module.startswith("dask_tiled.formats.")]
 
 
-def part_of(module):
-    """Give the first name below the package: all formats are one part, and so is all testing."""
-    return module.split(".")[1] if "." in module else ""
+def package_of(module):
+    """Give the package that a module lies in: modules beside them are the root."""
+    first = module.split(".")[1] if "." in module else ""
+    return first if first in ORDER else ""
 
 
 def imports(tree, *, in_functions):
@@ -127,46 +72,32 @@ def imports(tree, *, in_functions):
     return found
 
 
-def own(names):
-    return {part_of(name) for name in names if name.startswith("dask_tiled.")}
-
-
 @pytest.fixture(scope="module")
 def trees():
     return {module_of(path): ast.parse(path.read_text("utf8")) for path in FILES}
 
 
-def test_every_module_has_its_place(trees):
-    parts = {part_of(module) for module in trees}
-    assert parts == {*RANKS, *KERNELS, "testing", ""}
+@pytest.mark.parametrize("module", MODULES[1:])  # the first is the package itself, which gathers
+def test_imports_go_one_way(trees, module):
+    rank = ORDER.index(package_of(module))
+    names = imports(trees[module], in_functions=True)
+    used = {name for name in names if name.startswith("dask_tiled.")}
+    assert {name for name in used if ORDER.index(package_of(name)) > rank} == set()
+    assert "dask_tiled" not in names or package_of(module) in {"export", "testing"}
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_imports_go_one_way(trees, module):
-    used = own(imports(trees[module], in_functions=True))
-    part = part_of(module)
-    if part in KERNELS:
-        assert used <= KERNELS_FOR.get(part, {"kernels"}) - {part}
-    elif part not in {"testing", ""}:  # the package itself gathers; testing may use all of it
-        assert "testing" not in used
-        assert {name for name in used - {part} if RANKS.get(name, 0) >= RANKS[part]} == set()
-
-
-@pytest.mark.parametrize("module", FORMATS)
-def test_formats_know_layouts_and_decoders(trees, module):
-    assert own(imports(trees[module], in_functions=True)) <= {*FOR_FORMATS, "formats"}
+def test_libraries_stay_in_their_packages(trees, module):
+    for name in imports(trees[module], in_functions=True):
+        homes = [home for library, home in ONLY_IN.items() if f"{name}.".startswith(f"{library}.")]
+        assert all(package_of(module) in home for home in homes), name
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_heavy_modules_are_imported_in_functions(trees, module):
     names = imports(trees[module], in_functions=False)
     heavy = {name for name in names if any(f"{name}.".startswith(f"{h}.") for h in HEAVY)}
-    assert not heavy or part_of(module) in KERNELS
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_modules_are_short(path):
-    assert len(path.read_text("utf8").splitlines()) <= 300
+    assert not heavy or package_of(module) == "kernels"
 
 
 def documented(node, name):
@@ -206,5 +137,5 @@ print(*(set(sys.modules) - before))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "dask_tiled.graph" in loaded
+    assert "dask_tiled.array.tiled_array" in loaded
     assert not loaded & (HEAVY | {"dask_tiled.testing"})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-kernels = importlib.import_module("dask_tiled.kernels")
+kernels = importlib.import_module("dask_tiled.kernels.decoding")
 GUARD = 0x5A
 
 
@@ -106,7 +106,7 @@ def test_kernel_is_its_formula(name, data):
             place = dest + k * out_step
             expected[place : place + len(pixels)] = pixels
 
-    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel = kernels.compiled(f"{name}")
     kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
     np.testing.assert_array_equal(out, expected)  # the guard bytes too
@@ -116,7 +116,7 @@ def test_kernel_is_its_formula(name, data):
 def test_no_runs(name):
     out = np.full(16, GUARD, "u1")
     none = np.zeros(0, "i8")
-    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel = kernels.compiled(f"{name}")
     kernel(np.zeros(16, "u1"), none, 8, out, none, 8, 2, 8, 0)
     assert (out == GUARD).all()
 
@@ -131,7 +131,7 @@ def test_runs_longer_than_vector_loops(name):
     src = np.random.default_rng(0).integers(0, 256, nbytes * 2 * count + 1, "u1")
     width = int(nbytes * scale)
     out = np.full(width * count + 2, GUARD, "u1")
-    kernel = kernels.compiled(f"dask_tiled.kernels:{name}")
+    kernel = kernels.compiled(f"{name}")
     kernel(src, np.array([1]), nbytes, out, np.array([1]), width, count, nbytes, lag)
 
     units = src[1 : 1 + nbytes * count].reshape(count, nbytes)
@@ -155,14 +155,14 @@ def test_formulas_are_complete():
 
 
 def test_the_interpreter_is_released():
-    kernel = kernels.compiled("dask_tiled.kernels:copy")
+    kernel = kernels.compiled("copy")
     assert kernel.targetoptions["nogil"]
     assert not kernel.targetoptions.get("parallel")
-    assert kernels.compiled("dask_tiled.kernels:copy") is kernel
+    assert kernels.compiled("copy") is kernel
 
 
 def test_each_kernel_is_compiled_once():
-    kernel = kernels.compiled("dask_tiled.kernels:swap2")
+    kernel = kernels.compiled("swap2")
     zero, out, src = np.zeros(1, "i8"), np.zeros(8, "u1"), np.zeros(8, "u1")
     for writeable in (True, False):
         src.flags.writeable = writeable
@@ -188,9 +188,9 @@ def test_importing_and_opening_compile_nothing(tmp_path):
 import sys, dask_tiled
 arr = dask_tiled.open_dataset({str(tmp_path / "a.raw")!r}, "raw", dtype=">u2", sig_shape=(4, 4))
 arr[0].dask, repr(arr), arr.description._repr_html_()
-print("dask_tiled.kernels" in sys.modules)
+print("dask_tiled.kernels.decoding" in sys.modules)
 arr.compute()
-print("dask_tiled.kernels" in sys.modules)
+print("dask_tiled.kernels.decoding" in sys.modules)
 """
     assert run(code).split() == ["False", "True"]
 
@@ -198,13 +198,13 @@ print("dask_tiled.kernels" in sys.modules)
 # Two kernels on four words; what comes out, and how often the cache served.
 SWAP = """
 import numpy as np
-from dask_tiled.kernels import compiled
+from dask_tiled.kernels.decoding import compiled
 src = np.frombuffer(bytes(range(64)), "u1")
 zero = np.zeros(1, "i8")
 def swap():
     for name in ("swap2", "bits"):
         out = np.zeros(64, "u1")
-        kernel = compiled.__wrapped__("dask_tiled.kernels:" + name)
+        kernel = compiled.__wrapped__("" + name)
         kernel(src, zero, 8, out, zero, 64, 1, 8, 0)
         print(*out[:8], sum(kernel.stats.cache_hits.values()))
 """

@@ -9,7 +9,7 @@ import pytest
 from conftest import ANY_PORT
 from dask.system import CPU_COUNT
 
-from dask_tiled import machine
+from dask_tiled.tiling import machine
 
 MIB = 1 << 20
 

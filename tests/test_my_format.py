@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dask_tiled
-from dask_tiled.formats import _registered
+from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import check_format
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "my_format.py"

@@ -22,8 +22,8 @@ from dask_tiled import (
     DatasetError,
     TruncatedFileError,
     UnknownFormatError,
-    compression,
 )
+from dask_tiled.formats.tools import compression
 from dask_tiled.testing import check_format, counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled import Description, backends, folding, negotiate
-from dask_tiled.decoders import Decoder, plain
-from dask_tiled.files import File
-from dask_tiled.graph import build
-from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
+from dask_tiled import Description, negotiate
+from dask_tiled.array.tiled_array import build
+from dask_tiled.engine import folding
+from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import Piece
+from dask_tiled.reading import backends
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -24,7 +26,7 @@ def packed(pixels):
 
 
 def unpack12(pixels):
-    return Decoder("dask_tiled.kernels:unpack12", np.dtype("u2"), pixels * 3 // 2, pixels)
+    return Decoder("unpack12", np.dtype("u2"), pixels * 3 // 2, pixels)
 
 
 def opened(layout, chunks=None, io="auto"):

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_tiled.backends import BACKENDS
-from dask_tiled.decoders import BlockDecoder, Decoder, plain
-from dask_tiled.description import Description
+from dask_tiled.array.tiled_array import build
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
-from dask_tiled.files import File
-from dask_tiled.graph import build
-from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece, piece_table, table_of
+from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import Piece, piece_table, table_of
+from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames
 from dask_tiled.tiles import apply_masks
-from dask_tiled.tiling import negotiate
+from dask_tiled.tiling.negotiation import negotiate
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -229,11 +229,11 @@ def test_blocks_of_columns_that_run_backwards(tmp_path, monkeypatch, window):
     block = rows * 24
     last = (columns - 1) * block
     piece = Piece(0, (0, 0, 0), pixels.shape, last, (columns * block, 24, -block))
-    decoder = Decoder("dask_tiled.kernels:unpack12", np.dtype("u2"), 24, 16)
+    decoder = Decoder("unpack12", np.dtype("u2"), 24, 16)
     layout = Layout([File.at(tmp_path / "packed")], (n,), pixels.shape[1:], [piece], [decoder])
     desc = Description.of("packed", layout, {}, base_shape=(1, rows, 16))
     if window is not None:
-        monkeypatch.setattr("dask_tiled.backends.MAPPED_BYTES", window)
+        monkeypatch.setattr("dask_tiled.reading.backends.MAPPED_BYTES", window)
     arr = build(desc, negotiate(desc), "mmap")
     for index in [
         ...,

@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import Corrections, Description, backends, machine, negotiate, reductions
-from dask_tiled.decoders import plain
-from dask_tiled.files import File
-from dask_tiled.graph import build
-from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
+from dask_tiled import Corrections, Description, negotiate
+from dask_tiled.array import reductions
+from dask_tiled.array.tile_layer import TileLayer
+from dask_tiled.array.tiled_array import build
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import Piece
+from dask_tiled.reading import backends
 from dask_tiled.testing import (
     counting_frames,
     write_mib,
@@ -21,7 +24,7 @@ from dask_tiled.testing import (
     write_npy,
     write_raw,
 )
-from dask_tiled.tile_layer import TileLayer
+from dask_tiled.tiling import machine
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dask_tiled import open_dataset
-from dask_tiled.backends import BACKENDS
+from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
 from dask_tiled.testing.mib_pixels import WORD_PIXELS
 

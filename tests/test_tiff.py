@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from test_manifest import by_file, expected_of, manifest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
-from dask_tiled.files import File
-from dask_tiled.formats import tiff_decode, tiff_kind, tiff_pages
-from dask_tiled.formats.tiff_pages import Pages, count_pages, read_description
-from dask_tiled.formats.tiff_segments import layout_of
+from dask_tiled.formats.tiff import decode as tiff_decode
+from dask_tiled.formats.tiff import kind as tiff_kind
+from dask_tiled.formats.tiff import pages as tiff_pages
+from dask_tiled.formats.tiff.pages import Pages, count_pages, read_description
+from dask_tiled.formats.tiff.segments import layout_of
+from dask_tiled.model.files import File
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")

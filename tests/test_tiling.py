@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
-from dask_tiled.decoders import Decoder, plain
-from dask_tiled.description import Description
-from dask_tiled.files import File
-from dask_tiled.layout import Layout
-from dask_tiled.pieces import Piece
-from dask_tiled.records import Record, record_layout
+from dask_tiled.formats.tools.records import Record, record_layout
+from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import Piece
 
 MIB = 1 << 20
 unhurried = settings(deadline=None, max_examples=200)

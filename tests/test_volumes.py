@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TilingRequest, open_volumes
+from dask_tiled.array.tile_layer import TileLayer
 from dask_tiled.testing import write_gis, write_mib, write_mrc, write_npy, write_raw
-from dask_tiled.tile_layer import TileLayer
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -11,9 +11,10 @@ import pytest
 from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
-from dask_tiled import StaleFileError, backends, open_dataset
-from dask_tiled.backends import BACKENDS
-from dask_tiled.loader import decode, load
+from dask_tiled import StaleFileError, open_dataset
+from dask_tiled.reading import backends
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.loader import decode, load
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

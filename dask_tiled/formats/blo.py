@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.decoders import plain
-from dask_tiled.description import Axis, Description, nav_axes
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.files import File, read_head
-from dask_tiled.formats import Format
-from dask_tiled.headers import POSITIVE, Fields, Order, check_fields, read_fields
-from dask_tiled.records import Record, lay_out
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.headers import POSITIVE, Fields, Order, check_fields, read_fields
+from dask_tiled.formats.tools.records import Record, lay_out
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.description import Axis, Description, nav_axes
+from dask_tiled.model.files import File, read_head
 
 ID = b"IMGBLO"
 ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.decoders import plain
-from dask_tiled.description import Description, nav_axes, sig_axes
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
-from dask_tiled.files import File, read_head
-from dask_tiled.formats import Format
-from dask_tiled.layout import Cut, Layout
-from dask_tiled.pieces import Piece
-from dask_tiled.selection import Selection
+from dask_tiled.formats.format import Format
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.description import Description, nav_axes, sig_axes
+from dask_tiled.model.files import File, read_head
+from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.pieces import Piece
+from dask_tiled.model.selection import Selection
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16

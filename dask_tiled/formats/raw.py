@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.decoders import plain
-from dask_tiled.description import Description
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.files import File
-from dask_tiled.formats import Format
-from dask_tiled.records import Record, count_frames, record_layout
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.records import Record, count_frames, record_layout
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File
 
 
 def sniff(path: str, head: bytes) -> str | None:

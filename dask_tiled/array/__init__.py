@@ -1,0 +1,1 @@
+"""The dask array: slices, operators, reductions, functions on tiles, and all graphs."""

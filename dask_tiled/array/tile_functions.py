@@ -1,0 +1,228 @@
+"""Functions of one's own on tiles: map_tiles and reduce_tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.array.utils import meta_from_array
+
+from dask_tiled.array.job_arrays import job_array
+from dask_tiled.array.reductions import Reducible
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.engine.jobs import TileInfo
+from dask_tiled.engine.tile_jobs import MapTiles, ReduceTiles, checked
+from dask_tiled.errors import TilingError, check_whole
+from dask_tiled.tiling.requests import TilingRequest, as_requests
+
+Array = npt.NDArray[Any]
+
+
+def map_tiles(
+    func: Callable[[Array, TileInfo], Any],
+    arr: da.Array,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    sig_shape: Sequence[int] | None = None,
+    tiling: TilingRequest | None = None,
+    sig_ndim: int | None = None,
+) -> da.Array:
+    """Apply a function to every tile of an array.
+
+    Pixels are decoded tile by tile into memory that stays in the cache, and a decoded chunk is
+    never made: there is one task for each chunk.
+
+    Parameters
+    ----------
+    func : callable
+        ``func(tile, info)`` gets a read-only array of frames by signal axes, which is valid only
+        until it returns, and a :class:`TileInfo`. It returns an array of the tile's shape, or for
+        each frame of the tile an array of shape ``sig_shape``; a number for each frame has the
+        shape ``()``. Functions compiled by numba do as well as plain ones.
+    arr : dask.array.Array
+        An opened array, or a slice of one; any other dask array does, more slowly.
+    dtype : dtype, optional
+        Type of the results.
+    sig_shape : tuple of int, optional
+        Shape of what comes of a frame; where it is not that of the frame, ``func`` gets whole
+        frames. Where it or ``dtype`` is not given, ``func`` is tried on a frame of zeros.
+    tiling : TilingRequest, optional
+        Which tiles ``func`` wishes. A function of whole frames that returns frames of their shape
+        needs ``TilingRequest("frame")``.
+    sig_ndim : int, optional
+        How many of the last axes are signal axes; by default what is known of an opened array,
+        and otherwise 2.
+
+    Returns
+    -------
+    dask.array.Array
+        Of the shape of ``arr``, or ``nav_shape + sig_shape``.
+
+    Raises
+    ------
+    TilingError
+        ``func`` cannot be tried, or returns another shape than it promised.
+    """
+    x = reducible(arr, sig_ndim)
+    frame = arr.shape[x.nav_ndim :]
+    if sig_shape is not None:
+        sizes = sig_shape if isinstance(sig_shape, Sequence) else (sig_shape,)
+        sig_shape = tuple(check_whole("every size in sig_shape", n, least=0) for n in sizes)
+    if dtype is None or sig_shape is None:
+        found = _try(func, arr.dtype, frame)
+        dtype = found.dtype if dtype is None else dtype
+        sig_shape = found.shape[1:] if sig_shape is None else sig_shape
+    request = _request(tiling)
+    reduced = sig_shape != frame
+    if reduced and request.by not in {"frame", "chunk"}:
+        request = replace(request, by="frame")
+    if request.by in {"frame", "chunk"}:
+        x = _whole_frames(x)
+    job = MapTiles(func, np.dtype(dtype), sig_shape if reduced else None, request)
+    sig = tuple(range(x.nav_ndim, arr.ndim))
+    return job_array(
+        x.arr,
+        x.nav_ndim,
+        job,
+        job.dtype,
+        gone=sig if reduced else (),
+        tail=sig_shape if reduced else (),
+        source=x.source,
+    )
+
+
+def reduce_tiles(
+    arr: da.Array,
+    *,
+    init: npt.ArrayLike | Callable[[], npt.ArrayLike],
+    step: Callable[[Array, Array, TileInfo], Any],
+    combine: Callable[[Array, Array], Any],
+    tiling: TilingRequest | None = None,
+    sig_ndim: int | None = None,
+) -> da.Array:
+    """Reduce an array tile by tile, in bounded memory.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        An opened array, or a slice of one; any other dask array does, more slowly.
+    init : array-like, or callable that returns one
+        What a reduction begins with; every chunk begins with a copy of its own.
+    step : callable
+        ``step(state, tile, info)`` returns the state after one more tile, or changes it in place
+        and returns None. The tile is as in :func:`map_tiles`.
+    combine : callable
+        ``combine(state, other)`` returns the state for the tiles of both; it must not matter in
+        what order they are combined.
+    tiling : TilingRequest, optional
+        Which tiles ``step`` wishes.
+    sig_ndim : int, optional
+        As in :func:`map_tiles`.
+
+    Returns
+    -------
+    dask.array.Array
+        The state for all tiles, in one chunk of the shape and type of ``init``.
+
+    Raises
+    ------
+    TilingError
+        The number of signal axes or the request makes no sense, or ``step`` or ``combine`` returns
+        another shape than that of ``init``.
+    """
+    x = reducible(arr, sig_ndim)
+    request = _request(tiling)
+    if request.by in {"frame", "chunk"}:
+        x = _whole_frames(x)
+    state = np.array(init() if callable(init) else init)
+    job = ReduceTiles(state, step, request)
+    axes = tuple(range(arr.ndim))
+    found = job_array(
+        x.arr, x.nav_ndim, job, state.dtype, gone=axes, tail=state.shape, source=x.source
+    )
+    if found.ndim == state.ndim:
+        return found
+    merge = partial(_merge, combine, arr.ndim)
+    meta = np.empty((0,) * state.ndim, state.dtype)
+    return da.reduction(found, merge, merge, axis=axes, dtype=state.dtype, meta=meta)
+
+
+def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
+    """Find out which axes of an array are signal axes, and where it is read from."""
+    if not isinstance(arr, da.Array):
+        raise TilingError("not a dask array", found=type(arr).__name__)
+    if isinstance(meta_from_array(arr), np.ma.MaskedArray):
+        raise TilingError(
+            "pixels are masked, which tiles cannot tell",
+            expected="pixels that are all there",
+            found="a masked array",
+            hint="Fill them: dask.array.ma.filled.",
+        )
+    if sig_ndim is None and isinstance(arr, TiledArray) and arr.description is not None:
+        return arr.reducible()
+    if any(np.isnan(n) for axis in arr.chunks for n in axis):
+        raise TilingError(
+            "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
+        )
+    ndim = min(2, arr.ndim) if sig_ndim is None else sig_ndim
+    whole = isinstance(ndim, (int, np.integer)) and not isinstance(ndim, bool)
+    if not whole or not 0 <= ndim <= arr.ndim:
+        raise TilingError("no such number of signal axes", expected=f"0 to {arr.ndim}", found=ndim)
+    return Reducible(arr, arr.ndim - ndim, None)
+
+
+def _request(tiling: Any) -> TilingRequest:
+    """Check what a user wishes; nothing stands for the usual tiles."""
+    (request,) = as_requests(() if tiling is None else [tiling])
+    return request
+
+
+def _whole_frames(x: Reducible) -> Reducible:
+    """Make sure that no chunk holds a part of a frame only."""
+    if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
+        return x
+    chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
+    if isinstance(x.arr, TiledArray) and x.source is not None:
+        return x.arr.with_chunks(chunks).reducible()
+    return x._replace(arr=x.arr.rechunk(chunks))
+
+
+def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[int, ...]) -> Array:
+    """See what a function makes of a frame of zeros."""
+    tile = np.zeros((1, *frame), dtype)
+    tile.flags.writeable = False
+    info = TileInfo((0,) * tile.ndim, tile.shape, np.zeros(1, np.int64))
+    hint = "Pass dtype= and sig_shape=, and the function is not tried."
+    try:
+        found = np.asarray(func(tile, info))
+    except Exception as error:
+        raise TilingError(
+            "the function fails on a frame of zeros", found=repr(error), hint=hint
+        ) from error
+    if found.shape[:1] != (1,):
+        raise TilingError(
+            "the function returns nothing for each frame",
+            expected=f"an array of shape {tile.shape}, or (1, ...)",
+            found=found.shape,
+            hint=hint,
+        )
+    return found
+
+
+def _merge(
+    combine: Callable[[Array, Array], Any],
+    ndim: int,
+    states: Array,
+    axis: Any,  # noqa: ARG001 - dask's call
+    keepdims: bool,  # noqa: FBT001
+) -> Array:
+    """Combine states along the first ``ndim`` axes."""
+    shape = states.shape[ndim:]
+    first, *others = states.reshape(-1, *shape)
+    merged = reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first)
+    return merged.reshape((1,) * ndim + shape if keepdims else shape)

@@ -1,0 +1,1 @@
+"""What is done with the tiles of a chunk: functions, folds, expressions."""

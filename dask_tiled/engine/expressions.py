@@ -1,0 +1,181 @@
+"""Elementwise expressions over sources, as values that share their parts.
+
+An expression is a :class:`Leaf` or a :class:`Call` of a ufunc on others and on scalars. Making a
+larger one of it takes the same time however large it is, and its token tells it from all others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+
+from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.indexing import CutIndex
+from dask_tiled.model.layout import Layout
+
+NUMBERS = "biufc"
+"""Kinds of dtypes that expressions have."""
+
+
+class Leaf:
+    """The pixels of a source.
+
+    Parameters
+    ----------
+    layout : Layout
+    conversion : Conversion
+    io : str
+        Name of the backend.
+    """
+
+    __slots__ = ("conversion", "io", "layout", "token")
+
+    def __init__(self, layout: Layout, conversion: Conversion, io: str) -> None:
+        self.layout = layout
+        self.conversion = conversion
+        self.io = io
+        self.token = _digest(layout.__dask_tokenize__(), conversion.__dask_tokenize__(), io)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels."""
+        return self.conversion.dtype
+
+    def cut(self, cuts: Sequence[CutIndex]) -> Leaf:
+        """Show a part."""
+        return Leaf(self.layout.cut(cuts), self.conversion, self.io)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Leaf, (self.layout, self.conversion, self.io)
+
+
+class Cast:
+    """What changes the type of pixels, called like a ufunc."""
+
+    __name__ = "astype"
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+
+    def __call__(self, pixels: Any, out: Any = None) -> Any:
+        """Convert pixels, in whatever way the types allow."""
+        if out is None:
+            return np.asarray(pixels).astype(self.dtype)
+        np.copyto(out, pixels, casting="unsafe")
+        return out
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "dask_tiled.Cast", self.dtype.str
+
+
+Function = np.ufunc | Cast
+
+
+class Call:
+    """What a ufunc makes of other expressions and of scalars, pixel by pixel.
+
+    Parameters
+    ----------
+    function : numpy.ufunc or Cast
+    operands : tuple of Leaf, Call or scalar
+    dtype : numpy.dtype
+        Type of the result.
+    """
+
+    __slots__ = ("dtype", "function", "operands", "token")
+
+    def __init__(self, function: Function, operands: tuple[Any, ...], dtype: np.dtype) -> None:
+        self.function = function
+        self.operands = operands
+        self.dtype = dtype
+        self.token = _digest(_function_token(function), *map(_operand_token, operands))
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operands that are no scalars."""
+        return [operand for operand in self.operands if isinstance(operand, (Leaf, Call))]
+
+
+Node = Leaf | Call
+
+
+def call(function: Any, operands: Sequence[Any]) -> Call | None:
+    """Apply a ufunc to expressions and scalars.
+
+    Returns
+    -------
+    Call or None
+        None where it is no ufunc of such operands with one result for each pixel, a number.
+    """
+    if isinstance(function, np.ufunc):
+        if function.nout != 1 or function.signature or function.nin != len(operands):
+            return None
+    elif not isinstance(function, Cast):
+        return None
+    scalars = [x if isinstance(x, (Leaf, Call)) else as_scalar(x) for x in operands]
+    if any(x is None for x in scalars):
+        return None
+    # numpy says best which type comes out; scalars count by their type, Python's by their kind.
+    tried = [np.ones(1, x.dtype) if isinstance(x, (Leaf, Call)) else x for x in scalars]
+    try:
+        with np.errstate(all="ignore"):
+            dtype = function(*tried).dtype
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    if dtype.kind not in NUMBERS:
+        return None
+    return Call(function, tuple(scalars), dtype)
+
+
+def as_scalar(value: Any) -> Any:
+    """Give a number as Python or numpy has it, or None if it is none."""
+    if isinstance(value, np.ndarray) and not value.ndim and type(value) is np.ndarray:
+        value = value[()]
+    if isinstance(value, np.generic):
+        return value if value.dtype.kind in NUMBERS else None
+    return value if type(value) in (bool, int, float, complex) else None
+
+
+class _Operand(np.ndarray):
+    """Stands for an expression where numpy is asked what an operator does."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        return ufunc, inputs
+
+
+def call_operator(function: Callable[..., Any], operands: Sequence[Any]) -> Call | None:
+    """Apply an operator of Python, such as ``operator.add``, as numpy applies it to arrays.
+
+    numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.
+    """
+    if any(not isinstance(x, (Leaf, Call)) and as_scalar(x) is None for x in operands):
+        return None
+    shown = [
+        np.ones(1, x.dtype).view(_Operand) if isinstance(x, (Leaf, Call)) else x for x in operands
+    ]
+    found = {id(one): x for one, x in zip(shown, operands, strict=True)}
+    ufunc, inputs = function(*shown)
+    return call(ufunc, [found.get(id(x), x) for x in inputs])
+
+
+def _digest(*values: Any) -> str:
+    # repr is the same in every process, and exact for numbers.
+    return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
+
+
+@lru_cache
+def _function_token(function: Function) -> str:
+    return str(tokenize(function))
+
+
+def _operand_token(operand: Any) -> Any:
+    if isinstance(operand, (Leaf, Call)):
+        return operand.token
+    if isinstance(operand, np.generic):
+        return operand.dtype.str, operand.tobytes()
+    return type(operand).__name__, operand

@@ -1,0 +1,80 @@
+"""Jobs: what is done with the tiles of a chunk."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.selection import Index
+from dask_tiled.reading.boxes import Box
+from dask_tiled.tiling.requests import TilingRequest
+
+Array = npt.NDArray[Any]
+
+
+class TileInfo(NamedTuple):
+    """Where a tile lies in its array.
+
+    Attributes
+    ----------
+    origin : tuple of int
+        Position of its first pixel: number of the frame, then signal axes.
+    shape : tuple of int
+        Shape of the tile: frames, then signal axes.
+    frames : int64 array
+        Numbers of its frames, counted in C order of the navigation shape.
+    """
+
+    origin: tuple[int, ...]
+    shape: tuple[int, ...]
+    frames: Index
+
+
+class Chunk(NamedTuple):
+    """What a job has to know about a chunk.
+
+    Attributes
+    ----------
+    box : tuple of (start, stop)
+        Where it lies in the array.
+    nav_ndim : int
+    dtype : numpy.dtype
+        Type of its pixels.
+    """
+
+    box: Box
+    nav_ndim: int
+    dtype: np.dtype
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Lengths of the navigation axes."""
+        return tuple(stop - start for start, stop in self.box[: self.nav_ndim])
+
+    @property
+    def sig_shape(self) -> tuple[int, ...]:
+        """Lengths of the signal axes."""
+        return tuple(stop - start for start, stop in self.box[self.nav_ndim :])
+
+
+class Run(Protocol):
+    """A job at work on one chunk."""
+
+    def step(self, tile: Array, first: int, info: TileInfo) -> None:
+        """Take a tile, whose first frame has the number ``first`` in the chunk."""
+
+    def result(self) -> Array:
+        """Give what became of the chunk, in the shape that the job has promised."""
+
+
+class Job(Protocol):
+    """What is done with all tiles of a chunk. A picklable value that dask can tokenize."""
+
+    @property
+    def request(self) -> TilingRequest:
+        """Which tiles it wishes."""
+
+    def begin(self, chunk: Chunk) -> Run:
+        """Begin to work on a chunk."""

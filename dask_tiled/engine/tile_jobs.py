@@ -1,0 +1,116 @@
+"""Functions of users as jobs: what map_tiles and reduce_tiles do with the tiles of a chunk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+
+from dask_tiled.engine.jobs import Array, Chunk, TileInfo
+from dask_tiled.errors import TilingError
+from dask_tiled.tiling.requests import TilingRequest
+
+
+@dataclass(frozen=True, eq=False)
+class MapTiles:
+    """The job of :func:`map_tiles`."""
+
+    func: Callable[[Array, TileInfo], Any]
+    dtype: np.dtype
+    sig_shape: tuple[int, ...] | None
+    request: TilingRequest
+
+    def begin(self, chunk: Chunk) -> MapRun:
+        """Begin to work on a chunk."""
+        return MapRun(self, chunk)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        values = str(self.dtype), self.sig_shape, tokenize(self.request)
+        return "dask_tiled.MapTiles", tokenize(self.func), *values
+
+
+class MapRun:
+    """The results of the tiles of one chunk."""
+
+    def __init__(self, job: MapTiles, chunk: Chunk) -> None:
+        self._job = job
+        self._chunk = chunk
+        sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
+        self._results = np.empty((math.prod(chunk.nav_shape), *sig_shape), job.dtype)
+
+    def step(self, tile: Array, first: int, info: TileInfo) -> None:
+        """Put what the function makes of a tile into its place."""
+        found = np.asarray(self._job.func(tile, info))
+        sig_shape = self._job.sig_shape
+        expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
+        if found.shape != expected:
+            raise TilingError(
+                "the function returned another shape",
+                expected=expected,
+                found=found.shape,
+                hint="A function of whole frames may need tiling=TilingRequest('frame').",
+            )
+        place: list[slice] = [slice(first, first + len(tile))]
+        if sig_shape is None:
+            starts = [start for start, _ in self._chunk.box[self._chunk.nav_ndim :]]
+            for at, start, size in zip(info.origin[1:], starts, tile.shape[1:], strict=True):
+                place.append(slice(at - start, at - start + size))
+        self._results[tuple(place)] = found
+
+    def result(self) -> Array:
+        """Give the results, in the navigation shape of the chunk."""
+        chunk, job = self._chunk, self._job
+        ones = () if job.sig_shape is None else (1,) * len(chunk.sig_shape)
+        return self._results.reshape(chunk.nav_shape + ones + self._results.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceTiles:
+    """The job of :func:`reduce_tiles`."""
+
+    init: Array
+    func: Callable[[Array, Array, TileInfo], Any]
+    request: TilingRequest
+
+    def begin(self, chunk: Chunk) -> ReduceRun:
+        """Begin to work on a chunk."""
+        return ReduceRun(self, chunk)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "dask_tiled.ReduceTiles", *map(tokenize, (self.init, self.func, self.request))
+
+
+class ReduceRun:
+    """The state of a reduction in one chunk."""
+
+    def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
+        self._step = job.func
+        self._state = job.init.copy()
+        self._ones = (1,) * len(chunk.box)
+
+    def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
+        """Take one more tile."""
+        state = self._step(self._state, tile, info)
+        if state is not None:
+            state = checked(state, self._state, "step")
+            # The tile's memory is used again for the next one.
+            self._state = state.copy() if np.may_share_memory(state, tile) else state
+
+    def result(self) -> Array:
+        """Give the state."""
+        return self._state.reshape(self._ones + self._state.shape)
+
+
+def checked(found: Any, state: Array, name: str) -> Array:
+    """Take what a function made of a state."""
+    if np.shape(found) != state.shape or found is None:
+        raise TilingError(
+            f"{name} returned another shape than that of init",
+            expected=state.shape,
+            found=None if found is None else np.shape(found),
+        )
+    return np.asarray(found, state.dtype)

@@ -1,0 +1,1 @@
+"""Out again: zarr, and blocks in order."""

@@ -1,0 +1,1 @@
+"""Digital Micrograph: DM3, DM4 and DM5 tag files."""

@@ -1,0 +1,98 @@
+"""Fourier transforms of real images, of which DM files keep one half.
+
+The picture has its origin at (height // 2, width // 2), and the pixels at k and -k are conjugates
+of each other. So all of it is made of boxes, whose units lie equally spaced in the stored half.
+
+Data types 27 and 28 store half of each row, from the origin to the left. Type 5, for squares of
+an even size 2 N, stores the right half, from the origin to the right. It has no room for the column
+of the Nyquist frequency: that stands where the lower half of it makes the upper half of the column
+of the origin superfluous, and the four numbers that are real share two pixels.
+
+Source: the reader of RosettaSciIO for type 5; for 27, a file of GMS, of the transform of a ramp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.tools.records import Part
+from dask_tiled.model.decoders import Decoder, plain
+
+PACKED = {5: "c8", 27: "c8", 28: "c16"}
+"""Data types, and the types of the pixels."""
+
+
+AS_IT_IS, CONJUGATE, REAL = range(3)
+"""How the pixels of a box are stored: places among the :func:`decoders`."""
+
+
+def decoders(dtype: np.dtype) -> list[Decoder]:
+    """Give what makes complex numbers of what is stored."""
+    native, size = dtype.newbyteorder("="), dtype.itemsize
+    conjugate = Decoder("conjugate", native, size)
+    return [plain(dtype), conjugate, Decoder("real", native, size // 2)]
+
+
+def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """Count the bytes of the half that is stored.
+
+    Raises
+    ------
+    DatasetError
+        Nobody knows how such a picture is packed.
+    """
+    square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
+    if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
+        raise DatasetError(
+            "unknown way of packing complex numbers",
+            path=path,
+            expected="one little-endian picture; of the old type, a square of an even size",
+            found=f"{shape}, {dtype}, type {data_type}",
+        )
+    return shape[0] * _columns(data_type, shape[1]) * dtype.itemsize
+
+
+def _columns(data_type: int, width: int) -> int:
+    return width // 2 if data_type == 5 else width // 2 + 1
+
+
+def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
+    """Find the boxes of a picture of pixels of ``size`` bytes."""
+    height, width = shape
+    half = width // 2
+    row_bytes = _columns(data_type, width) * size
+    single = 1 - height % 2  # of an even number of rows, the first one is its own opposite
+    last = height - 1 + single
+
+    def box(
+        rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
+    ) -> Part:
+        corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
+        return Part(
+            corner, sizes, row * row_bytes + col * size, (down * row_bytes, right * size), how
+        )
+
+    def opposite(cols: range, col: int, right: int) -> list[Part]:
+        rows = range(single, height)
+        return [
+            box(range(single), cols, 0, col, CONJUGATE, right=right),
+            box(rows, cols, last - single, col, CONJUGATE, down=-1, right=right),
+        ]
+
+    if data_type != 5:
+        found = [box(range(height), range(half + 1), 0, half, AS_IT_IS, right=-1)]
+        found += opposite(range(half + 1, width), 1, 1)
+    else:
+        found = [box(range(height), range(half + 1, width), 0, 1, AS_IT_IS)]
+        found += opposite(range(1, half), half - 1, -1)
+        for column in (0, half):  # their first rows in the store have the same numbers
+            cols, first = range(column, column + 1), column
+            found += [
+                box(range(half + 1, height), cols, first + 1, 0, AS_IT_IS),
+                box(range(1, half), cols, first + half - 1, 0, CONJUGATE, down=-1),
+                box(range(half, half + 1), cols, first, 0, REAL),
+            ]
+            top = box(range(1), cols, first, 0, REAL)
+            found.append(top._replace(offset=top.offset + size // 2))
+    return [part for part in found if all(part.shape)]

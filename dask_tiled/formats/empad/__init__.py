@@ -1,0 +1,1 @@
+"""EMPAD: ``.raw`` scans and the ``.xml`` beside them."""

@@ -1,0 +1,134 @@
+"""What the ``.xml`` file of an EMPAD tells: the file of frames, the shape of the scan, its scales.
+
+After real files of the versions 0.51, 0.7 and 1.2, and what public readers take from them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from xml.etree.ElementTree import Element
+
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.tools.markup import read_xml
+from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.model.description import Axis, nav_axes, sig_axes
+from dask_tiled.model.files import read_head
+
+NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
+"""The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
+MEASURED = "iom_measurements"
+MAX_NEIGHBOURS = 64
+"""So many ``.xml`` files in the folder are looked at for the one that names a ``.raw`` file."""
+
+
+def is_xml(head: bytes) -> bool:
+    """Tell whether a file begins as XML."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<root", b"<!"))
+
+
+def raw_name(root: Element, path: str) -> str:
+    """Give the name of the file of frames: a name only, for it lies beside the ``.xml`` file.
+
+    Raises
+    ------
+    CorruptFileError
+        There is none.
+    """
+    node = root.find("raw_file")
+    told = "" if node is None else node.get("filename", "")
+    name = re.split(r"[\\/]", told)[-1]
+    if name in {"", ".", ".."}:
+        raise CorruptFileError(
+            "the XML names no file of frames",
+            path=path,
+            where="raw_file",
+            expected="a filename",
+            found=repr(told),
+        )
+    return name
+
+
+def xml_of(raw: str) -> str | None:
+    """Find the ``.xml`` file beside a ``.raw`` file that names it."""
+    folder, name = os.path.split(os.path.abspath(raw))
+    entries = sorted((e for e in os.listdir(folder) if e.lower().endswith(".xml")), key=natural_key)
+    for entry in entries[:MAX_NEIGHBOURS]:
+        xml = os.path.join(folder, entry)
+        with suppress(DatasetError, OSError):
+            if is_xml(read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
+                return xml
+    return None
+
+
+def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Go through what tells the shape of the scan, the most reliable first.
+
+    Parameters
+    ----------
+    raw : str
+        Path of the file of frames.
+    root : Element, optional
+        The XML.
+
+    Yields
+    ------
+    source : str
+    shape : tuple of int
+        (y, x), or (n,) of a series.
+    """
+    name = NAME.search(raw)
+    told: list[tuple[str, tuple[str | None, ...]]] = []
+    if name is not None:
+        told.append(("the name of the .raw file", name.group(2, 1) if name[2] else (name[1],)))
+    if root is not None:
+        if (root.findtext("type") or "").strip() == "series":
+            told.append(("count", (root.findtext("count"),)))
+        # A scan that is recorded while searching leaves stale numbers of the mode "acquire".
+        for mode in ("acquire", "search"):
+            where = f"scan_parameters[@mode='{mode}']"
+            size = [root.findtext(f"{where}/scan_resolution_{axis}") for axis in "yx"]
+            told.append((where, tuple(size)))
+        told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
+    for source, texts in told:
+        sizes = [re.fullmatch(r"\s*0*([1-9][0-9]{0,9})\s*", text or "") for text in texts]
+        if all(sizes):
+            yield source, tuple(int(size[1]) for size in sizes if size is not None)
+
+
+def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[Axis, ...]:
+    """Calibrate the scan, from its field of view."""
+    axes = nav_axes(len(shape))
+    if root is None or len(shape) != 2:
+        return axes
+    fields = _numbers(root, "optics.get_full_scan_field_of_view")  # one per axis, or the larger one
+    if len(fields) == 2:
+        steps = [field / size for field, size in zip(fields, shape, strict=True)]
+    else:
+        field = _numbers(root, "full_scan_field_of_view/x")
+        factor = _numbers(root, "full_scan_field_of_view/scale_factor")
+        if not field or not factor:
+            return axes
+        steps = [field[0] / factor[0] / max(shape)] * 2
+    pairs = zip(axes, steps, strict=True)
+    return tuple(replace(axis, units="nm", scale=step * 1e9) for axis, step in pairs)
+
+
+def frame_axes(root: Element | None) -> tuple[Axis, ...]:
+    """Calibrate the frames."""
+    axes = sig_axes(2)
+    size = [] if root is None else _numbers(root, "calibrated_pixelsize")
+    if not size:
+        return axes
+    return tuple(replace(axis, units="1/nm", scale=size[0] * 1e9) for axis in axes)
+
+
+def _numbers(root: Element, name: str) -> list[float]:
+    """Read the numbers of a measurement: lengths in metres, and factors."""
+    text = root.findtext(f"{MEASURED}/{name}") or ""
+    found = re.findall(r"\d+(?:\.\d*)?(?:[eE][-+]?\d{1,3})?", text, re.ASCII)
+    numbers = [float(number) for number in found]
+    return numbers if all(1e-30 < number < 1e30 for number in numbers) else []

@@ -1,0 +1,57 @@
+"""What a format is: its name, and the functions that recognise and describe its files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Description
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format.
+
+    Attributes
+    ----------
+    name : str
+        What ``open_dataset(format=...)`` calls it.
+    extensions : tuple of str
+        Usual endings of its files, with the dot.
+    summary : str
+        What is read, in one line.
+    nav_shape_from : str
+        Where the scan shape comes from, in a few words.
+    sniff : callable
+        ``sniff(path, head)`` sees the first 4096 bytes of a file and returns None if the file is of
+        this format, or else a few words that say why it is not.
+    describe : callable
+        ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
+        are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are handed over to
+        those that have them.
+    corrections : callable, optional
+        ``corrections(desc)`` reads the corrections that came with the files, for
+        ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
+    peers : tuple of str
+        Other libraries that read the format.
+    implied : str
+        Suffix that may be left out of a path.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+    summary: str
+    nav_shape_from: str
+    sniff: Callable[[str, bytes], str | None]
+    describe: Callable[..., Description]
+    corrections: Callable[[Description], Corrections] | None = None
+    peers: tuple[str, ...] = ()
+    implied: str = ""
+
+    def options(self) -> dict[str, Any]:
+        """Give the options of the format and their default values."""
+        parameters = inspect.signature(self.describe).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -1,0 +1,1 @@
+"""FRMS6: sets of pnCCD files."""

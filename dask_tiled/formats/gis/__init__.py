@@ -1,0 +1,1 @@
+"""GIS volumes: ``.ima`` and ``.dim``."""

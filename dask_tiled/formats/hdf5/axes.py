@@ -1,0 +1,199 @@
+"""Names, units and scales that conventions of HDF5 files give to the axes of a dataset.
+
+Layout facts: the NeXus manual (NXdata, NXdetector), the EMD file format of the NCEM and of py4DSTEM
+(emdfile 1.0), the specification of HyperSpy's files, and the Eiger documentation of Dectris.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.description import Axis, nav_axes, sig_axes
+
+MOST_VALUES = 1 << 20
+"""Axes with more values than this are not read."""
+NOTHING = {"", ".", "_None_", "<undefined>", "None"}
+"""What stands for a name or a unit that is not there."""
+
+
+class Calibration(NamedTuple):
+    """What a file says about the axes of a dataset.
+
+    Attributes
+    ----------
+    convention : str
+        Where it says so.
+    axes : tuple of Axis
+        An empty name stands for one that the file does not give.
+    sig_dims : int or None
+        How many of them are signal axes, if it says that.
+    """
+
+    convention: str
+    axes: tuple[Axis, ...]
+    sig_dims: int | None = None
+
+
+def text(value: Any) -> str:
+    """Read text, however it is stored; empty where it is something else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if isinstance(value, bytes):
+        value = value.decode("utf8", "replace")
+    return str(value) if isinstance(value, str) else ""
+
+
+def label(value: Any) -> str:
+    """Read a name or a unit; empty where the text stands for nothing."""
+    found = text(value).strip()
+    return "" if found in NOTHING else found
+
+
+def texts(value: Any) -> list[str]:
+    """Read a list of texts: an array of them, or one with colons or commas between them."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return [label(item) for item in value]
+    return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
+
+
+def calibration(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration:
+    """Read the axes of a dataset.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        The group that it is in.
+    dataset : h5py.Dataset
+    name : str
+        Its name there.
+    shape : sequence of int
+        Of the array, which may be put together from several datasets.
+    """
+    for read in (_hspy, _nexus, _emd, _eiger):
+        found = read(group, dataset, name, shape)
+        if found is not None:
+            return found
+    return Calibration("", tuple(Axis("") for _ in shape))
+
+
+def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
+    """Give the usual names to axes that have none, or one that another has, too."""
+    usual = nav_axes(nav_ndim) + sig_axes(len(axes) - nav_ndim)
+    names = [axis.name for axis in axes]
+    found: list[Axis] = []
+    for k, axis in enumerate(axes):
+        good = axis.name and names.count(axis.name) == 1
+        name = axis.name if good else usual[k].name
+        if not good and name in names:
+            name = f"axis_{k}"
+        found.append(Axis(name, axis.units, axis.scale, axis.offset))
+    return tuple(found)
+
+
+def _hspy(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+    parts = [group.get(f"axis-{k}") for k in range(len(shape))]
+    if not parts or any(part is None or "navigate" not in part.attrs for part in parts):
+        return None
+    axes, navigate = [], []
+    for part in parts:
+        entry = dict(part.attrs)
+        scale, offset = _number(entry.get("scale"), 1.0), _number(entry.get("offset"), 0.0)
+        axes.append(Axis(label(entry.get("name")), label(entry.get("units")), scale, offset))
+        navigate.append(bool(np.all(entry["navigate"])))
+    count = navigate.count(False)
+    first = all(navigate[: len(navigate) - count])  # otherwise nothing that we could split
+    return Calibration("HyperSpy", tuple(axes), max(1, count) if first else None)
+
+
+def _nexus(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+    here, own = dict(group.attrs), dict(dataset.attrs)
+    if text(here.get("NX_class")) not in {"NXdata", "NXdetector"} and "signal" not in own:
+        return None
+    kinds = {"image": 2, "spectrum": 1, "vertex": 1}
+    kind = text(own.get("interpretation", here.get("interpretation")))
+    axes = [Axis("")] * len(shape)
+    signals = [text(here.get("signal")), *texts(here.get("auxiliary_signals"))]
+    if name in signals or "axes" in own:
+        names = texts(own.get("axes", here.get("axes")))
+        for k, axis in enumerate(names):
+            indices = np.atleast_1d(here.get(f"{axis}_indices", k))
+            place = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
+            if axis and place < len(shape) and indices.size == 1:
+                axes[place] = _axis(group.get(axis), axis, shape[place])
+    sig_dims = min(kinds[kind], len(shape)) if kind in kinds else None
+    return Calibration("NeXus", tuple(axes), sig_dims)
+
+
+def _emd(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+    if "emd_group_type" not in group.attrs:
+        return None
+    first = 0 if "dim0" in group else 1
+    axes = []
+    for k in range(len(shape)):
+        values = group.get(f"dim{k + first}")
+        name_ = "" if values is None else label(values.attrs.get("name"))
+        axis = _axis(values, name_, shape[k])
+        units = axis.units.strip("[]").replace("_", "")  # [n_m] in files of the NCEM
+        axes.append(Axis(name_, units, axis.scale, axis.offset))
+    return Calibration("EMD", tuple(axes))
+
+
+def _eiger(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+    detector = group.parent.get("instrument/detector")
+    if len(shape) != 3 or not hasattr(detector, "get"):
+        return None
+    axes = [Axis("frame")]
+    for name_ in ("y", "x"):
+        size = detector.get(f"{name_}_pixel_size")
+        if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
+            return None
+        scale = _number(size[()], 1.0)
+        axes.append(Axis(name_, label(size.attrs.get("units")) or "m", scale))
+    return Calibration("Eiger", tuple(axes), 2)
+
+
+def _axis(values: Any, name: str, size: int) -> Axis:
+    """Read an axis from its values, or from the first of them, if they are equally spaced."""
+    units = label(getattr(values, "attrs", {}).get("units"))
+    if getattr(values, "ndim", 0) != 1 or values.dtype.kind not in "fiu":
+        return Axis(name, units)
+    if not 0 < values.size <= MOST_VALUES:
+        return Axis(name, units)
+    points = values[()].astype(float)
+    if len(points) == size + 1 and size != 1:  # edges of bins
+        points = (points[1:] + points[:-1]) / 2
+    if len(points) == 1:
+        return Axis(name, units, 1.0, _number(points[0], 0.0))
+    scale = float(points[-1] - points[0]) / (len(points) - 1)
+    line = points[0] + scale * np.arange(len(points))
+    if not scale or not np.isfinite(scale) or not (abs(points - line) <= 1e-3 * abs(scale)).all():
+        return Axis(name, units)
+    return Axis(name, units, scale, float(points[0]))
+
+
+def _number(value: Any, default: float) -> float:
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        return default
+    return float(array.reshape(-1)[0])
+
+
+def plain_attributes(attributes: Any, most: int = 64) -> Mapping[str, Any]:
+    """Read attributes as plain values: the first ones, and of arrays only small ones."""
+    found: dict[str, Any] = {}
+    for key in list(attributes)[:most]:
+        try:
+            value = attributes[key]
+        except (OSError, RuntimeError, TypeError, ValueError, KeyError):
+            continue  # of a type that h5py does not know
+        if isinstance(value, (bytes, str)):
+            found[key] = text(value)[:1000]
+        elif getattr(value, "size", most + 1) <= most and value.dtype.kind in "biufcSUO":
+            items = [text(v) if isinstance(v, (bytes, str)) else v for v in value.ravel().tolist()]
+            if all(isinstance(item, (bool, int, float, complex, str)) for item in items):
+                found[key] = items[0] if value.ndim == 0 else tuple(items)
+    return found

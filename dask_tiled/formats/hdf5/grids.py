@@ -1,0 +1,163 @@
+"""Grids of chunks: which are missing, and which follow each other in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dask_tiled.model.selection import Index
+
+MOST_CELLS = 1 << 20
+"""So many cells, and no more, are looked at one by one."""
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Where it starts, and its shape."""
+
+
+def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[Index, Index]:
+    """Find boxes that cover all that no chunk covers; few of them, however large the grid is.
+
+    Parameters
+    ----------
+    written : int64 array of shape (chunks, axes)
+        Positions of the chunks in their grid, in C order.
+    shape, chunk : sequence of int
+        Of the array, and of a chunk.
+
+    Returns
+    -------
+    start, shape : int64 array of shape (boxes, axes)
+    """
+    grid = np.array([-(-n // size) for n, size in zip(shape, chunk, strict=True)])
+    if not len(written):
+        return np.zeros((1, len(grid)), np.int64), np.array([shape])
+    starts, stops = [], []
+    new = np.arange(len(written)) == 0  # where the positions on the axes before differ
+    for k, n in enumerate(grid):
+        begins = new
+        new = begins | np.concatenate([[True], np.diff(written[:, k]) != 0])
+        here, first = written[new], begins[new]
+        before = np.where(first, -1, np.roll(here[:, k], 1))
+        last = np.roll(first, -1)
+        low = np.concatenate([before + 1, here[last, k] + 1])
+        high = np.concatenate([here[:, k], np.full(last.sum(), n)])
+        corners = np.concatenate([here, here[last]])
+        start, stop = corners.copy(), corners + 1
+        start[:, k], stop[:, k] = low, high
+        start[:, k + 1 :], stop[:, k + 1 :] = 0, grid[k + 1 :]
+        some = low < high
+        starts.append(start[some])
+        stops.append(stop[some])
+    start, stop = (np.concatenate(ends) * np.array(chunk, np.int64) for ends in (starts, stops))
+    return start, np.minimum(stop, np.array(shape, np.int64)) - start
+
+
+def join_chunks(
+    start: Index,
+    box: Index,
+    offset: Index,
+    strides: Index,
+    chunk: Sequence[int],
+    shape: Sequence[int],
+) -> tuple[bool, Index, Index, Index, Index]:
+    """Make one piece of all chunks, or of those that follow each other in the file.
+
+    Parameters
+    ----------
+    start, box : int64 array of shape (chunks, axes)
+        The chunks, in C order.
+    offset : int64 array of shape (chunks,)
+        Where they lie.
+    strides : int64 array of shape (axes,)
+        Bytes between neighbouring pixels in a chunk.
+    chunk, shape : sequence of int
+        Of a chunk, and of the array.
+
+    Returns
+    -------
+    whole : bool
+        Whether it is one piece.
+    start, shape, offset, strides : int64 array
+        The pieces.
+    """
+    grid = [-(-n // size) for n, size in zip(shape, chunk, strict=True)]
+    if len(start) == math.prod(grid):
+        lattice = _lattice(offset.reshape(grid), strides, chunk)
+        if lattice is not None:
+            return True, start[:1], np.array([shape]), offset[:1], lattice[None]
+    nbytes = int(strides[0]) * chunk[0]
+    axis = max((k for k, n in enumerate(grid) if n > 1), default=0)
+    none = False, start, box, offset, np.broadcast_to(strides, start.shape)
+    if nbytes != chunk[axis] * strides[axis] and chunk[axis] > 1:
+        return none
+    same = np.delete(start, axis, axis=1)
+    follows = (np.diff(same, axis=0) == 0).all(axis=1)
+    follows &= np.diff(start[:, axis]) == chunk[axis]
+    follows &= np.diff(offset) == nbytes
+    first = np.concatenate([[True], ~follows])
+    last = np.concatenate([~follows, [True]])
+    joined = box[first].copy()
+    joined[:, axis] = start[last, axis] + box[last, axis] - start[first, axis]
+    steps = strides.copy()
+    steps[axis] = nbytes // chunk[axis]
+    return False, start[first], joined, offset[first], np.broadcast_to(steps, joined.shape)
+
+
+def _lattice(offsets: Index, strides: Index, chunk: Sequence[int]) -> Index | None:
+    """Find the strides of all pixels of a whole grid of chunks; None if they are not equal."""
+    found = strides.copy()
+    for k, n in enumerate(offsets.shape):
+        if n == 1:
+            continue
+        steps = np.diff(offsets, axis=k)
+        step = int(steps.flat[0])
+        if (steps != step).any() or (chunk[k] > 1 and step != chunk[k] * strides[k]):
+            return None
+        found[k] = step // chunk[k]
+    return found
+
+
+def uncovered(boxes: Sequence[Box], shape: Sequence[int]) -> tuple[Index, Index] | None:
+    """Find what no box covers, as boxes; None where boxes overlap, or are too irregular to tell."""
+    starts = np.array([start for start, _ in boxes], np.int64).reshape(-1, len(shape))
+    stops = starts + np.array([size for _, size in boxes], np.int64).reshape(-1, len(shape))
+    edges = [
+        np.unique(np.concatenate([(0, n), low, high]))
+        for n, low, high in zip(shape, starts.T, stops.T, strict=True)
+    ]
+    cells = [len(edge) - 1 for edge in edges]
+    if math.prod(cells) > MOST_CELLS or (stops > shape).any():
+        return None
+    covered = np.zeros(cells, np.int8)
+    for low, high in zip(starts, stops, strict=True):
+        ends = zip(edges, low, high, strict=True)
+        some = tuple(slice(*np.searchsorted(edge, (a, b)).tolist()) for edge, a, b in ends)
+        if covered[some].any():
+            return None
+        covered[some] = 1
+    start, size = gaps(np.argwhere(covered), cells, (1,) * len(cells))
+    if not len(start):
+        return start, size
+    first = np.stack([edge[column] for edge, column in zip(edges, start.T, strict=True)], 1)
+    stop = np.stack([e[column] for e, column in zip(edges, (start + size).T, strict=True)], 1)
+    return first, stop - first
+
+
+def boxes_between(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
+    """Cover the pixels ``first`` to ``stop`` of an array, counted in C order, with boxes."""
+    if first >= stop:
+        return
+    _, *inner = shape
+    row = math.prod(inner)
+    low, high = -(-first // row), stop // row
+    ends = [(first, min(stop, low * row)), (max(first, high * row), stop)]
+    if low < high:
+        yield (low, *(0,) * len(inner)), (high - low, *inner)
+    elif first // row == (stop - 1) // row:
+        ends = [(first, stop)]
+    for begin, end in ends:
+        if begin < end and inner:
+            at = begin // row
+            for start, size in boxes_between(begin - at * row, end - at * row, inner):
+                yield (at, *start), (1, *size)

@@ -1,0 +1,1 @@
+"""Gatan K2 IS: eight files of sectors."""

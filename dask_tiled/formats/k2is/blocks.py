@@ -1,0 +1,224 @@
+"""Blocks of K2 in-situ files, and how the sectors of the camera are brought together.
+
+A sector writes frames of 32 blocks, each of 930 rows of 16 pixels, with a header that counts blocks
+and frames and tells whether the shutter was open. Sectors begin and end at any block. Headers are
+read where a search needs them, so their number grows with the logarithm of the length.
+
+Layout as public readers describe it: LiberTEM and py4DSTEM, which agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.formats.tools.headers import (
+    Fields,
+    check_fields,
+    parse_fields,
+    read_fields,
+    wrong_field,
+)
+from dask_tiled.model.files import File, read_head
+
+SECTORS = 8
+WIDTH, HEIGHT = 256, 1860  # of a sector
+COLUMNS, ROWS = 16, 930  # of a block
+PER_FRAME = 32
+BLOCK = 0x5758
+HEADER_BYTES = 40
+FIELDS: Fields = {
+    "sync": (0, "u4"),
+    "flags": (9, "u1"),
+    "block_count": (16, "u4"),
+    "width": (20, "u2"),
+    "height": (22, "u2"),
+    "frame_id": (24, "u4"),
+    "corner": (28, "2u2"),
+    "nbytes": (36, "u4"),
+}
+SYNC = 0xFFFF0055
+ALLOWED = {"sync": (SYNC,), "width": (WIDTH,), "height": (HEIGHT,), "nbytes": (BLOCK,)}
+SHUTTER_OPEN = 1
+PROBES = 64
+
+
+def find_block(data: bytes) -> int | None:
+    """Find the first byte at which there is the header of a block."""
+    at = -1
+    while (at := data.find(SYNC.to_bytes(4, "big"), at + 1)) >= 0:
+        header = data[at : at + HEADER_BYTES]
+        if len(header) < HEADER_BYTES:
+            return None
+        if wrong_field(parse_fields(header, FIELDS, ">"), ALLOWED) is None:
+            return at
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Sector:
+    """A file of blocks, of which the first begins at byte ``start``."""
+
+    file: File
+    start: int
+
+    @classmethod
+    def at(cls, path: str) -> Sector:
+        """Find the first block of a file.
+
+        Raises
+        ------
+        CorruptFileError, TruncatedFileError
+            There is no block, or no whole one.
+        """
+        file = File.at(path)
+        start = find_block(read_head(path, 2 * BLOCK))
+        if start is None:
+            raise CorruptFileError(
+                "no header of a block",
+                path=path,
+                where=f"byte 0 to {min(file.size, 2 * BLOCK)}",
+                expected=f"a sync word of {SYNC:#x}, and blocks of {BLOCK} bytes",
+            )
+        sector = cls(file, start)
+        if sector.n_blocks < PER_FRAME:
+            raise TruncatedFileError(
+                "the file ends inside the first frame",
+                path=path,
+                expected=f"{PER_FRAME} blocks of {BLOCK} bytes",
+                found=f"{sector.n_blocks} blocks",
+            )
+        return sector
+
+    @property
+    def n_blocks(self) -> int:
+        """How many whole blocks there are."""
+        return (self.file.size - self.start) // BLOCK
+
+    def byte(self, i: int) -> int:
+        """Give the byte that a block begins at."""
+        return self.start + i * BLOCK
+
+    def block(self, i: int) -> dict[str, Any]:
+        """Read the header of a block.
+
+        Raises
+        ------
+        CorruptFileError
+            It is none.
+        """
+        path, at = self.file.path, self.byte(i)
+        fields = read_fields(path, FIELDS, ">", at)
+        check_fields(path, fields, FIELDS, ALLOWED, "no header of a block", at=at)
+        return fields
+
+
+def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
+    """Find the first frame that is complete in all sectors.
+
+    Returns
+    -------
+    starts : list of int
+        Number of its first block in each sector.
+    counts : list of int
+        Complete frames from there on in each sector.
+
+    Raises
+    ------
+    CorruptFileError
+        The numbers of blocks and frames do not match at the start or at the end.
+    TruncatedFileError
+        No frame is complete in all sectors.
+    """
+    latest = max(sector.block(0)["block_count"] for sector in sectors)
+    starts = [_find_count(sector, latest) for sector in sectors]
+    pairs = list(zip(sectors, starts, strict=True))
+    if any(_frame_left(sector, start) < PER_FRAME for sector, start in pairs):
+        starts = [start + _frame_left(sector, start) for sector, start in pairs]
+    counts = [(s.n_blocks - i) // PER_FRAME for s, i in zip(sectors, starts, strict=True)]
+    if min(counts) < 1:
+        raise TruncatedFileError(
+            "no frame is complete in all sectors",
+            path=sectors[counts.index(min(counts))].file.path,
+            expected=f"{PER_FRAME} blocks after block {starts[counts.index(min(counts))]}",
+            found=f"{sectors[counts.index(min(counts))].n_blocks} blocks in all",
+        )
+    for number in (0, min(counts) - 1):
+        _check_frame(sectors, [start + number * PER_FRAME for start in starts])
+    return starts, counts
+
+
+def _find_count(sector: Sector, count: int) -> int:
+    """Find the block with a count. It is near the start: further on counts may begin again."""
+
+    def at(i: int) -> int:
+        return int(sector.block(i)["block_count"])
+
+    end = 1
+    while end < sector.n_blocks and at(end) < count:
+        end *= 2
+    i = _first_of(min(end, sector.n_blocks - 1), lambda i: at(i) >= count)
+    if at(i) != count:
+        raise CorruptFileError(
+            "the sectors cannot be brought together",
+            path=sector.file.path,
+            where=f"byte {sector.byte(i)}",
+            expected=f"the block with the count {count}, at which another sector begins",
+            found=f"one with the count {at(i)}",
+        )
+    return i
+
+
+def _frame_left(sector: Sector, start: int) -> int:
+    """Count the blocks from ``start`` on that belong to the frame of the first one."""
+    frame_id = sector.block(start)["frame_id"]
+    return _first_of(
+        min(PER_FRAME, sector.n_blocks - start),
+        lambda i: sector.block(start + i)["frame_id"] != frame_id,
+    )
+
+
+def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
+    """Make sure that the same whole frame begins in all sectors."""
+    frame_id = sectors[0].block(starts[0])["frame_id"]
+    for i, corner in ((0, (WIDTH - COLUMNS, 0)), (PER_FRAME - 1, (0, HEIGHT - ROWS))):
+        count = sectors[0].block(starts[0] + i)["block_count"]
+        expected = {"frame_id": frame_id, "block_count": count, "corner": corner}
+        for sector, start in zip(sectors, starts, strict=True):
+            fields = sector.block(start + i)
+            found = {name: fields[name] for name in expected}
+            if found != expected:
+                raise CorruptFileError(
+                    "the blocks of a frame do not belong together",
+                    path=sector.file.path,
+                    where=f"byte {sector.byte(start + i)}",
+                    expected=expected,
+                    found=found,
+                    hint="Blocks are missing in one of the sectors.",
+                )
+
+
+def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
+    """Find the first frame with the shutter open, or None.
+
+    The shutter stays open for at least a 64th of the frames.
+    """
+
+    def is_open(frame: int) -> bool:
+        return bool(sector.block(start + frame * PER_FRAME)["flags"] & SHUTTER_OPEN)
+
+    # In the order of time, as it may close again before the end.
+    probes = [*range(0, n_frames, -(-n_frames // PROBES)), n_frames - 1]
+    i = next((i for i, frame in enumerate(probes) if is_open(frame)), None)
+    if i is None:
+        return None
+    before = probes[max(0, i - 1)]
+    return before + _first_of(probes[i] - before, lambda frame: is_open(before + frame))
+
+
+def _first_of(count: int, holds: Callable[[int], bool]) -> int:
+    """Find the first number for which something holds that then goes on to hold, or ``count``."""
+    return bisect_left(range(count), 1, key=lambda i: int(holds(i)))

@@ -1,0 +1,1 @@
+"""Merlin, ``.mib``: one file or a series, all counter depths."""

@@ -1,0 +1,217 @@
+"""Merlin and Medipix3 scans: ``.mib`` files of frames with a text header each, and their ``.hdr``.
+
+Layout after the Merlin data format as public readers describe it, and real captures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.mib.header import (
+    HDR_MAGIC,
+    MAGIC,
+    UNSIGNED,
+    Geometry,
+    read_header,
+    read_named_fields,
+    scan_shape,
+)
+from dask_tiled.formats.tools.markup import read_pairs
+from dask_tiled.formats.tools.records import Part, Record, count_frames, part_layout, record_layout
+from dask_tiled.formats.tools.series import Member, beside, gather, natural_key
+from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File, read_head
+from dask_tiled.model.layout import Layout
+
+# Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
+# for chips that are mounted upside down, whose rows and pixels run backwards.
+RAW = {
+    1: ("u1", "bits", "bits_reversed"),
+    6: ("u1", "swap8", "copy"),
+    12: ("u2", "swap8", "swap2"),
+    24: ("u4", "join24", "join24_reversed"),
+}
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
+    if head.startswith((MAGIC, HDR_MAGIC)):
+        return None
+    return "begins with neither 'MQ1,' nor 'HDR,'"
+
+
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
+) -> Description:
+    """Describe Merlin files.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One ``.mib`` file stands for itself, or for the series of files that its neighbours make by
+        continuing its sequence numbers. A ``.hdr`` file stands for its series. Several files are
+        put into the order of their sequence numbers.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default what the ``.hdr`` file says, or one axis of all frames.
+    series : bool
+        Look for the series of a file; by default unless a list is opened.
+    """
+    hdr = None
+    if series and len(paths) == 1:
+        path, hdr = _find_pair(paths[0])
+        paths = [path]
+    members = gather(paths, read_member, series=series)
+    header = members[0].geometry
+    files = [member.file for member in members]
+    settled = nav_shape is not None
+    counts = count_frames(files, header.record, settled=settled)
+    _check_last(members, counts, header, whole=not settled)
+    layout = _layout(files, counts, header)
+    facts = {"header": read_named_fields(files[0].path, header.nbytes)}
+    desc = Description.of("mib", layout, {"mib": facts})
+    if hdr is None:
+        return desc
+    keys = read_pairs(hdr, ":\t", "latin1")
+    shape = scan_shape(keys) if nav_shape is None else None
+    desc = desc.with_facts(hdr=keys)
+    return desc if shape is None else desc.with_scan(shape, hdr)
+
+
+def read_member(path: str) -> Member:
+    """Read what tells whether a file belongs to a series."""
+    file = File.at(path)
+    sequence, geometry = read_header(file.path)
+    return Member(file, sequence, file.size // geometry.record_bytes, geometry)
+
+
+def _check_last(
+    members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
+) -> None:
+    """Make sure that each file ends with a frame of the same kind, and that none is missing."""
+    for member, count in zip(members, counts, strict=True):
+        if count == 1:
+            continue
+        path, at = member.file.path, (count - 1) * header.record_bytes
+        sequence, geometry = read_header(path, at)
+        if geometry != header:
+            raise CorruptFileError(
+                "the frames of the file differ",
+                path=path,
+                where=f"the frame header at byte {at}",
+                expected=header,
+                found=geometry,
+            )
+        # Captures that begin again at 1 are whole; a number that jumps ahead has lost frames.
+        if whole and sequence > member.first + count - 1:
+            raise TruncatedFileError(
+                "frames are missing inside the file",
+                path=path,
+                where=f"the sequence number of the frame header at byte {at}",
+                expected=member.first + count - 1,
+                found=sequence,
+                hint="Pass a nav_shape to read the frames that are there as they come.",
+            )
+
+
+def _layout(files: Sequence[File], counts: Sequence[int], header: Geometry) -> Layout:
+    if header.kind != "R64":
+        decoder = plain(np.dtype(UNSIGNED[header.kind]))
+        shape = header.height, header.width
+        return record_layout(files, counts, Record(shape, decoder, header.nbytes))
+    halves = 2 if header.depth == 24 else 1
+    width = header.width // halves
+    dtype, upright, reversed_ = RAW[header.depth]
+    lag = header.record.frame_bytes // 2 if halves > 1 else 0
+    size = np.dtype(dtype)
+    pixels = {1: 64, 6: 8, 12: 4, 24: 4}[header.depth]
+    decoders = [Decoder(f"{kernel}", size, 8, pixels, lag) for kernel in (upright, reversed_)]
+    # One chip may be called 2x2, after the assembly that it sits in.
+    quad = header.chips == 4 and header.layout.startswith("2x2")
+    chips = 1 if header.chips == 1 else 2 if quad else None
+    if chips is None or width % (pixels * chips * chips) or header.width % halves:
+        raise DatasetError(
+            "this arrangement of raw chips cannot be read",
+            path=files[0].path,
+            expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
+            found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
+        )
+    if chips == 1:
+        record = Record((header.height, width), decoders[0], header.nbytes, lag)
+        return record_layout(files, counts, record)
+    return _quad(files, counts, header, width // 4, decoders)
+
+
+def _quad(
+    files: Sequence[File],
+    counts: Sequence[int],
+    header: Geometry,
+    width: int,
+    decoders: list[Decoder],
+) -> Layout:
+    """Lay out four chips, 2 by 2.
+
+    A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
+    at the bottom are turned by 180 degrees.
+    """
+    height, unit = header.height, decoders[0]
+    chip_row = width // unit.pixels * unit.nbytes
+    row = 4 * chip_row
+    top = header.nbytes
+    bottom = top + (height - 1) * row + chip_row - unit.nbytes
+    shape = height, width
+    parts = [
+        Part((height, width), shape, bottom, (-row, -unit.nbytes), 1),
+        Part((height, 0), shape, bottom + chip_row, (-row, -unit.nbytes), 1),
+        Part((0, width), shape, top + 2 * chip_row, (row, unit.nbytes)),
+        Part((0, 0), shape, top + 3 * chip_row, (row, unit.nbytes)),
+    ]
+    return part_layout(files, counts, parts, header.record.nbytes, decoders)
+
+
+def _find_pair(path: str) -> tuple[str, str | None]:
+    """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
+    stem, suffix = os.path.splitext(os.path.abspath(path))
+    if _is_hdr(path):
+        return _first_mib(stem), path
+    for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
+        if not os.path.basename(name):
+            continue
+        if name != stem and os.path.exists(name + suffix):
+            return path, None  # the .hdr file, if there is one, is that of this other file
+        hdr = beside(name, ".hdr", ".HDR")
+        if hdr is not None and _is_hdr(hdr):
+            return path, hdr
+    return path, None
+
+
+def _is_hdr(path: str) -> bool:
+    return read_head(path, 4) == HDR_MAGIC
+
+
+def _first_mib(stem: str) -> str:
+    """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
+    folder, name = os.path.split(stem)
+    pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
+    found = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
+    found.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
+    if not found:
+        raise DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
+    return os.path.join(folder, found[0])
+
+
+FORMAT = Format(
+    name="mib",
+    extensions=(".mib", ".hdr"),
+    summary="Merlin and Medipix3: U08 to U64 and raw 1-, 6-, 12- and 24-bit counters, 1x1 and 2x2",
+    nav_shape_from="the .hdr file, or one axis of all frames",
+    sniff=sniff,
+    describe=describe,
+    peers=("LiberTEM", "RosettaSciIO"),
+)

@@ -1,0 +1,1 @@
+"""MRC: stacks, volumes and Direct Electron movies."""

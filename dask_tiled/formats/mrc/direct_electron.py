@@ -1,0 +1,214 @@
+"""What Direct Electron's software writes beside a movie: ``_info.txt`` and scan coordinates.
+
+Layout after files of DE-StreamPix and DE-Server, and what RosettaSciIO makes of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.formats.tools.markup import read_pairs
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.files import read_head
+from dask_tiled.model.selection import Index
+
+MOVIE = "_movie.mrc"
+MAX_LINE = 64
+"""Bytes of a line of coordinates, at most."""
+MAX_PLACES = 1 << 24
+
+
+class Session(NamedTuple):
+    """The files of one movie.
+
+    Attributes
+    ----------
+    info : dict
+        Keys and values of the ``_info.txt`` file.
+    info_file : str
+    coordinates_file : str or None
+    """
+
+    info: dict[str, str]
+    info_file: str
+    coordinates_file: str | None
+
+    @property
+    def has_unsigned_bytes(self) -> bool:
+        """Whether movies of bytes are of unsigned ones."""
+        return "uint8" in {v for k, v in self.info.items() if k.endswith("Movie Pixel Format")}
+
+    @property
+    def scans(self) -> bool:
+        """Whether the beam was scanned."""
+        return self.info.get("Scan - Enable") == "Enable"
+
+    def number(self, key: str, default: float = 0.0) -> float:
+        """Read a number; -1 stands for one that is not known."""
+        try:
+            value = float(self.info[key])
+        except (KeyError, ValueError):
+            return default
+        return value if math.isfinite(value) and value != -1 else default
+
+
+def find_session(path: str) -> Session | None:
+    """Find the files that belong to a movie, ``..._movie.mrc``.
+
+    Their names may lack the last parts of the movie's: its number, or a suffix.
+    """
+    folder, name = os.path.split(path)
+    if not name.endswith(MOVIE):
+        return None
+    parts = name.removesuffix(MOVIE).split("_")
+    stems = ["_".join(parts[:k]) for k in range(len(parts), 0, -1)]
+
+    def find(ending: str) -> str | None:
+        paths = (os.path.join(folder, stem + ending) for stem in stems)
+        return next(filter(os.path.isfile, paths), None)
+
+    info_file = find("_info.txt")
+    if info_file is None:
+        return None
+    info = read_pairs(info_file, "=", "utf8")
+    return Session(info, info_file, find("_scan_coordinates.csv"))
+
+
+def show_session(desc: Description, session: Session, *, scan: bool) -> Description:
+    """Show a movie, of which all frames are on one axis, as its session says.
+
+    Parameters
+    ----------
+    desc : Description
+    session : Session
+    scan : bool
+        Whether to show the frames in the shape of the scan.
+    """
+    desc = desc.with_facts(direct_electron=session.info)
+    desc = replace(desc, axes=(_time(session), *_detector(session)))
+    if not session.scans or not scan:
+        return desc
+    roi = "ROI " if session.info.get("Scan - ROI Enable") == "Enable" else ""
+    if session.info.get("Scan - Type", "Raster") == "Raster":
+        return _raster(desc, session, roi)
+    if session.coordinates_file is None:
+        source = "the number of frames; there is no _scan_coordinates.csv file"
+        return desc.with_facts(nav_shape_from=source)
+    return _custom(desc, session, session.coordinates_file)
+
+
+def _raster(desc: Description, session: Session, roi: str) -> Description:
+    y, x = (int(session.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
+    if min(y, x) < 1:
+        return desc
+    frames = desc.layout.n_frames
+    # A scan can be repeated, which shows in the number of frames only.
+    repeats = frames // (y * x) if frames % (y * x) == 0 else 1
+    shape = (repeats, y, x) if repeats > 1 else (y, x)
+    return _named(desc.with_scan(shape, session.info_file), session)
+
+
+def _custom(desc: Description, session: Session, path: str) -> Description:
+    """Put frames into the places that the coordinates give; other places have none."""
+    x, y = read_coordinates(path, desc.layout.n_frames).T
+    shape = int(y.max()) + 1, int(x.max()) + 1
+    _check_places(path, shape, 1, len(x))
+    places = y * shape[1] + x
+    counts = np.bincount(places, minlength=math.prod(shape))
+    repeats = int(counts.max())
+    if set(np.unique(counts).tolist()) - {0, repeats}:
+        source = "the number of frames; places are visited in different numbers"
+        coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
+        return desc.with_facts(nav_shape_from=source, scan_coordinates=coordinates)
+    _check_places(path, shape, repeats, len(x))
+    numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
+    order = np.argsort(places, kind="stable").reshape(-1, repeats)
+    numbers[:, places[order[:, 0]]] = order.T
+    nav_shape = (repeats, *shape) if repeats > 1 else shape
+    desc = desc.with_facts(nav_shape_from=path)
+    return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
+
+
+def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) -> None:
+    if repeats * math.prod(shape) > MAX_PLACES:
+        raise CorruptFileError(
+            "the scan is too large",
+            path=path,
+            expected=f"at most {MAX_PLACES} places",
+            found=f"{shape}, {repeats} times",
+            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
+        )
+
+
+def read_coordinates(path: str, frames: int) -> Index:
+    """Read a ``_scan_coordinates.csv`` file: x and y of each frame.
+
+    Parameters
+    ----------
+    path : str
+    frames : int
+        How many frames there are.
+
+    Returns
+    -------
+    int64 array of shape (frames, 2)
+
+    Raises
+    ------
+    CorruptFileError
+        A line is no pair of whole numbers, or there are fewer of them than frames.
+    TruncatedFileError
+        There are more of them than frames.
+    """
+    text = read_head(path, MAX_LINE * (frames + 1)).decode("ascii", "replace")
+    lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
+    pairs = [re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", line) for line in lines]
+    expected = f"{frames} lines of x,y"
+    hint = f"Pass nav_shape=({frames},) to read the frames as they come."
+    if None in pairs or len(lines) != frames:
+        at = pairs.index(None) if None in pairs else len(lines)
+        kind = TruncatedFileError if at > frames else CorruptFileError
+        found = lines[at][:80] if at < len(lines) else f"{len(lines)} lines"
+        raise kind(
+            "these are not the coordinates of the frames",
+            path=path,
+            where=f"line {at + 1}",
+            expected=expected,
+            found=found,
+            hint=hint,
+        )
+    return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
+
+
+def _named(desc: Description, session: Session) -> Description:
+    """Name and calibrate the axes of a scan, of which (y, x) are the last."""
+    y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
+    scan = Axis.calibrated("scan_y", "nm", y), Axis.calibrated("scan_x", "nm", x)
+    nav = Axis("repeat"), *scan
+    return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
+
+
+def _time(session: Session) -> Axis:
+    rate = session.number("Frames Per Second")
+    if session.scans or rate <= 0:
+        return Axis("frame")
+    return Axis.calibrated("time", "s", session.number("Autosave Movie Sum Count", 1.0) / rate)
+
+
+def _detector(session: Session) -> tuple[Axis, ...]:
+    """Calibrate the detector: in reciprocal space where the beam was scanned, or diffracts."""
+    mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
+    stem = session.scans if mode == "-1" else mode != "0"
+    if stem or session.number("Instrument Project Camera Length (centimeters)") > 0:
+        key, units = "Diffraction Pixel Size {}", "1/nm"
+    else:
+        key, units = "Specimen Pixel Size {} (nanometers)", "nm"
+    scales = {axis: session.number(key.format(axis.upper())) for axis in "yx"}
+    return tuple(Axis.calibrated(axis, units, scale) for axis, scale in scales.items())

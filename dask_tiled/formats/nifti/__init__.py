@@ -1,0 +1,1 @@
+"""NIfTI-1, NIfTI-2 and Analyze."""

@@ -1,0 +1,270 @@
+"""The headers of NIfTI-1, NIfTI-2 and Analyze 7.5 files, as nibabel parses them.
+
+Layout facts: nifti1.h and nifti2.h of the NIfTI Data Format Working Group; for Analyze 7.5, dbh.h
+of the Mayo Clinic.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, printable
+from dask_tiled.formats.tools.compression import read_start
+from dask_tiled.model.description import Axis
+
+MAGIC = {  # bytes of the header, where its magic begins: of one file, of a pair of files
+    348: (344, (b"n+1\0", b"ni1\0")),
+    540: (4, (b"n+2\0", b"ni2\0")),
+}
+ANALYZE_BITS = {2: 8, 4: 16, 8: 32, 16: 32, 32: 64, 64: 64, 128: 24}
+"""Bits of a pixel for each data type of Analyze 7.5."""
+MOST_EXTENSIONS = 1000
+MOST_START = 1 << 20
+"""So many bytes before the pixels are looked through for extensions."""
+NAMES = ("x", "y", "z", "t", "u", "v", "w")
+"""What nifti1_io.h calls the axes, in the order of the file."""
+UNITS = {"meter": "m", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs", "hz": "Hz"}
+UNITS |= {"rads": "rad/s", "unknown": ""}
+
+
+class Kind(NamedTuple):
+    """Which header it is: version 1 or 2, or 0 for Analyze 7.5."""
+
+    version: int
+    order: str
+    nbytes: int
+    in_one_file: bool
+
+
+class Header(NamedTuple):
+    """What a header says.
+
+    Attributes
+    ----------
+    kind : Kind
+    shape : tuple of int
+        Lengths of the axes in the order of the file: x first.
+    dtype : numpy.dtype
+        Type of a sample in the file, of either byte order.
+    samples : int
+        Samples of a pixel, where it has colours; otherwise 0.
+    offset : int
+        Byte of the file of the pixels that they begin at.
+    axes : tuple of Axis
+        In C order, without that of the samples.
+    scaling : tuple of float, optional
+        Gain and offset, where they change anything.
+    facts : dict
+        All of it, for the metadata.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    samples: int
+    offset: int
+    axes: tuple[Axis, ...]
+    scaling: tuple[float, float] | None
+    facts: dict[str, Any]
+
+
+def kind_of(head: bytes) -> Kind | None:
+    """Recognise a header by its length and its magic; None where it is none of ours."""
+    for order in ("<", ">"):
+        nbytes = int.from_bytes(head[:4], "little" if order == "<" else "big")
+        if nbytes not in MAGIC or len(head) < nbytes:
+            continue
+        at, magic = MAGIC[nbytes]
+        if head[at : at + 4] in magic:
+            single = head[at : at + 4] == magic[0]
+            return Kind(1 if nbytes == 348 else 2, order, nbytes, single)
+        if nbytes == 348 and _is_analyze(head, order):
+            return Kind(0, order, nbytes, in_one_file=False)
+    return None
+
+
+def _is_analyze(head: bytes, order: str) -> bool:
+    """There is no magic, so that number of axes, data type and bits have to make sense."""
+    ndim, datatype, bits = struct.unpack(f"{order}h 28x 2h", head[40:74])
+    return 1 <= ndim <= 7 and ANALYZE_BITS.get(datatype) == bits
+
+
+def read_header(path: str) -> Header:
+    """Read the header of a file, which may be compressed.
+
+    Raises
+    ------
+    CorruptFileError
+        It is none, or makes no sense.
+    DatasetError
+        nibabel is not installed, or there are pixels of a type that is not read.
+    """
+    start = read_start(path, 540)
+    kind = kind_of(start)
+    if kind is None:
+        raise CorruptFileError(
+            "neither a NIfTI nor an Analyze 7.5 header",
+            path=path,
+            where="byte 0",
+            expected="348 or 540, and a magic or a data type that fits",
+            found=start[:4],
+        )
+    parsed = _parsed(path, kind, start[: kind.nbytes])
+    told = _told(path, parsed)
+    shape = _shape(path, kind, told(parsed.get_data_shape, "dim"))
+    dtype, samples = _type(path, told(parsed.get_data_dtype, "datatype"))
+    offset = told(parsed.get_data_offset, "vox_offset") or kind.nbytes * kind.in_one_file
+    facts = _facts(kind, parsed)
+    facts["extensions"] = _extensions(path, kind, offset)
+    scaling = None
+    if not samples:  # those of colours are to be ignored
+        gain, inter = told(parsed.get_slope_inter, "scl_slope")
+        scaling = (1.0 if gain is None else float(gain), 0.0 if inter is None else float(inter))
+        facts["scaling"] = scaling
+    axes = _axes(len(shape), kind, parsed)
+    return Header(kind, shape, dtype, samples, offset, axes, scaling, facts)
+
+
+def _parsed(path: str, kind: Kind, block: bytes) -> Any:
+    try:
+        from nibabel import Nifti1Header, Nifti2Header, Spm2AnalyzeImage
+    except ImportError as error:
+        raise DatasetError(
+            "NIfTI headers are read with nibabel, which is not installed",
+            path=path,
+            hint="Run: pip install dask-tiled[nifti]",
+        ) from error
+    known = (Spm2AnalyzeImage.header_class, Nifti1Header, Nifti2Header)
+    return known[kind.version](block, kind.order, check=False)
+
+
+def _told(path: str, parsed: Any) -> Callable[[Callable[[], Any], str], Any]:
+    """Ask a header; what nibabel refuses is a field that makes no sense."""
+
+    def told(question: Callable[[], Any], field: str) -> Any:
+        try:
+            return question()
+        except Exception as error:  # nibabel raises its own, numpy's, and those of a dict
+            raise CorruptFileError(
+                "the header makes no sense",
+                path=path,
+                where=f"the field {field}",
+                found=f"{_plain(parsed[field])}: {error}",
+            ) from error
+
+    return told
+
+
+def _shape(path: str, kind: Kind, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    sizes = tuple(map(int, shape))
+    if not 1 <= len(sizes) <= 7 or min(sizes) < 1:
+        raise CorruptFileError(
+            "no shape of a volume",
+            path=path,
+            where=f"byte {16 if kind.version == 2 else 40} (dim)",
+            expected="1 to 7 axes of positive lengths",
+            found=sizes,
+        )
+    return sizes
+
+
+def _type(path: str, dtype: np.dtype) -> tuple[np.dtype, int]:
+    """Give the type of a sample, and how many make a pixel where it has colours."""
+    if dtype.names:
+        return np.dtype("u1"), len(dtype.names)
+    if dtype.kind not in "iufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise DatasetError(
+            "pixels of this type are not read",
+            path=path,
+            where="the field datatype",
+            expected="integers and floats of up to 8 bytes, complex numbers of up to 16, colours",
+            found="bits or an unknown type" if dtype.kind == "V" else dtype,
+        )
+    return dtype, 0
+
+
+def _axes(ndim: int, kind: Kind, parsed: Any) -> tuple[Axis, ...]:
+    """Calibrate the axes by pixdim and the units."""
+    space, time, start = ("mm", "", 0.0) if kind.version == 0 else ("", "", 0.0)
+    if kind.version:
+        start = float(parsed["toffset"])
+        with suppress(KeyError):  # a code without a meaning
+            space, time = (UNITS.get(unit, unit) for unit in parsed.get_xyzt_units())
+    units = (*[space] * 3, time, "", "", "")
+    sizes = [abs(float(size)) for size in parsed["pixdim"][1:]]
+    axes = [
+        Axis.calibrated(name, unit, size, start if name == "t" else 0.0)
+        for name, unit, size in zip(NAMES[:ndim], units, sizes, strict=False)
+    ]
+    return tuple(reversed(axes))
+
+
+def _facts(kind: Kind, parsed: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "version": f"NIfTI-{kind.version}" if kind.version else "Analyze 7.5",
+        "byte_order": kind.order,
+    }
+    fields = {name: _plain(value) for name, value in parsed.items()}
+    facts["header"] = {name: value for name, value in fields.items() if _is_finite(value)}
+    facts["description"] = fields.get("descrip", "")
+    affine = _or_none(parsed.get_best_affine)
+    if affine is not None and np.isfinite(affine).all():
+        facts["affine"] = tuple(map(tuple, affine.tolist()))
+    if kind.version:
+        from nibabel.nifti1 import xform_codes
+
+        codes = {name: int(parsed[f"{name}_code"]) for name in ("sform", "qform")}
+        for name, code in codes.items():
+            known = code in xform_codes.value_set("code")
+            facts[name] = xform_codes.label[code] if known else f"code {code}"
+        facts["affine_from"] = next((name for name in codes if codes[name]), "pixdim")
+        intent = _or_none(parsed.get_intent)
+        if intent is not None:
+            facts["intent"] = dict(zip(("code", "parameters", "name"), intent, strict=True))
+    return facts
+
+
+def _extensions(path: str, kind: Kind, offset: int) -> tuple[tuple[int, int], ...]:
+    """List code and size of what stands between header and pixels."""
+    if not kind.version:
+        return ()
+    end = min(offset, MOST_START) if kind.in_one_file else MOST_START
+    start = read_start(path, max(end, kind.nbytes + 4))
+    found: list[tuple[int, int]] = []
+    at = kind.nbytes + 4
+    if not start[kind.nbytes : kind.nbytes + 1].strip(b"\0"):
+        return ()
+    while at + 8 <= min(end, len(start)) and len(found) < MOST_EXTENSIONS:
+        size, code = struct.unpack_from(f"{kind.order}2i", start, at)
+        if size < 8:
+            break
+        found.append((code, size))
+        at += size
+    return tuple(found)
+
+
+def _plain(value: Any) -> Any:
+    plain = value.tolist()
+    if isinstance(plain, bytes):
+        return printable(plain.partition(b"\0")[0].decode("latin1"))
+    return tuple(plain) if isinstance(plain, list) else plain
+
+
+def _is_finite(value: Any) -> bool:
+    """Tell whether numbers equal themselves, as metadata has to."""
+    values = value if isinstance(value, tuple) else (value,)
+    return all(not isinstance(v, float) or math.isfinite(v) for v in values)
+
+
+def _or_none(question: Callable[[], Any]) -> Any:
+    """Ask for what is not needed to read pixels."""
+    try:
+        return question()
+    except Exception:  # noqa: BLE001 - nibabel raises its own, numpy's, and those of a dict
+        return None

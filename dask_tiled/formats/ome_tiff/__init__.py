@@ -1,0 +1,1 @@
+"""OME-TIFF: sets of TIFF files that one XML describes."""

@@ -1,0 +1,144 @@
+"""OME-TIFF: images of up to five dimensions in one file, or spread over many.
+
+Layout facts: the OME-TIFF specification, by which OME-XML in the first page of every file, or in a
+file of its own, says which page holds which plane; real sets.
+
+Axes are (t, c, z, y, x), in this order, whatever that of the pages is. Those of T, C and Z that
+have one plane are left out, as tifffile does, unless ``squeeze=False``. A modulo annotation splits
+its axis in two. The samples of a pixel are an axis "s" of the frames, where TIFF has it, and no
+part of C. Sizes, scales and names are those of the XML, types those of the pages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.ome_tiff.axes import nav_axes_of, sig_axes_of
+from dask_tiled.formats.ome_tiff.files import Folder, find_members, open_document
+from dask_tiled.formats.ome_tiff.stack import Stack, name_of
+from dask_tiled.formats.ome_tiff.xml import Document, Modulo
+from dask_tiled.formats.tiff.ome_text import is_document, is_ome_tiff
+from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
+from dask_tiled.model.description import Description, nav_axes
+
+MAX_LISTED = 1000
+"""So many missing planes and files are listed in the metadata."""
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for OME-XML: where TIFF files describe their first page, or at the start."""
+    return None if is_document(head) or is_ome_tiff(path, head) else "no OME-XML"
+
+
+def describe(
+    paths: Sequence[str],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    series: int | str = 0,
+    level: int = 0,
+    squeeze: bool = True,
+    outside_folder: bool = False,
+) -> Description:
+    """Describe an image of a set of files, from any of them.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        A file of the set, or several.
+    nav_shape : tuple of int, optional
+        Another shape for the planes, in the order of (T, C, Z). Missing ones keep their places.
+    series : int or str
+        Number or name of an image.
+    level : int
+        Level of its pyramid, 0 for full resolution.
+    squeeze : bool
+        Whether T, C and Z are left out where they have one plane.
+    outside_folder : bool
+        Whether the XML may name files outside of the folder.
+    """
+    check_whole("level", level, least=0, path=paths[0])
+    folder = Folder(paths[0], outside=outside_folder)
+    document = open_document(paths[0], folder)
+    _check_listed(paths, document, folder)
+    number = _number_of(document, series)
+    image = document.images[number]
+    stack = Stack.read(document, image, folder, level)
+    modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
+    axes, shape = nav_axes_of(image, stack.shape, modulo, squeeze=squeeze)
+    if nav_shape is not None and nav_shape != shape:
+        axes, shape = nav_axes(len(nav_shape)), nav_shape
+    rows = stack.rows[stack.there]
+    layout, numbers = layout_of(stack.pages, rows), None
+    if not stack.there.all():
+        numbers = stack.frame_numbers(math.prod(shape))
+    return Description.of(
+        "ome_tiff",
+        layout.show(shape, numbers=numbers),
+        {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
+        axes + sig_axes_of(image, stack.kind.shape, stack.kind.axes),
+        base_shape=base_shape_of(stack.pages, int(rows[0])),
+    )
+
+
+def _number_of(document: Document, series: int | str) -> int:
+    names = [image.name for image in document.images]
+    if not names:
+        raise CorruptFileError("the OME-XML has no image", path=document.path)
+    if isinstance(series, str) and names.count(series) == 1:
+        return names.index(series)
+    if isinstance(series, (int, np.integer)) and 0 <= series < len(names):
+        return int(series)  # False, which a list of files comes with, is 0
+    raise DatasetError(
+        "no such series",
+        path=document.path,
+        expected=f"a number below {len(names)}, or one of the names {', '.join(names[:20])}",
+        found=repr(series),
+    )
+
+
+def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
+    """Make sure that files that a user gave together belong together."""
+    if len(paths) > 1:
+        members = find_members(document, range(len(document.sources)), folder)
+        known = {os.path.abspath(document.path), *members.values()}
+        stray = [path for path in paths if os.path.abspath(path) not in known]
+        if stray:
+            raise DatasetError("not of one set", path=stray[0], expected=f"a file of {paths[0]}")
+
+
+def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
+    document, image = stack.document, stack.image
+    facts = {
+        "series": number,
+        "series_names": tuple(one.name for one in document.images),
+        "nav_shape_from": "SizeT, SizeC and SizeZ in the OME-XML",
+        "levels": stack.pages.count_levels(int(stack.rows[stack.there][0])),
+        "xml_path": document.path,
+        "creator": document.creator,
+        "channels": image.channels,
+        "image": image.facts,
+        "modulo": {axis: inner._asdict() for axis, inner in modulo.items()},
+    }
+    if not stack.there.all():
+        listed = stack.missing[:MAX_LISTED]
+        facts["missing_files"] = tuple(name_of(document, source) for source in listed)
+        facts["missing_planes"] = stack.missing_planes(MAX_LISTED)
+    return facts
+
+
+FORMAT = Format(
+    name="ome_tiff",
+    extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
+    summary="OME-TIFF sets, from any of their files: series, pyramids, missing planes",
+    nav_shape_from="the OME-XML",
+    sniff=sniff,
+    describe=describe,
+    peers=("tifffile", "bioio"),
+)

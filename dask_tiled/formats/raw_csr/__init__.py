@@ -1,0 +1,1 @@
+"""Sparse frames: a TOML file and three arrays."""

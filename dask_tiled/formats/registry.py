@@ -1,0 +1,218 @@
+"""The formats: which there are, and which of them a file is."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import cache
+from io import IOBase
+from typing import Any
+
+from dask_tiled.errors import DatasetError, UnknownFormatError
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File, read_head
+
+HEAD_BYTES = 4096
+"""Bytes at the start of a file that a format sees when it says whether the file is its own."""
+
+_NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
+"""What can be iterated over, but is no list of paths: a set has no order, for one."""
+_MODULES = {
+    "npy": "dask_tiled.formats.npy",
+    "mib": "dask_tiled.formats.mib.descriptor",
+    "frms6": "dask_tiled.formats.frms6.descriptor",
+    "k2is": "dask_tiled.formats.k2is.descriptor",
+    "hdf5": "dask_tiled.formats.hdf5.descriptor",
+    "dm": "dask_tiled.formats.dm.descriptor",
+    "ser": "dask_tiled.formats.ser.descriptor",
+    "blo": "dask_tiled.formats.blo",
+    "seq": "dask_tiled.formats.seq.descriptor",
+    "mrc": "dask_tiled.formats.mrc.descriptor",
+    "tvips": "dask_tiled.formats.tvips.descriptor",
+    "nifti": "dask_tiled.formats.nifti.descriptor",
+    "gis": "dask_tiled.formats.gis.descriptor",
+    "empad": "dask_tiled.formats.empad.descriptor",
+    "ome_tiff": "dask_tiled.formats.ome_tiff.descriptor",
+    "tiff": "dask_tiled.formats.tiff.descriptor",
+    "raw_csr": "dask_tiled.formats.raw_csr.descriptor",
+    "raw": "dask_tiled.formats.raw",
+}
+_registered: dict[str, Format] = {}
+
+
+def register_format(format: Format) -> None:
+    """Add a format, or replace one of the same name, in this process.
+
+    A package can announce a format for every process by an entry point in the group
+    ``dask_tiled.formats`` that names its :class:`Format`.
+    """
+    if not isinstance(format, Format):
+        raise DatasetError(
+            "not a format", expected="a dask_tiled.Format", found=type(format).__name__
+        )
+    _registered[format.name] = format
+
+
+def formats() -> dict[str, Format]:
+    """Give the formats by name, in the order in which they are tried."""
+    return {**_installed(), **_registered}
+
+
+@cache
+def _installed() -> Mapping[str, Format]:
+    from importlib.metadata import entry_points  # takes as long to import as this package
+
+    own = {name: importlib.import_module(module).FORMAT for name, module in _MODULES.items()}
+    others = {}
+    for entry in entry_points(group="dask_tiled.formats"):
+        try:
+            format = entry.load()
+            problem = None if isinstance(format, Format) else "it is no dask_tiled.Format"
+        except Exception as error:  # noqa: BLE001 - another package may fail in any way
+            problem = repr(error)
+        if problem is None:
+            others[entry.name] = format
+        else:
+            warnings.warn(f"format {entry.name!r} cannot be used: {problem}", stacklevel=2)
+    return {**others, **own}
+
+
+def expand(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[tuple[str, ...], bool]:
+    """Turn what the user gave into paths: one, a list, or what a pattern matches.
+
+    Returns
+    -------
+    paths : tuple of str
+    listed : bool
+        Whether they are a list of exactly the files that are meant.
+
+    Raises
+    ------
+    FileNotFoundError
+        A pattern matches nothing.
+    DatasetError
+        It is no path and no list of paths.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
+            raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
+        paths = tuple(map(_path_text, path))
+        if not paths:
+            raise DatasetError("no files", expected="at least one path", found="an empty list")
+        return paths, True
+    text = _path_text(path)
+    if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
+        return (text,), False
+    folder, name = os.path.split(text)
+    pattern = os.path.join(glob.escape(folder), name) if os.path.isdir(folder) else text
+    matches = tuple(sorted(glob.glob(pattern), key=natural_key))
+    if not matches:
+        raise FileNotFoundError(f"no file matches {text}")
+    return matches, True
+
+
+def _path_text(path: Any) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str) or "\0" in text or not text:
+        raise DatasetError("no path", expected="a path as text", found=repr(path))
+    if "://" in text and not os.path.lexists(text):
+        raise DatasetError("only files with a path can be read", found=text)
+    return text
+
+
+def describe_as(
+    name: str | None,
+    paths: tuple[str, ...],
+    common: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    listed: bool,
+) -> Description:
+    """Describe files, in a format that is named or found out.
+
+    Parameters
+    ----------
+    name : str or None
+        Name of the format.
+    paths : tuple of str
+        The files.
+    common : mapping
+        ``nav_shape``, ``sig_shape`` and ``dtype``, or None for each; they are handed over to
+        formats that have an option of that name.
+    options : mapping
+        Options of the format.
+    listed : bool
+        Whether exactly these files are meant. Otherwise formats with an option ``series`` look for
+        the series that a file belongs to.
+    """
+    paths = tuple(map(_completed, paths))
+    File.at(paths[0])  # before anything is opened: a pipe would wait for ever
+    format = detect(paths[0]) if name is None else _named(name)
+    known = format.options()
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise DatasetError(
+            f"format {format.name!r} has no option {unknown[0]!r}",
+            path=paths[0],
+            expected=", ".join(sorted(set(known) - set(common))) or "no options",
+        )
+    given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
+    if "series" in known and listed:
+        given["series"] = False
+    desc = format.describe(paths, **{**given, **options})
+    sig_shape = common["sig_shape"]
+    if sig_shape is not None and desc.sig_shape != sig_shape:
+        raise DatasetError(
+            "the frames have another shape", path=paths[0], expected=desc.sig_shape, found=sig_shape
+        )
+    return replace(desc, format=format.name)
+
+
+def _completed(path: str) -> str:
+    """Add the suffix that a user has left out, where the file is there with it only."""
+    if os.path.lexists(path):
+        return path
+    suffixes = [format.implied for format in formats().values() if format.implied]
+    return next((path + s for s in suffixes if os.path.isfile(path + s)), path)
+
+
+def detect(path: str) -> Format:
+    """Find out the format of a file: by its content first, by its suffix second.
+
+    Raises
+    ------
+    UnknownFormatError
+        It says what was tried and why each format said no.
+    """
+    head = read_head(path, HEAD_BYTES)
+    reasons = {}
+    for format in formats().values():
+        try:
+            reason = format.sniff(path, head)
+        except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
+            reason = f"failed with {error!r}"
+        if reason is None:
+            return format
+        reasons[format.name] = reason
+    suffix = os.path.splitext(path)[1].lower()
+    claimants = [format for format in formats().values() if suffix in format.extensions]
+    if len(claimants) == 1:
+        return claimants[0]
+    tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    raise UnknownFormatError("no format recognises the file", path=path, found=tried)
+
+
+def _named(name: str) -> Format:
+    known = formats()
+    if not isinstance(name, str) or name not in known:
+        raise UnknownFormatError("no such format", expected=", ".join(known), found=name)
+    return known[name]

@@ -1,0 +1,1 @@
+"""StreamPix sequences, ``.seq``."""

@@ -1,0 +1,1 @@
+"""TIA series, ``.ser``, and the ``.emi`` beside them."""

@@ -1,0 +1,115 @@
+"""The ``.emi`` file beside ``.ser`` files: what TIA says about them, as XML between binary objects.
+
+The layout of the binary part is not published; the XML is found by its root element.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from dask_tiled.errors import CorruptFileError, DatasetError, choose_dataset
+from dask_tiled.formats.tools.markup import parse_xml
+from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.model.files import read_head
+
+MAGIC = b"JK\x00\x02"
+SCANNED_BYTES = 1 << 24
+"""So much of a file is searched: it can hold images, too."""
+MAX_OBJECTS = 256
+SKIPPED = {"TrueImageHeaderInfo"}
+"""Numbers without names; those that are known say again what is described with names."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def ser_of(emi: str, dataset: int | str | None) -> str:
+    """Find a ``.ser`` file of an ``.emi`` file.
+
+    Parameters
+    ----------
+    emi : str
+        Path of the ``.emi`` file.
+    dataset : int or str, optional
+        Its place among them, in the order of their numbers, or its name; by default the first.
+
+    Raises
+    ------
+    DatasetError
+        There is none, or not this one.
+    """
+    folder, name = os.path.split(os.path.abspath(emi))
+    pattern = re.compile(re.escape(os.path.splitext(name)[0]) + r"_\d+\.ser", re.IGNORECASE)
+    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
+    if not names:
+        hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
+        raise DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
+    stems = [os.path.splitext(entry)[0] for entry in names]
+    by_name = names if dataset in names else stems
+    return os.path.join(folder, names[choose_dataset(emi, by_name, dataset)])
+
+
+def emi_of(ser: str) -> str | None:
+    """Find the ``.emi`` file that a ``.ser`` file belongs to, if it is there."""
+    stem = re.sub(r"_\d+$", "", os.path.splitext(ser)[0])
+    for emi in (stem + ".emi", stem + ".EMI"):
+        if os.path.isfile(emi) and read_head(emi, len(MAGIC)) == MAGIC:
+            return emi
+    return None
+
+
+def read_objects(path: str) -> dict[str, Any]:
+    """Read the XML of an ``.emi`` file, in its order, as one nested dict per object.
+
+    What cannot be read is told in place of the object: it must not stand in the way of the pixels.
+    """
+    data = read_head(path, SCANNED_BYTES)
+    seen: dict[str, Any] = {}
+    found = {
+        f"object_{k}": _share(_object(text, path), seen) for k, text in enumerate(_blocks(data))
+    }
+    return {"path": path, **found}
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    start = 0
+    for _ in range(MAX_OBJECTS):
+        start = data.find(b"<ObjectInfo>", start)
+        stop = data.find(b"</ObjectInfo>", max(start, 0))
+        if min(start, stop) < 0:
+            return
+        yield data[start : stop + len(b"</ObjectInfo>")]
+        start = stop
+
+
+def _share(tree: Any, seen: dict[str, Any]) -> Any:
+    """Use equal parts of the objects again, which describe one microscope: pickles get small."""
+    if isinstance(tree, dict):
+        tree = {seen.setdefault(key, key): _share(value, seen) for key, value in tree.items()}
+    return seen.setdefault(repr(tree), tree)
+
+
+def _object(text: bytes, path: str) -> Any:
+    try:
+        return _tree(parse_xml(text.decode("utf8", "replace").encode(), path))
+    except CorruptFileError as error:
+        return f"not read: {error.found}"
+
+
+def _tree(element: Element) -> Any:
+    """Turn an element into a number, a text, or a dict of its children."""
+    text = (element.text or "").strip()
+    if not len(element):
+        return float(text) if NUMBER.fullmatch(text) and len(text) < 40 else text
+    tree: dict[str, Any] = {}
+    for child in element:
+        if child.tag == "Root" and len(child):
+            tree.update(_tree(child))
+        elif child.tag == "Data" and len(child) > 1:  # a name, a value and perhaps a unit
+            name, *units = ((part.text or "").strip() for part in (child[0], *child[2:]))
+            tree[f"{name} ({''.join(units)})" if any(units) else name] = _tree(child[1])
+        elif child.tag not in SKIPPED:
+            tree[child.tag] = _tree(child)
+    return tree

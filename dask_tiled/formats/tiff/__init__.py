@@ -1,0 +1,1 @@
+"""TIFF: pages of one picture, stacks of ImageJ and others."""

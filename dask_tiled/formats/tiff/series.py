@@ -1,0 +1,279 @@
+"""Series of TIFF pages: which of them are frames of one array, and in what shape.
+
+Pages of one shape and type are a series, wherever they stand in the file. What ImageJ, or tifffile
+as a writer, says in the description of the first page goes before that. Both write files in which
+pixels of further frames follow those of the one page there is.
+
+Layout facts: the source of ImageJ (TiffDecoder and TiffEncoder); what tifffile documents of the
+files that it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.tiff.pages import Pages, read_description
+from dask_tiled.model.selection import Index
+
+IMAGEJ = ("ImageJ=", "SCIFIO=")
+SHAPED = ('{"shape":', "shape=(")
+"""What descriptions begin with that say how pages belong together."""
+COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
+FILES = "#"
+"""The letter of an axis along which each file has its place."""
+MOST_FRAMES = 1 << 40
+
+
+class Series(NamedTuple):
+    """Pages that are frames of one array.
+
+    Attributes
+    ----------
+    name : str
+        Its name; empty where it has none.
+    numbers : int64 array
+        Numbers of the pages in the main chain.
+    nav_shape : tuple of int
+        In what shape they are; more than there are pages where frames follow the only one.
+    letters : str
+        A letter for each axis of it, and "i" or "q" for those without a meaning.
+    source : str
+        Where the shape comes from.
+    """
+
+    name: str
+    numbers: Index
+    nav_shape: tuple[int, ...]
+    letters: str
+    source: str
+
+    def rows(self, pages: Pages, chain: Index, level: int) -> Index:
+        """Give the rows of its frames in the table, into which those of a level are read.
+
+        Parameters
+        ----------
+        pages : Pages
+        chain : int64 array
+            The rows of the main chain.
+        level : int
+        """
+        rows = chain[self.numbers]
+        frames = math.prod(self.nav_shape)
+        if frames != len(rows):
+            if level:
+                raise DatasetError(
+                    "frames without pages of their own have no levels",
+                    path=pages.file_of(int(rows[0])).path,
+                    found=level,
+                )
+            return pages.follow(int(rows[0]), frames)
+        if level:
+            return pages.read(pages.file_of(int(rows[0])), self.numbers.tolist(), level=level)
+        return rows
+
+
+def find_series(pages: Pages, chain: Index, *, settled: bool = False) -> list[Series]:
+    """Find the series of a file.
+
+    Parameters
+    ----------
+    pages : Pages
+    chain : int64 array
+        The rows of its main chain, all of it.
+    settled : bool
+        Whether fewer frames than a description promises are taken as they are.
+
+    Raises
+    ------
+    TruncatedFileError
+        There are fewer.
+    """
+    first = int(chain[0])
+    description = read_description(pages.file_of(first), pages.ifd_of(first))
+    found = None
+    if description.startswith(IMAGEJ):
+        found = _imagej(pages, chain, read_pairs(description), settled=settled)
+    elif description.startswith(SHAPED):
+        found = _shaped(pages, chain, description, settled=settled)
+    return found or _alike(pages, chain)
+
+
+def is_one_frame(pages: Pages, chain: Index) -> bool:
+    """Tell whether a file holds one frame, whatever a description says: there is room for no more.
+
+    Parameters
+    ----------
+    pages : Pages
+    chain : int64 array
+        The rows of its main chain.
+    """
+    return len(chain) == 1 and not _there(pages, chain, 2)
+
+
+def read_pairs(description: str) -> dict[str, str]:
+    """Read the pairs of ImageJ's description, a line for each."""
+    pairs = (line.partition("=") for line in description.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _alike(pages: Pages, chain: Index) -> list[Series]:
+    """Put pages of one shape and type together."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    kinds = [pages.kinds[k].image for k in range(len(pages.kinds))]
+    for number, kind in enumerate(pages.columns(chain)[1].tolist()):
+        groups.setdefault(kinds[kind], []).append(number)
+    return [
+        _numbered("", np.array(numbers), "the number of pages of one shape and type")
+        for numbers in groups.values()
+    ]
+
+
+def _numbered(name: str, numbers: Index, source: str) -> Series:
+    if len(numbers) == 1:
+        return Series(name, numbers, (), "", "one page has no navigation axes")
+    return Series(name, numbers, (len(numbers),), "i", source)
+
+
+def _imagej(
+    pages: Pages, chain: Index, pairs: Mapping[str, str], *, settled: bool
+) -> list[Series] | None:
+    """Follow the description of ImageJ; None where the pages contradict it."""
+    kind = pages.kind_of(int(chain[0]))
+    counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
+    told = _count(pairs.get("images", "1"))
+    if not all(counts.values()):
+        return None
+    chunky = kind.full[4] == counts["c"] and told * counts["c"] == math.prod(counts.values())
+    if chunky or counts["c"] == kind.full[0]:
+        counts["c"] = 1  # samples of a pixel, which are an axis of the page
+    order = pairs.get("order", "czt").lower()
+    letters = (order if sorted(order) == sorted("czt") else "czt")[::-1]
+    images = math.prod(counts.values())
+    if images == 1 and len(chain) == 1:
+        images = told
+    elif images == 1:
+        images = len(chain)
+    remain = max(1, images // math.prod(counts.values()))
+    shape = {"i": remain, **{axis: counts[axis] for axis in letters}}
+    kept = {axis: n for axis, n in shape.items() if n != 1}
+    if math.prod(kept.values()) != images:
+        return None
+    source = "the description of ImageJ"
+    if not _there(pages, chain, images):
+        return _cut_short(pages, chain, images, source, settled=settled)
+    numbers = np.arange(len(chain) if len(chain) == images else 1)
+    return [Series("", numbers, tuple(kept.values()), "".join(kept), source)]
+
+
+def _shaped(pages: Pages, chain: Index, description: str, *, settled: bool) -> list[Series] | None:
+    """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
+    found: list[Series] = []
+    source = "the description of tifffile"
+    at = 0
+    while at < len(chain):
+        row = int(chain[at])
+        if at:
+            description = read_description(pages.file_of(row), pages.ifd_of(row))
+        told = _read_shape(description)
+        if told is None:
+            return None
+        shape, letters, name = told
+        kind = pages.kind_of(row)
+        frames, rest = divmod(math.prod(shape), math.prod(kind.full))
+        left = chain[at:]
+        if rest or frames < 1:
+            return None
+        own = left[:frames] if _there(pages, left[:frames], frames) else left[:1]
+        if not _there(pages, own, frames):
+            return _cut_short(pages, chain, frames, source, settled=settled)
+        nav, axes = _nav(shape, letters, frames, kind)
+        numbers = np.arange(at, at + len(own))
+        found.append(Series(name, numbers, nav, axes, source))
+        at += len(own)
+    return found
+
+
+def _nav(
+    shape: tuple[int, ...], letters: str, frames: int, kind: Kind
+) -> tuple[tuple[int, ...], str]:
+    """Split the shape of a series: the axes of pages come last."""
+    if shape[-1] == 1 and shape[-1 - len(kind.shape) : -1] == kind.shape:  # samples, no axis here
+        shape, letters = shape[:-1], letters[: len(shape) - 1]
+    split = len(shape) - len(kind.shape)
+    if split >= 0 and shape[split:] == kind.shape:
+        fits = len(letters) == len(shape) and letters[split:].lower() == kind.axes
+        return shape[:split], letters[:split].lower() if fits else "q" * split
+    return ((), "") if frames == 1 else ((frames,), "q")
+
+
+def _there(pages: Pages, rows: Sequence[int] | Index, frames: int) -> bool:
+    """Tell whether pages are so many frames: as many pages, or one that the others follow."""
+    if len(rows) == frames:
+        kinds = np.unique(pages.columns(np.asarray(rows))[1])
+        return len({pages.kinds[k].image for k in kinds}) == 1
+    return 1 <= frames <= min(MOST_FRAMES, _room(pages, int(rows[0])))
+
+
+def _room(pages: Pages, row: int) -> int:
+    """Say how many frames a file has room for from the pixels of a page on."""
+    if not pages.is_contiguous(row):
+        return 1
+    kind = pages.kind_of(row)
+    nbytes = math.prod(kind.full) * kind.dtype.itemsize
+    return (pages.file_of(row).size - _first_byte(pages, row)) // nbytes
+
+
+def _first_byte(pages: Pages, row: int) -> int:
+    offsets, _ = pages.segments(np.array([row]))
+    return int(offsets[0, 0])
+
+
+def _cut_short(
+    pages: Pages, chain: Index, frames: int, source: str, *, settled: bool
+) -> list[Series] | None:
+    """Take the frames there are behind the only page of a file that ends with them; or None.
+
+    A page by itself is whole: descriptions are copied together with pages.
+    """
+    row = int(chain[0])
+    room = _room(pages, row)
+    at_the_end = _first_byte(pages, row) > pages.ifd_of(row)
+    if len(chain) > 1 or not at_the_end or not 1 < room < frames:
+        return None
+    if not settled:
+        raise TruncatedFileError(
+            "frames that the header promises are missing",
+            path=pages.file_of(row).path,
+            expected=f"{frames} frames, as in {source}",
+            found=f"{room} frames",
+            hint=f"Pass nav_shape={(frames,)} to read them as missing at the end.",
+        )
+    return [Series("", np.arange(1), (room,), "i", source)]
+
+
+def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
+    """Read shape, axes and name of a series from what tifffile writes; None if it is not that."""
+    text = description.strip()
+    if text.startswith("shape=(") and text.endswith(")"):
+        text = json.dumps({"shape": [_count(n) for n in text[7:-1].split(",") if n.strip()]})
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    shape = told.get("shape") if isinstance(told, dict) else None
+    if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
+        return None
+    letters, name = told.get("axes", ""), told.get("name", "")
+    texts = letters if isinstance(letters, str) else "", name if isinstance(name, str) else ""
+    return tuple(shape), *texts
+
+
+def _count(text: str) -> int:
+    return int(text) if text.strip().isdecimal() and len(text) < 16 else 0

@@ -1,0 +1,1 @@
+"""What several formats need: tables of header fields, records, series of files, text, codecs."""

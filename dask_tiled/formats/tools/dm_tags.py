@@ -1,0 +1,248 @@
+"""The tree of tags in Gatan's files: DM3, DM4, and the .gtg files of K2 cameras.
+
+A file is a header and a group. A group is a number of entries, each with a label, and each of them
+another group or a value. Sizes and types are big-endian, values mostly little-endian. Version 4 has
+8 bytes where version 3 has 4, and tells how many bytes each entry takes.
+
+Source: C. Boothroyd, "Digital Micrograph file format", and files that GMS wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple
+
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.formats.tools.headers import Fields, parse_fields, size_of
+
+HEADERS: dict[int, Fields] = {
+    3: {"version": (0, "u4"), "length": (4, "u4"), "little_endian": (8, "u4")},
+    4: {"version": (0, "u4"), "length": (4, "u8"), "little_endian": (12, "u4")},
+}
+GROUP, DATA, MARK = 20, 21, b"%%%%"
+STRUCT, STRING, ARRAY = 15, 18, 20
+SIMPLE = dict(zip(range(2, 13), "hiHIfd?bBqQ", strict=True))
+"""Codes of numbers, and the characters that both struct and numpy have for them."""
+MAX_BYTES = 1024
+"""Larger arrays stay in the file."""
+MAX_DEPTH, MAX_TAGS, MAX_INFO = 64, 1_000_000, 1024
+
+
+class Array(NamedTuple):
+    """Where an array lies that was left in the file.
+
+    Attributes
+    ----------
+    offset : int
+        Byte at which it begins.
+    dtype : str
+        Type of its elements, as numpy reads it: ``"<H"``, or ``"<f,<f"`` for records.
+    length : int
+        How many there are.
+    nbytes : int
+        Bytes of all of them.
+    """
+
+    offset: int
+    dtype: str
+    length: int
+    nbytes: int
+
+
+class _Source:
+    """The bytes of a file, one after the other, and nothing beyond its end."""
+
+    def __init__(self, path: str, stream: BinaryIO) -> None:
+        self.path = path
+        self.size = os.fstat(stream.fileno()).st_size
+        self.at = 0
+        self._stream = stream
+
+    def take(self, count: int) -> bytes:
+        found = self._stream.read(count)
+        if len(found) < count:
+            raise self._truncated(count)
+        self.at += count
+        return found
+
+    def skip(self, count: int) -> None:
+        if self.at + count > self.size:
+            raise self._truncated(count)
+        self.at += count
+        self._stream.seek(self.at)
+
+    def _truncated(self, count: int) -> TruncatedFileError:
+        return TruncatedFileError(
+            "the file ends inside a tag",
+            path=self.path,
+            where=f"byte {self.at}",
+            expected=f"{count} more bytes",
+            found=f"{self.size - self.at} bytes",
+        )
+
+    def corrupt(self, problem: str, expected: Any, found: Any) -> CorruptFileError:
+        where = f"byte {self.at}"
+        return CorruptFileError(
+            problem, path=self.path, where=where, expected=expected, found=found
+        )
+
+
+def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read the tags of a file, but not the large arrays among them.
+
+    Parameters
+    ----------
+    path : path-like
+    until : tuple of str, optional
+        Labels that lead to a group after which nothing more is read.
+
+    Returns
+    -------
+    dict
+        Groups as dicts, by label; entries without one have their number in the group, ``"0"`` and
+        so on. Values are numbers, text, and tuples of numbers. Arrays of 16-bit numbers are text.
+        An array that is larger than 1 KiB, or whose label is "Data", is an :class:`Array`.
+
+    Raises
+    ------
+    CorruptFileError
+        It is no such file, or has tags that cannot be.
+    TruncatedFileError
+        It ends too early.
+    """
+    name = os.fspath(path)
+    with open(name, "rb", buffering=1 << 14) as stream:
+        header = parse_header(name, stream.read(16))
+        source = _Source(name, stream)
+        source.skip(size_of(HEADERS[header["version"]]))
+        return _read_tree(source, header, until)
+
+
+def group(tags: Any, *labels: str) -> dict[str, Any]:
+    """Give the group that labels lead to; an empty one where there is none."""
+    for label in labels:
+        tags = tags.get(label) if isinstance(tags, dict) else None
+    return tags if isinstance(tags, dict) else {}
+
+
+def parse_header(path: str, head: bytes) -> dict[str, int]:
+    """Read what stands before the first group.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot stand there.
+    """
+    fields = HEADERS.get(int.from_bytes(head[:4], "big"))
+    header = parse_fields(head, fields, ">") if fields and len(head) >= size_of(fields) else {}
+    if header.get("little_endian") not in (0, 1):
+        raise CorruptFileError(
+            "no file of tags",
+            path=path,
+            where="byte 0",
+            expected="version 3 or 4, the length, and byte order 0 or 1",
+            found=head[:16],
+        )
+    return header
+
+
+def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) -> dict[str, Any]:
+    wide = header["version"] == 4
+    order = "<" if header["little_endian"] else ">"
+    entry = struct.Struct(">BH")
+    # Whether a group is sorted and open, and its entries; a mark, and the words about a value. In
+    # version 4 a size comes first, except in the outermost group.
+    outermost = struct.Struct(">2sQ" if wide else ">2sI")
+    forms = (">8x2sQ", ">8x4sQ") if wide else (">2sI", ">4sI")
+    heads = dict(zip((GROUP, DATA), map(struct.Struct, forms), strict=True))
+    word, code = (8, "Q") if wide else (4, "I")
+    root: dict[str, Any] = {}
+    _, count = outermost.unpack(source.take(outermost.size))
+    # Of each group that is open: what it holds, the entries to come, and the labels that lead here.
+    stack: list[tuple[dict[str, Any], Iterator[int], tuple[str, ...]]]
+    stack = [(root, iter(range(count)), ())]
+    tags = 0
+    while stack:
+        holder, entries, labels = stack[-1]
+        for number in entries:
+            kind, length = entry.unpack(source.take(3))
+            tags += 1
+            if kind not in heads or tags > MAX_TAGS:
+                expected = f"{GROUP} or {DATA}, at most {MAX_TAGS} times"
+                raise source.corrupt("not a tag", expected, (kind, tags))
+            raw = source.take(length + heads[kind].size)
+            label = _text(raw[:length]) if length else str(number)
+            mark, count = heads[kind].unpack_from(raw, length)
+            if kind == GROUP:
+                if len(stack) >= MAX_DEPTH:
+                    raise source.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
+                inner: dict[str, Any] = {}
+                holder[label] = inner
+                stack.append((inner, iter(range(count)), (*labels, label)))
+                break
+            if mark != MARK or not 1 <= count <= MAX_INFO:
+                raise source.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
+            info = struct.unpack(f">{count}{code}", source.take(count * word))
+            holder[label] = _read_value(source, info, order, stays=label == "Data")
+        else:
+            stack.pop()
+            if until and labels == until:
+                break
+    return root
+
+
+def _read_value(source: _Source, info: tuple[int, ...], order: str, *, stays: bool) -> Any:
+    """Read a value, whose type some words tell."""
+    kind = info[0]
+    codes, count = _type_of(info)
+    form = _form(codes, order)
+    if form is None:
+        raise source.corrupt("unknown type of a value", "numbers, records, arrays", info[:8])
+    if kind == STRUCT:
+        return form.unpack(source.take(form.size))
+    if kind in SIMPLE:
+        return form.unpack(source.take(form.size))[0]
+    nbytes = count * form.size
+    if stays or nbytes > MAX_BYTES:
+        at = source.at
+        source.skip(nbytes)
+        return Array(at, ",".join(order + SIMPLE[c] for c in codes), count, nbytes)
+    data = source.take(nbytes)
+    if kind == STRING:
+        return _text(data)
+    if codes == (4,):
+        return data.decode("utf-16-le" if order == "<" else "utf-16-be", "replace").rstrip("\0")
+    values = tuple(form.iter_unpack(data))
+    return tuple(value for (value,) in values) if len(codes) == 1 else values
+
+
+def _type_of(info: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Give the codes of the numbers in an element, none if it is unknown, and the elements."""
+    kind, n = info[0], len(info)
+    if n == 1:
+        return info, 1
+    if kind == STRUCT and n > 2 and n == 3 + 2 * info[2]:
+        return info[4::2], 1
+    if kind == STRING and n == 2:
+        return (10,), info[1]
+    if kind == ARRAY and n == 3:
+        return info[1:2], info[2]
+    if kind == ARRAY and n > 4 and info[1] == STRUCT and n == 5 + 2 * info[3]:
+        return info[5:-1:2], info[-1]
+    return (), 0
+
+
+@lru_cache(maxsize=256)
+def _form(codes: tuple[int, ...], order: str) -> struct.Struct | None:
+    known = bool(codes) and all(code in SIMPLE for code in codes)
+    return struct.Struct(order + "".join(SIMPLE[code] for code in codes)) if known else None
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf8")
+    except UnicodeDecodeError:
+        return raw.decode("latin1")

@@ -1,0 +1,238 @@
+"""Headers of MRC files: the main one, and the extended ones of FEI microscopes.
+
+Layout after the MRC2014 standard (CCP-EM), the description of IMOD's variant of it, and the EPU
+manual for the extended headers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.tools.compression import read_start
+from dask_tiled.formats.tools.headers import Fields, Order, parse_fields, size_of
+from dask_tiled.formats.tools.records import Record
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.description import Axis
+
+HEADER_BYTES = 1024
+FIELDS: Fields = {
+    "nx": (0, "i4"),
+    "ny": (4, "i4"),
+    "nz": (8, "i4"),
+    "mode": (12, "i4"),
+    "nstart": (16, "3i4"),
+    "m": (28, "3i4"),
+    "cella": (40, "3f4"),
+    "cellb": (52, "3f4"),
+    "mapcrs": (64, "3i4"),
+    "dmin": (76, "f4"),
+    "dmax": (80, "f4"),
+    "dmean": (84, "f4"),
+    "ispg": (88, "i4"),
+    "nsymbt": (92, "i4"),
+    "exttyp": (104, "S4"),
+    "nversion": (108, "i4"),
+    "imodStamp": (152, "i4"),
+    "imodFlags": (156, "i4"),
+    "origin": (196, "3f4"),
+    "map": (208, "S4"),
+    "machst": (212, "4u1"),
+    "rms": (216, "f4"),
+    "nlabl": (220, "i4"),
+    **{f"label{k}": (224 + 80 * k, "S80") for k in range(10)},
+}
+# Complex numbers of two int16, mode 3, are no type of numpy: they get an axis of their own.
+TYPES = {0: "i1", 1: "i2", 2: "f4", 3: "i2", 4: "c8", 6: "u2", 12: "f2"}
+UNREADABLE = {16: "RGB pixels", 101: "4-bit pixels"}
+STAMPS: dict[tuple[int, int], Order] = {(0x44, 0x44): "<", (0x44, 0x41): "<", (0x11, 0x11): ">"}
+IMOD_STAMP = 1146047817
+FEI: Fields = {
+    "Metadata size": (0, "i4"),
+    "Metadata version": (4, "i4"),
+    "Timestamp": (12, "f8"),
+    "Microscope type": (20, "S16"),
+    "D-Number": (36, "S16"),
+    "Application": (52, "S16"),
+    "Application version": (68, "S16"),
+    "HT": (84, "f8"),
+    "Dose": (92, "f8"),
+    "Alpha tilt": (100, "f8"),
+    "Beta tilt": (108, "f8"),
+    "X-Stage": (116, "f8"),
+    "Y-Stage": (124, "f8"),
+    "Z-Stage": (132, "f8"),
+    "Tilt axis angle": (140, "f8"),
+    "Pixel size X": (156, "f8"),
+    "Pixel size Y": (164, "f8"),
+    "Defocus": (220, "f8"),
+    "Magnification": (289, "f8"),
+    "Camera length": (301, "f8"),
+    "Convergence angle": (329, "f8"),
+    "Integration time": (419, "f8"),
+    "Binning Width": (427, "i4"),
+    "Binning Height": (431, "i4"),
+    "Camera name": (435, "S16"),
+    "Dwell time": (571, "f8"),
+    "Frame time": (579, "f8"),
+}
+# Before FEI1: 1024 sections of 128 bytes, whether or not there are so many.
+OLD_FEI_BYTES = 1024 * 128
+OLD_FEI: Fields = {
+    "Alpha tilt": (0, "f4"),
+    "Beta tilt": (4, "f4"),
+    "X-Stage": (8, "f4"),
+    "Y-Stage": (12, "f4"),
+    "Z-Stage": (16, "f4"),
+    "Shift X": (20, "f4"),
+    "Shift Y": (24, "f4"),
+    "Defocus": (28, "f4"),
+    "Exposure time": (32, "f4"),
+    "Mean intensity": (36, "f4"),
+    "Tilt axis angle": (40, "f4"),
+    "Pixel size": (44, "f4"),
+    "Magnification": (48, "f4"),
+}
+
+
+class Header(NamedTuple):
+    """What the main header says.
+
+    Attributes
+    ----------
+    fields : dict
+        By their names in the standard; ``m`` is (MX, MY, MZ) and ``mapcrs`` (MAPC, MAPR, MAPS).
+    order : {"<", ">"}
+        Byte order of the file.
+    dtype : numpy.dtype
+        Type of the pixels in the file.
+    dtype_from : str
+        What settled it.
+    """
+
+    fields: dict[str, Any]
+    order: Order
+    dtype: np.dtype
+    dtype_from: str
+
+    @property
+    def record(self) -> Record:
+        """One section: a frame of shape (ny, nx), or (ny, nx, 2) for mode 3."""
+        parts = (2,) if self.fields["mode"] == 3 else ()
+        return Record((self.fields["ny"], self.fields["nx"], *parts), plain(self.dtype))
+
+    @property
+    def offset(self) -> int:
+        """Byte that the first section begins at."""
+        return HEADER_BYTES + int(self.fields["nsymbt"])
+
+
+def header_of(head: bytes, path: str) -> Header:
+    """Read the main header.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 1024 bytes of the file.
+    path : str
+        The file, for errors.
+
+    Raises
+    ------
+    CorruptFileError
+        It makes sense in neither byte order.
+    DatasetError
+        The pixels are of a kind that is not read.
+    """
+    if len(head) < HEADER_BYTES:
+        raise CorruptFileError(
+            "too short for an MRC header",
+            path=path,
+            expected=f"{HEADER_BYTES} bytes",
+            found=f"{len(head)} bytes",
+        )
+    # The machine stamp is blank or wrong in old files; there is one order that makes sense then.
+    stamped = STAMPS.get((head[212], head[213]), "<")
+    orders = sorted(get_args(Order), key=lambda order: order != stamped)
+    parsed = {order: parse_fields(head, FIELDS, order) for order in orders}
+    order = next((order for order in orders if _is_plausible(parsed[order])), None)
+    if order is None:
+        names = ("nx", "ny", "nz", "mode", "mapcrs", "nsymbt")
+        raise CorruptFileError(
+            "the MRC header makes no sense",
+            path=path,
+            where="byte 0",
+            expected=f"sizes above 0, a mode of {sorted(TYPES)} and axes 1, 2, 3",
+            found=", ".join(f"{name} {parsed[stamped][name]}" for name in names),
+        )
+    fields = parsed[order]
+    mode = fields["mode"]
+    if mode in UNREADABLE:
+        raise DatasetError(
+            f"{UNREADABLE[mode]} are not read",
+            path=path,
+            where="byte 12 (mode)",
+            expected=", ".join(map(str, sorted(TYPES))),
+            found=mode,
+        )
+    fields["labels"] = tuple(filter(None, (fields.pop(f"label{k}") for k in range(10))))
+    kind, reason = _byte_type(fields) if mode == 0 else (TYPES[mode], "mode")
+    return Header(fields, order, np.dtype(kind).newbyteorder(order), reason)
+
+
+def _is_plausible(fields: dict[str, Any]) -> bool:
+    sizes = min(fields["nx"], fields["ny"], fields["nz"]) > 0 and fields["nsymbt"] >= 0
+    axes = sorted(fields["mapcrs"]) == [1, 2, 3] or not any(fields["mapcrs"])
+    return sizes and axes and fields["mode"] in {*TYPES, *UNREADABLE}
+
+
+def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
+    """Tell whether bytes are signed, which the mode leaves open in files older than MRC2014."""
+    if fields["imodStamp"] == IMOD_STAMP:
+        return ("i1" if fields["imodFlags"] & 1 else "u1"), "imodFlags"
+    if fields["dmin"] >= 0 and 127 < fields["dmax"] <= 255:
+        return "u1", "DMAX, which no signed byte can be"
+    return "i1", "MRC2014, where bytes are signed"
+
+
+def read_extended(path: str, header: Header) -> dict[str, Any]:
+    """Read the extended header of the first section.
+
+    Returns
+    -------
+    dict
+        Angles are in degrees and lengths in metres; empty where it is of a kind that is not known.
+    """
+    kinds = {"FEI1": FEI, "FEI2": FEI}
+    size = header.fields["nsymbt"]
+    fields = kinds.get(header.fields["exttyp"])
+    if fields is None and size == OLD_FEI_BYTES and not header.fields["exttyp"]:
+        fields = OLD_FEI
+    if fields is None or size < size_of(fields):
+        return {}
+    data = read_start(path, HEADER_BYTES + size_of(fields))[HEADER_BYTES:]
+    return parse_fields(data, fields, header.order) if len(data) == size_of(fields) else {}
+
+
+def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
+    """Name columns, rows and sections after the axes of the cell that they run along: x, y and z.
+
+    They are calibrated where the header says how large the cell is, or the extended one how large
+    a pixel. Transforms are not in the space of the cell.
+    """
+    fields = header.fields
+    axes = fields["mapcrs"] if any(fields["mapcrs"]) else (1, 2, 3)
+    size = extended.get("Pixel size", 0.0)
+    metres = extended.get("Pixel size X", size), extended.get("Pixel size Y", size), 0.0
+    found = []
+    for k, axis in enumerate(a - 1 for a in axes):
+        cell, steps = fields["cella"][axis], fields["m"][axis]
+        scale = cell / steps if steps > 0 and cell > 0 else 1e10 * metres[axis]
+        if header.dtype.kind == "c" or fields["mode"] == 3:
+            scale = 0.0
+        origin = fields["origin"]
+        offset = origin[axis] if any(origin) else fields["nstart"][k] * scale
+        found.append(Axis.calibrated("xyz"[axis], "Å", scale, offset))
+    return found

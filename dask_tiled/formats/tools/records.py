@@ -1,0 +1,208 @@
+"""Files that hold one frame after the other, each of the same number of bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import TruncatedFileError
+from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import axis_columns, piece_table
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A frame in a file, with the bytes around it.
+
+    Attributes
+    ----------
+    sig_shape : tuple of int
+        Shape of the frame.
+    decoder : Decoder
+        Every row begins with a new unit.
+    header, footer : int
+        Bytes before and after the pixels of each frame.
+    """
+
+    sig_shape: tuple[int, ...]
+    decoder: Decoder
+    header: int = 0
+    footer: int = 0
+
+    @property
+    def sig_strides(self) -> tuple[int, ...]:
+        """Bytes between neighbouring units along the signal axes."""
+        units = [*self.sig_shape[:-1], -(-self.sig_shape[-1] // self.decoder.pixels)]
+        return tuple(self.decoder.nbytes * math.prod(units[k + 1 :]) for k in range(len(units)))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the pixels of a frame."""
+        return self.sig_strides[0] * self.sig_shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from one frame to the next."""
+        return self.header + self.frame_bytes + self.footer
+
+
+def count_frames(
+    files: Sequence[File],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
+    *,
+    promised: int = 0,
+    settled: bool = False,
+) -> list[int]:
+    """Count the frames in each file of a series.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    record : Record
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
+    promised : int
+        How many frames the header says there are. Anything may follow if all of them are there.
+    settled : bool
+        The number of frames is settled elsewhere, so the last file may end inside a frame.
+
+    Raises
+    ------
+    TruncatedFileError
+        A file ends inside a record.
+    """
+    headers, nbytes = _for_each(files, file_header), record.nbytes
+    parts = [
+        divmod(max(0, file.size - header), nbytes)
+        for file, header in zip(files, headers, strict=True)
+    ]
+    counts = [whole for whole, _ in parts]
+    settled = settled or 0 < promised <= sum(counts)
+    for file, header, (whole, rest) in zip(files, headers, parts, strict=True):
+        last = file is files[-1]
+        if not whole or (rest and not (settled and last)):
+            readable = last and any(counts)
+            raise TruncatedFileError(
+                "the file ends inside a frame",
+                path=file.path,
+                where=f"byte {min(file.size, header + whole * nbytes)}",
+                expected=f"{header} bytes and a multiple of {nbytes}",
+                found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
+                hint="Pass a nav_shape of whole frames to read those." if readable else None,
+            )
+    return counts
+
+
+def record_layout(
+    files: Sequence[File],
+    counts: Sequence[int],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
+) -> Layout:
+    """Lay out a series of files, each of them a header and a number of records.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    counts : sequence of int
+        Frames in each file.
+    record : Record
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
+    """
+    part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
+    return part_layout(files, counts, [part], record.nbytes, [record.decoder], file_header)
+
+
+def lay_out(
+    files: Sequence[File],
+    record: Record,
+    file_header: int | Sequence[int] = 0,
+    *,
+    promised: int = 0,
+    settled: bool = False,
+) -> Layout:
+    """Count the frames in a series of files and lay them out.
+
+    Parameters and errors are those of :func:`count_frames`.
+    """
+    counts = count_frames(files, record, file_header, promised=promised, settled=settled)
+    return record_layout(files, counts, record, file_header)
+
+
+class Part(NamedTuple):
+    """A box of a frame that lies in its record as a lattice of equally spaced units.
+
+    Attributes
+    ----------
+    start, shape : tuple of int
+        The box, in pixels.
+    offset : int
+        Byte of the record at which the unit in the first corner of the box begins.
+    strides : tuple of int
+        Bytes from one unit to the next along the signal axes; they may be negative.
+    decoder : int
+        Which of the decoders.
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...]
+    decoder: int = 0
+
+
+def part_layout(
+    files: Sequence[File],
+    counts: Sequence[int],
+    parts: Sequence[Part],
+    nbytes: int,
+    decoders: Sequence[Decoder],
+    file_header: int | Sequence[int] = 0,
+    repeats: tuple[int, ...] | None = None,
+) -> Layout:
+    """Lay out a series of files whose records hold the frames in parts.
+
+    Parameters
+    ----------
+    files : sequence of File
+        In the order of their frames.
+    counts : sequence of int
+        Frames in each file.
+    parts : sequence of Part
+        They make up a frame.
+    nbytes : int
+        Bytes from one record to the next.
+    decoders : sequence of Decoder
+    file_header : int or sequence of int
+        Bytes before the first record: of every file, or of each one.
+    repeats : tuple of int, optional
+        As in :class:`~dask_tiled.model.layout.Layout`.
+    """
+    frames = np.repeat(np.array(counts, np.int64), len(parts))
+    first = np.repeat(np.cumsum([0, *counts[:-1]]), len(parts))
+    start, shape, offset, strides, decoder = (list(column) for column in zip(*parts, strict=True))
+    headers = np.repeat(np.array(_for_each(files, file_header), np.int64), len(parts))
+    pieces = piece_table(
+        axis_columns(first, np.tile(start, (len(files), 1))),
+        axis_columns(frames, np.tile(shape, (len(files), 1))),
+        headers + np.tile(offset, len(files)),
+        axis_columns(np.full(len(first), nbytes), np.tile(strides, (len(files), 1))),
+        file=np.repeat(np.arange(len(files)), len(parts)),
+        decoder=np.tile(decoder, len(files)),
+    )
+    sig_shape = tuple(np.add(start, shape).max(axis=0).tolist())
+    return Layout(files, (sum(counts),), sig_shape, pieces, decoders, repeats=repeats)
+
+
+def _for_each(files: Sequence[File], file_header: int | Sequence[int]) -> Sequence[int]:
+    return [file_header] * len(files) if isinstance(file_header, int) else file_header

@@ -1,0 +1,171 @@
+"""Series of files: which files continue each other, and in what order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.model.files import File
+
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class Member(NamedTuple):
+    """A file of a series.
+
+    Attributes
+    ----------
+    file : File
+    first : int
+        Sequence number of its first frame.
+    frames : int
+        How many frames it holds.
+    geometry : object
+        What the frames of a series have in common; it can be compared.
+    """
+
+    file: File
+    first: int
+    frames: int
+    geometry: Any
+
+    def continues(self, other: Member) -> bool:
+        """Tell whether this file goes on where another one ends."""
+        return self.first == other.first + other.frames and self.geometry == other.geometry
+
+
+def in_sequence(members: Sequence[Member]) -> list[Member]:
+    """Put files that are to be one series into the order of their sequence numbers.
+
+    Raises
+    ------
+    CorruptFileError
+        They differ in geometry, or hold the same frames.
+    TruncatedFileError
+        Frames between two of them are missing.
+    """
+    ordered = sorted(members, key=lambda member: member.first)
+    for before, after in pairwise(ordered):
+        if after.geometry != before.geometry:
+            raise CorruptFileError(
+                "the frames differ from those of the file before",
+                path=after.file.path,
+                expected=f"{before.geometry}, as in {before.file.path}",
+                found=after.geometry,
+            )
+        expected = before.first + before.frames
+        if after.first != expected:
+            missing = after.first > expected
+            kind = TruncatedFileError if missing else CorruptFileError
+            raise kind(
+                "frames are missing before this file" if missing else "frames occur twice",
+                path=after.file.path,
+                where="the sequence number",
+                expected=f"{expected}, which follows {before.file.path}",
+                found=after.first,
+            )
+    return ordered
+
+
+def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> list[Member]:
+    """Put the files that a user gave in order, or find the series that one of them belongs to.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    read : callable
+        Gives the member that a file is.
+    series : bool
+        Whether one file stands for its series.
+
+    Raises
+    ------
+    CorruptFileError, TruncatedFileError
+        As for :func:`in_sequence`.
+    """
+    if series and len(paths) == 1:
+        return series_of(paths[0], read)
+    return in_sequence([read(path) for path in paths])
+
+
+def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
+    """Give what the names of the files of one set have in common.
+
+    Raises
+    ------
+    DatasetError
+        They are of different sets.
+    """
+    stem = stem_of(paths[0])
+    stray = [path for path in paths if stem_of(path) != stem]
+    if stray:
+        raise DatasetError("not of one set", path=stray[0], expected=f"files called {stem}...")
+    return stem
+
+
+def beside(stem: str, *endings: str) -> str | None:
+    """Find the first file there is that has this name with one of these endings."""
+    return next((stem + ending for ending in endings if os.path.isfile(stem + ending)), None)
+
+
+def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
+    """Find the series that a file belongs to: itself, and the neighbours that continue it.
+
+    Neighbours are files in the same folder whose names differ in the number before the suffix.
+    They belong to the series as long as, going from number to number, frames and geometry continue.
+
+    Parameters
+    ----------
+    path : str
+        One file of the series.
+    read : callable
+        Gives the member that a file is. A neighbour for which it raises DatasetError or OSError
+        is none.
+    """
+    member = read(path)
+    folder, name = os.path.split(member.file.path)
+    parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
+    if parts is None:
+        return [member]
+    prefix, number, suffix = parts.groups()
+    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
+    found = ((entry, pattern.fullmatch(entry)) for entry in os.listdir(folder))
+    # A number can be written in several ways; the way of the name that was given goes first.
+    entries = sorted(
+        ((len(match[1]) == len(number), -len(match[1])), int(match[1]), entry)
+        for entry, match in found
+        if match is not None
+    )
+    numbers = {n: entry for _, n, entry in entries}
+    order = sorted(numbers)
+    at = order.index(int(number))
+    series = [member]
+
+    def neighbour(k: int) -> Member | None:
+        try:
+            return read(os.path.join(folder, numbers[order[k]]))
+        except (DatasetError, OSError):
+            return None
+
+    for k in range(at + 1, len(order)):
+        after = neighbour(k)
+        if after is None or not after.continues(series[-1]):
+            break
+        series.append(after)
+    for k in range(at - 1, -1, -1):
+        before = neighbour(k)
+        if before is None or not series[0].continues(before):
+            break
+        series.insert(0, before)
+    return series
+
+
+def natural_key(path: str) -> tuple[tuple[str, int], ...]:
+    """Sort key by which ``scan10`` comes after ``scan9``."""
+    parts = _NUMBERS.split(path)
+    texts, numbers = parts[::2], [int(n) for n in parts[1::2]]
+    return tuple(zip(texts, [*numbers, -1], strict=True))

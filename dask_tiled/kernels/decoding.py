@@ -1,0 +1,272 @@
+"""The numba kernels that turn bytes into pixels, a machine word at a time.
+
+Every one of them has one signature, so each is compiled once::
+
+    kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
+
+``src`` and ``out`` are bytes. Run ``r`` is ``count`` units; its unit ``k`` is the ``nbytes`` bytes
+at ``src[starts[r] + k * step]``, and its pixels go to ``out[dests[r] + k * out_step]``. Offsets
+need not be multiples of a word: loads and stores are unaligned ones. Nothing is checked here; the
+caller has made sure that every run lies inside ``src`` and ``out``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from dask_tiled.kernels.words import (
+    big16,
+    big32,
+    big64,
+    little16,
+    little32,
+    little64,
+    move,
+    reverse_bits,
+    spread_bits,
+    spread_nibbles,
+    store16,
+    store32,
+    store64,
+)
+
+SIGNATURE = types.void(
+    types.Array(types.uint8, 1, "C", readonly=True),
+    types.int64[::1],
+    types.int64,
+    types.uint8[::1],
+    types.int64[::1],
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+)
+_COMPILING = threading.Lock()
+
+
+def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Copy units as they are."""
+    if step == nbytes and out_step == nbytes:
+        for r in range(starts.size):
+            move(out, dests[r], src, starts[r], count * nbytes)
+        return
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if nbytes == 2 and step == -2 and out_step == 2:  # pixels of a turned chip
+            for k in range(count):
+                store16(out, d + 2 * k, little16(src, s - 2 * k))
+            continue
+        for _ in range(count):
+            if nbytes == 2:
+                store16(out, d, little16(src, s))
+            elif nbytes == 4:
+                store32(out, d, little32(src, s))
+            elif nbytes == 8:
+                store64(out, d, little64(src, s))
+            else:
+                move(out, d, src, s, nbytes)
+            s += step
+            d += out_step
+
+
+def truth(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Set every byte but 0 to 1: booleans are no other."""
+    if step == nbytes and out_step == nbytes:
+        count, nbytes = 1, count * nbytes
+    for r in range(starts.size):
+        for k in range(count):
+            s, d = starts[r] + k * step, dests[r] + k * out_step
+            unit, pixels = src[s : s + nbytes], out[d : d + nbytes]
+            for i in range(nbytes):
+                pixels[i] = unit[i] != 0
+
+
+@njit
+def _swap_lanes(word):
+    """Reverse the bytes of each 16-bit lane."""
+    even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
+    return ((word & even) << eight) | ((word >> eight) & even)
+
+
+def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Reverse the bytes of every 2-byte word."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if step == nbytes and out_step == nbytes:
+            for i in range(count * nbytes // 2):
+                store16(out, d + 2 * i, big16(src, s + 2 * i))
+        elif nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a turned chip
+            for k in range(count):
+                store64(out, d + 8 * k, _swap_lanes(little64(src, s - 8 * k)))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 2):
+                    store16(out, d + i, big16(src, s + i))
+                s += step
+                d += out_step
+
+
+def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Reverse the bytes of every 4-byte word."""
+    whole = step == nbytes and out_step == nbytes
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if whole:
+            for i in range(count * nbytes // 4):
+                store32(out, d + 4 * i, big32(src, s + 4 * i))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 4):
+                    store32(out, d + i, big32(src, s + i))
+                s += step
+                d += out_step
+
+
+def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Reverse the bytes of every 8-byte word.
+
+    Merlin's raw 6- and 12-bit counters come out right by this alone: their words are big-endian and
+    hold pixel 0 in the lowest lane.
+    """
+    whole = step == nbytes and out_step == nbytes
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if whole:
+            for i in range(count * nbytes // 8):
+                store64(out, d + 8 * i, big64(src, s + 8 * i))
+        else:
+            for _ in range(count):
+                for i in range(0, nbytes, 8):
+                    store64(out, d + i, big64(src, s + i))
+                s += step
+                d += out_step
+
+
+def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the lowest bit."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for k in range(count):
+            spread_bits(out, d + k * out_step, big64(src, s + k * step))
+
+
+def bits_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the highest bit."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        for k in range(count):
+            spread_bits(out, d + k * out_step, reverse_bits(big64(src, s + k * step)))
+
+
+def unpack12(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Unpack 12-bit pixels from little-endian bits, 16 from every 24 bytes."""
+    if step == nbytes and 3 * out_step == 4 * nbytes:
+        count, nbytes = count * nbytes // 24, 24
+        step, out_step = 24, 32
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if nbytes == 24:
+            for k in range(count):
+                spread_nibbles(out, d + k * out_step, src, s + k * step)
+            continue
+        for k in range(count):
+            for i in range(nbytes // 24):
+                spread_nibbles(out, d + k * out_step + 32 * i, src, s + k * step + 24 * i)
+
+
+@njit
+def _spread(word):
+    """Widen the two lower 16-bit lanes of a word to 32 bits."""
+    return (word & np.uint64(0xFFFF)) | ((word & np.uint64(0xFFFF0000)) << np.uint64(16))
+
+
+@njit
+def _join(out, d, high, low):
+    """Store four 24-bit pixels, pixel 0 in the lowest lane of both words."""
+    half, shift = np.uint64(32), np.uint64(12)
+    store64(out, d, (_spread(high) << shift) + _spread(low))
+    store64(out, d + 8, (_spread(high >> half) << shift) + _spread(low >> half))
+
+
+def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Join two 12-bit counters, the high one first, the low one ``lag`` bytes on."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if step == 8 and out_step == 16:  # constant steps, or the loop is not vectorised
+            for k in range(count):
+                _join(out, d + 16 * k, big64(src, s + 8 * k), big64(src, s + 8 * k + lag))
+        else:
+            for k in range(count):
+                at = s + k * step
+                _join(out, d + k * out_step, big64(src, at), big64(src, at + lag))
+
+
+def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Join two 12-bit counters whose words hold pixel 0 in the highest lane."""
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if step == -8 and out_step == 16:  # constant steps, or the loop is not vectorised
+            for k in range(count):
+                at = s - 8 * k
+                high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
+                _join(out, d + 16 * k, high, low)
+        else:
+            for k in range(count):
+                at = s + k * step
+                high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
+                _join(out, d + k * out_step, high, low)
+
+
+def conjugate(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Copy little-endian numbers, and change the sign of their imaginary part."""
+    sign = np.uint8(0x80)
+    for r in range(starts.size):
+        for k in range(count):
+            d = dests[r] + k * out_step
+            move(out, d, src, starts[r] + k * step, nbytes)
+            out[d + nbytes - 1] ^= sign
+
+
+def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Copy real numbers, and give them an imaginary part of 0."""
+    for r in range(starts.size):
+        for k in range(count):
+            d = dests[r] + k * out_step
+            move(out, d, src, starts[r] + k * step, nbytes)
+            out[d + nbytes : d + 2 * nbytes] = 0
+
+
+@cache
+def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
+    """Import and compile a kernel.
+
+    The machine code is kept on disk by numba. Where that cache cannot be written or is damaged,
+    the kernel is compiled in memory.
+
+    Parameters
+    ----------
+    name : str
+        A function of this module, or ``"module:function"``: plain Python.
+    signature : numba signature, optional
+        The only types that it takes; by default those of a decoder, above.
+    reorder : bool
+        Whether sums of floats may be added up in another order, several at a time.
+    """
+    options: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"} if reorder else False}
+    module, _, function = name.rpartition(":")
+    python = getattr(importlib.import_module(module or __name__), function)
+    with _COMPILING:
+        try:
+            kernel = njit(cache=True, **options)(python)
+            kernel.compile(signature)
+        except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
+            kernel = njit(**options)(python)
+            kernel.compile(signature)
+        kernel.disable_compile()
+    return kernel

@@ -1,0 +1,63 @@
+"""Compiled folds, for pixels and results of some types; imported where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numba
+import numpy as np
+
+from dask_tiled.kernels.decoding import SIGNATURE, compiled
+from dask_tiled.kernels.streaming import (
+    add_packed_signature,
+    address_of,
+    fold_signature,
+    stream_as_is_signature,
+    stream_signature,
+)
+
+
+@cache
+def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
+    """Give a function of :mod:`dask_tiled.kernels.folds`."""
+    return compiled(
+        f"dask_tiled.kernels.folds:{name}", _fold_types(pixel, result, weight), reorder=True
+    )
+
+
+@cache
+def stream(
+    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
+) -> Callable[..., None]:
+    """Give :func:`dask_tiled.kernels.streaming.stream` for a decoder and a fold."""
+    types = map(numba.from_dtype, (pixel, result, weight))
+    driver = compiled("dask_tiled.kernels.streaming:stream", stream_signature(*types))
+    decode = address_of(compiled(decoder), SIGNATURE)
+    return partial(driver, decode, _fold_address(name, pixel, result, weight))
+
+
+@cache
+def stream_as_is(
+    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
+) -> Callable[..., None]:
+    """Give :func:`dask_tiled.kernels.streaming.stream_as_is` for a fold."""
+    types = map(numba.from_dtype, (pixel, result, weight))
+    driver = compiled("dask_tiled.kernels.streaming:stream_as_is", stream_as_is_signature(*types))
+    return partial(driver, _fold_address(name, pixel, result, weight))
+
+
+@cache
+def add_packed(result: np.dtype) -> Callable[..., None]:
+    """Give :func:`dask_tiled.kernels.streaming.add_packed` for sums of a type."""
+    signature = add_packed_signature(numba.from_dtype(result))
+    return compiled("dask_tiled.kernels.streaming:add_packed", signature)
+
+
+def _fold_address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
+    return address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight))
+
+
+def _fold_types(pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Any:
+    return fold_signature(*map(numba.from_dtype, (pixel, result, weight)))

@@ -1,0 +1,285 @@
+"""Folds: what a reduction does with some pixels of some frames, in numba.
+
+Every fold has one signature::
+
+    fold(tile, rows, first, results, weights)
+
+``tile`` holds pixels ``first`` and on of some frames. Folds by frame keep their results in the rows
+``rows``, folds by pixel in the columns from ``first`` on. Where a tile is larger than the innermost
+cache, they take it block by block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import intrinsic
+
+from dask_tiled.kernels.words import sum_nibbles
+
+REORDER = {"reassoc", "contract", "nsz"}
+"""Sums of floats may be added up in another order, several at a time."""
+EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
+"""Every other pixel of a word of 8 bytes."""
+BLOCK = 2048
+"""Pixels of a block."""
+DEPTH = 16
+"""Frames of a block, for folds by pixel."""
+
+
+def sum_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame."""
+    for i in range(tile.shape[0]):
+        total = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            total += tile[i, j]
+        results[rows[i], 0] = total
+
+
+@intrinsic
+def _reversed(typingctx, value):
+    """Reverse the bytes of a whole number."""
+
+    def codegen(context, builder, signature, values):
+        return values[0] if value.bitwidth == 8 else builder.bswap(values[0])
+
+    return value(value), codegen
+
+
+@njit(nogil=True)
+def _sum_row(row, reverse):
+    """Add up unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
+
+    Every other pixel of a word is added to one sum, the rest to another, so that each has twice its
+    bits to grow into. A word is short enough for the compiler to add up several at once.
+    """
+    size = row.itemsize
+    per_word = 8 // size
+    bits = np.uint64(8 * size)
+    every_other = np.uint64((0, EVERY_BYTE, EVERY_2_BYTES, 0, EVERY_4_BYTES)[size])
+    count = row.size // per_word
+    words = row[: count * per_word].view(np.uint64)
+    total = np.uint64(0)
+    step = 256 if size == 1 else 1 << 15  # as many as the bits are enough for
+    for first in range(0, count, step):
+        even, odd = np.uint64(0), np.uint64(0)
+        part = words[first : first + step]
+        for j in range(part.size):
+            word = _reversed(part[j]) if reverse else part[j]
+            even += word & every_other
+            odd += (word >> bits) & every_other
+        for _ in range(per_word // 2):
+            grown = (np.uint64(1) << (bits + bits - np.uint64(1))) * np.uint64(2) - np.uint64(1)
+            total += (even & grown) + (odd & grown)
+            even, odd = even >> bits >> bits, odd >> bits >> bits
+    for j in range(count * per_word, row.size):
+        total += _reversed(row[j]) if reverse else row[j]
+    return total
+
+
+def sum_short_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame: unsigned ones of up to 4 bytes."""
+    for i in range(tile.shape[0]):
+        results[rows[i], 0] += _sum_row(tile[i], reverse=False)
+
+
+def sum_reversed_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame: such ones, whose bytes are in the other order."""
+    for i in range(tile.shape[0]):
+        results[rows[i], 0] += _sum_row(tile[i], reverse=True)
+
+
+def sum_packed_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame: such of 12 bits, 16 in every 24 bytes."""
+    for i in range(tile.shape[0]):
+        data = tile[i].view(np.uint8)
+        total = np.uint64(0)
+        whole = data.size - data.size % 384
+        for at in range(0, whole, 384):
+            total += sum_nibbles(data, at)
+        for at in range(whole, data.size, 3):
+            middle = np.uint64(data[at + 1])
+            total += data[at] + ((middle & np.uint64(15)) << np.uint64(8))
+            total += (middle >> np.uint64(4)) + (np.uint64(data[at + 2]) << np.uint64(4))
+        results[rows[i], 0] += total
+
+
+def sum_pixels(tile, rows, first, results, weights):
+    """Add up the frames."""
+    for top in range(0, tile.shape[0], DEPTH):
+        stop = min(top + DEPTH, tile.shape[0])
+        for start in range(0, tile.shape[1], BLOCK):
+            end = min(start + BLOCK, tile.shape[1])
+            part = results[0, first + start : first + end]
+            i = top
+            while i + 4 <= stop:  # four at a time, or the sums are moved about too often
+                a, b = tile[i, start:end], tile[i + 1, start:end]
+                c, d = tile[i + 2, start:end], tile[i + 3, start:end]
+                for j in range(part.size):
+                    part[j] = part[j] + a[j] + b[j] + c[j] + d[j]
+                i += 4
+            while i < stop:
+                a = tile[i, start:end]
+                for j in range(part.size):
+                    part[j] += a[j]
+                i += 1
+
+
+def min_frames(tile, rows, first, results, weights):
+    """Find the least pixel of each frame, or one that is no number."""
+    for i in range(tile.shape[0]):
+        least = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            value = tile[i, j]
+            least = value if value < least or value != value else least  # noqa: PLR0124
+        results[rows[i], 0] = least
+
+
+def max_frames(tile, rows, first, results, weights):
+    """Find the greatest pixel of each frame, or one that is no number."""
+    for i in range(tile.shape[0]):
+        greatest = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            value = tile[i, j]
+            greatest = value if value > greatest or value != value else greatest  # noqa: PLR0124
+        results[rows[i], 0] = greatest
+
+
+def min_pixels(tile, rows, first, results, weights):
+    """Find the frame in which each pixel is least."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            value = tile[i, j]
+            part[j] = value if value < part[j] or value != value else part[j]  # noqa: PLR0124
+
+
+def max_pixels(tile, rows, first, results, weights):
+    """Find the frame in which each pixel is greatest."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            value = tile[i, j]
+            part[j] = value if value > part[j] or value != value else part[j]  # noqa: PLR0124
+
+
+def any_frames(tile, rows, first, results, weights):
+    """Tell for each frame whether a pixel is not zero."""
+    for i in range(tile.shape[0]):
+        found = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            found |= tile[i, j] != 0
+        results[rows[i], 0] = found
+
+
+def all_frames(tile, rows, first, results, weights):
+    """Tell for each frame whether no pixel is zero."""
+    for i in range(tile.shape[0]):
+        found = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            found &= tile[i, j] != 0
+        results[rows[i], 0] = found
+
+
+def any_pixels(tile, rows, first, results, weights):
+    """Tell for each pixel whether it is not zero in a frame."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            part[j] |= tile[i, j] != 0
+
+
+def all_pixels(tile, rows, first, results, weights):
+    """Tell for each pixel whether it is zero in no frame."""
+    for i in range(tile.shape[0]):
+        part = results[0, first : first + tile.shape[1]]
+        for j in range(part.size):
+            part[j] &= tile[i, j] != 0
+
+
+def moments_frames(tile, rows, first, results, weights):
+    """Keep for each frame a pixel, and the sums of differences from it and of their squares.
+
+    Differences from a value of the same size keep the digits that squares of large ones lose. NaN
+    stands for a pixel that is still to be chosen: which one comes first depends on the file.
+    """
+    for i in range(tile.shape[0]):
+        row = results[rows[i]]
+        if np.isnan(row[0]):
+            row[0] = tile[i, 0]
+        shift, total, squares = row[0], 0.0, 0.0
+        for j in range(tile.shape[1]):
+            difference = tile[i, j] - shift
+            total += difference
+            squares += difference * difference
+        row[1] += total
+        row[2] += squares
+
+
+def moments_pixels(tile, rows, first, results, weights):
+    """Keep for each pixel one value, the sum of differences from it, and of their squares."""
+    stop = first + tile.shape[1]
+    shift, total, squares = results[0, first:stop], results[1, first:stop], results[2, first:stop]
+    new = False
+    for j in range(shift.size):
+        new |= np.isnan(shift[j])
+    if new:
+        for j in range(shift.size):
+            shift[j] = tile[0, j] if np.isnan(shift[j]) else shift[j]
+    for i in range(tile.shape[0]):
+        for j in range(shift.size):
+            difference = tile[i, j] - shift[j]
+            total[j] += difference
+            squares[j] += difference * difference
+
+
+@njit(nogil=True, fastmath=REORDER)
+def _dot(pixels, a):
+    """Multiply the pixels of a frame by the weights of a mask, and add up."""
+    kind = a.dtype.type  # or numba would go over to double precision
+    s = kind(0)
+    for j in range(pixels.size):
+        s += kind(pixels[j]) * a[j]
+    return s
+
+
+@njit(nogil=True, fastmath=REORDER)
+def _dot_2_by_4(p, q, a, b, c, d):
+    """Do so for two frames and four masks: what is in the registers is used several times."""
+    kind = a.dtype.type
+    zero = kind(0)
+    pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
+    for j in range(p.size):
+        x, y = kind(p[j]), kind(q[j])
+        pa += x * a[j]
+        pb += x * b[j]
+        pc += x * c[j]
+        pd += x * d[j]
+        qa += y * a[j]
+        qb += y * b[j]
+        qc += y * c[j]
+        qd += y * d[j]
+    return (pa, pb, pc, pd), (qa, qb, qc, qd)
+
+
+def dot_frames(tile, rows, first, results, weights):
+    """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
+
+    Within a block the sums have the type of the weights.
+    """
+    fours, pairs = weights.shape[0] // 4 * 4, tile.shape[0] // 2 * 2
+    for start in range(0, tile.shape[1], BLOCK):
+        end = min(start + BLOCK, tile.shape[1])
+        low, high = first + start, first + end
+        for m in range(0, fours, 4):  # slices of rows: those of a slice are not known to be dense
+            a, b = weights[m, low:high], weights[m + 1, low:high]
+            c, d = weights[m + 2, low:high], weights[m + 3, low:high]
+            for i in range(0, pairs, 2):
+                p, q = tile[i, start:end], tile[i + 1, start:end]
+                sums, others = _dot_2_by_4(p, q, a, b, c, d)
+                for k in range(4):
+                    results[rows[i], m + k] += sums[k]
+                    results[rows[i + 1], m + k] += others[k]
+        for i in range(tile.shape[0]):
+            for m in range(fours if i < pairs else 0, weights.shape[0]):
+                results[rows[i], m] += _dot(tile[i, start:end], weights[m, low:high])

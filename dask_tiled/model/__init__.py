@@ -1,0 +1,1 @@
+"""What files hold, as frozen values: no dask, no numba, no pixels."""

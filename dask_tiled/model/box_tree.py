@@ -1,0 +1,146 @@
+"""Boxes in a tree: those that meet another box are found in logarithmic time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.selection import Index
+
+Numbers = npt.NDArray[Any]
+
+FANOUT = 16
+"""Boxes in a node, and nodes in one of the next level."""
+PAIRS = 1 << 12
+"""So many pairs of nodes are looked into at a time."""
+
+
+class _Bounds(NamedTuple):
+    """Boxes or nodes: for each axis, where they begin and end; one number where all are alike."""
+
+    low: tuple[Numbers, ...]
+    high: tuple[Numbers, ...]
+
+    def meet(self, some: Index, low: Sequence[Any], high: Sequence[Any]) -> npt.NDArray[np.bool_]:
+        """Tell which of some have a part between numbers, or arrays of them."""
+        found = np.ones(len(some), bool)
+        for axis in range(len(self.low)):
+            found &= _some(self.low[axis], some) < high[axis]
+            found &= _some(self.high[axis], some) > low[axis]
+        return found
+
+
+class BoxTree:
+    """Boxes, and the bounds of more and more of them together.
+
+    Parameters
+    ----------
+    start, stop : sequence of arrays of int
+        For each axis, where the boxes begin and end: one number for each, or one for all.
+    count : int
+        Number of boxes.
+    """
+
+    def __init__(self, start: Sequence[Numbers], stop: Sequence[Numbers], count: int) -> None:
+        self._count = count
+        self._boxes = _Bounds(tuple(start), tuple(stop))
+        keys = [column for column in start if len(column) > 1]
+        order = np.lexsort(keys[::-1]) if keys else np.arange(count)
+        in_order = bool((np.diff(order) == 1).all())
+        self._order = None if in_order else narrow(order)
+        self._levels: list[_Bounds] = []
+        bounds, size = self._boxes, count
+        while size > FANOUT:
+            firsts = np.arange(0, size, FANOUT)
+            sort = None if self._levels or in_order else order
+            low = tuple(_reduced(np.minimum, column, firsts, sort) for column in bounds.low)
+            high = tuple(_reduced(np.maximum, column, firsts, sort) for column in bounds.high)
+            bounds, size = _Bounds(low, high), len(firsts)
+            self._levels.append(bounds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes beyond those of the boxes."""
+        order = 0 if self._order is None else self._order.nbytes
+        return order + sum(c.nbytes for level in self._levels for part in level for c in part)
+
+    def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
+        """Give the numbers of the boxes that meet another one, in ascending order.
+
+        Parameters
+        ----------
+        low, high : sequence of int
+            Where that one begins and ends, along each axis.
+        """
+        found = np.arange(self._size(len(self._levels)))
+        for depth in range(len(self._levels), 0, -1):
+            found = found[self._levels[depth - 1].meet(found, low, high)]
+            below = np.add.outer(found * FANOUT, np.arange(FANOUT)).ravel()
+            found = below[below < self._size(depth - 1)]
+        found = self._unsorted(found)
+        return np.sort(found[self._boxes.meet(found, low, high)])
+
+    def overlap(self) -> tuple[int, int] | None:
+        """Give two boxes that have a part in common, if there are any."""
+        top = len(self._levels)
+        nodes = np.arange(self._size(top))
+        a, b = (axis.ravel() for axis in np.meshgrid(nodes, nodes, indexing="ij"))
+        todo = [(top, a, b)]
+        while todo:
+            depth, a, b = todo.pop()
+            if len(a) > PAIRS:
+                todo.append((depth, a[PAIRS:], b[PAIRS:]))
+            a, b = self._meeting_pairs(depth, a[:PAIRS], b[:PAIRS])
+            if not len(a):
+                continue
+            if not depth:
+                return int(a[0]), int(b[0])
+            inside = np.arange(FANOUT)
+            a = np.repeat(np.add.outer(a * FANOUT, inside), FANOUT, axis=1).ravel()
+            b = np.tile(np.add.outer(b * FANOUT, inside), FANOUT).ravel()
+            todo.append((depth - 1, a, b))
+        return None
+
+    def _meeting_pairs(self, depth: int, a: Index, b: Index) -> tuple[Index, Index]:
+        """Keep the pairs that meet, each once, and of boxes none with itself."""
+        size = self._size(depth)
+        there = (a < b + bool(depth)) & (b < size)
+        a, b = a[there], b[there]
+        bounds = self._levels[depth - 1] if depth else self._boxes
+        if not depth:
+            a, b = self._unsorted(a), self._unsorted(b)
+        low = [_some(column, b) for column in bounds.low]
+        high = [_some(column, b) for column in bounds.high]
+        meet = bounds.meet(a, low, high)
+        return a[meet], b[meet]
+
+    def _size(self, depth: int) -> int:
+        """Count the nodes of a level, or the boxes below the first."""
+        return -(-self._count // FANOUT**depth)
+
+    def _unsorted(self, found: Index) -> Index:
+        return found if self._order is None else self._order[found].astype(np.int64)
+
+
+def narrow(numbers: Numbers) -> Numbers:
+    """Store whole numbers in as few bytes as they need."""
+    low, high = int(numbers.min()), int(numbers.max())
+    for dtype in (np.int8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return numbers.astype(dtype, copy=False)
+    return numbers.astype(np.int64, copy=False)
+
+
+def _some(column: Numbers, some: Index) -> Numbers:
+    return column if len(column) == 1 else column[some]
+
+
+def _reduced(ufunc: np.ufunc, column: Numbers, firsts: Index, order: Index | None) -> Numbers:
+    """Give the least or the greatest number in each node."""
+    if len(column) == 1:
+        return column
+    found: Numbers = ufunc.reduceat(column if order is None else column[order], firsts)
+    return found

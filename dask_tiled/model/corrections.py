@@ -1,0 +1,281 @@
+"""Dark frame, gain map and excluded pixels: what makes raw counts comparable, tile by tile."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError
+
+Floats = npt.NDArray[np.floating[Any]]
+Index = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Corrections:
+    """What is done to the raw counts of a detector: ``(counts - dark) * gain``, then repairs.
+
+    Each excluded pixel becomes the mean of the corrected values of its good neighbours: the pixels
+    of the 3x3 box around it (3x3x3 with three signal axes, and so on) that lie in the frame and are
+    not excluded themselves.
+
+    Results are float32, or float64 where float32 cannot hold the counts (integers of 4 and 8 bytes,
+    and float64), and are calculated in that type; the means are summed in float64.
+
+    Parameters
+    ----------
+    dark, gain : array-like of real numbers, optional
+        Arrays of the signal shape: what to subtract, in counts, and what to multiply by then.
+    excluded_pixels : array-like, optional
+        Pixels to repair: a boolean mask of the signal shape, or whole numbers of shape ``(n, d)``,
+        the coordinates of n pixels on d signal axes, in the order of the axes. With one signal
+        axis, shape ``(n,)`` will do.
+
+    Attributes
+    ----------
+    dark, gain : array or None
+        Read-only; float32 where that holds every value exactly, otherwise float64.
+    excluded_pixels : int64 array of shape (n, d), or None
+        Coordinates in C order, each pixel once; read-only.
+
+    Raises
+    ------
+    DatasetError
+        Something is not numeric, not finite in float32, or no coordinates.
+    """
+
+    dark: Floats | None
+    gain: Floats | None
+    excluded_pixels: Index | None
+    _mask_shape: tuple[int, ...] | None
+    _token: str
+
+    def __init__(self, dark: Any = None, gain: Any = None, excluded_pixels: Any = None) -> None:
+        pixels, mask_shape = _pixels(excluded_pixels)
+        values = (_plane("dark", dark), _plane("gain", gain), pixels)
+        _fill(self, *values, mask_shape, _digest(values, mask_shape))
+
+    @property
+    def sig_shape(self) -> tuple[int, ...] | None:
+        """Shape of a frame; None where nothing but coordinates was given."""
+        for plane in (self.dark, self.gain):
+            if plane is not None:
+                return plane.shape
+        return self._mask_shape
+
+    def check(self, sig_shape: tuple[int, ...], path: str) -> None:
+        """Make sure that the corrections suit the frames of a data set.
+
+        Parameters
+        ----------
+        sig_shape : tuple of int
+            Shape of the frames as the files hold them.
+        path : str
+            What to name in errors.
+
+        Raises
+        ------
+        DatasetError
+            Shapes differ, a pixel lies outside of the frame, or no neighbour of it is good.
+        """
+        shapes = {
+            "dark": None if self.dark is None else self.dark.shape,
+            "gain": None if self.gain is None else self.gain.shape,
+            "the mask of excluded pixels": self._mask_shape,
+        }
+        for name, shape in shapes.items():
+            if shape is not None and shape != sig_shape:
+                raise DatasetError(
+                    f"{name} does not have the shape of a frame",
+                    path=path,
+                    expected=sig_shape,
+                    found=shape,
+                )
+        pixels = self.excluded_pixels
+        if pixels is None:
+            return
+        if pixels.shape[1] != len(sig_shape):
+            raise DatasetError(
+                "excluded pixels do not have as many coordinates as a frame has axes",
+                path=path,
+                expected=f"{len(sig_shape)} for each pixel",
+                found=pixels.shape[1],
+                hint="Coordinates have the shape (n, d); a mask must be boolean.",
+            )
+        outside = (pixels >= sig_shape).any(axis=1)
+        if outside.any():
+            raise DatasetError(
+                "an excluded pixel lies outside of the frame",
+                path=path,
+                expected=f"pixels of a frame of shape {sig_shape}",
+                found=_first(pixels[outside]),
+            )
+        _, good = neighbours(pixels, pixels, sig_shape)
+        lost = ~good.any(axis=1)
+        if lost.any():
+            raise DatasetError(
+                "an excluded pixel has no good neighbour to be repaired from",
+                path=path,
+                expected="a pixel next to it that is not excluded",
+                found=_first(pixels[lost]),
+            )
+
+    def dtype(self, native: np.dtype, path: str | None = None) -> np.dtype:
+        """Give the type of corrected pixels.
+
+        Parameters
+        ----------
+        native : numpy.dtype
+            Type of the raw pixels.
+        path : str, optional
+            What to name in errors.
+
+        Raises
+        ------
+        DatasetError
+            Pixels are no booleans, integers or floats of up to 8 bytes.
+        """
+        if native.kind not in "biuf" or native.itemsize > 8:
+            raise DatasetError(
+                "pixels of this type cannot be corrected",
+                path=path,
+                expected="booleans, integers or floats of up to 8 bytes",
+                found=native,
+            )
+        return np.result_type(native, np.float32)
+
+    def __repr__(self) -> str:
+        parts = [name for name in ("dark", "gain") if getattr(self, name) is not None]
+        if self.excluded_pixels is not None:
+            parts.append(f"{len(self.excluded_pixels)} excluded pixels")
+        return f"<Corrections: {', '.join(parts) or 'none'}>"
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        # dask does not look inside what this returns: values only.
+        return "dask_tiled.Corrections", self._token
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Corrections):
+            return NotImplemented
+        return self._token == other._token
+
+    def __hash__(self) -> int:
+        return hash(self._token)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (self.dark, self.gain, self.excluded_pixels)
+        return _restore, (*values, self._mask_shape, self._token)
+
+
+def _array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Read an array-like; what has no value in some places is none."""
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise DatasetError(f"{name}: no array ({error})", found=type(values).__name__) from error
+    if np.ma.is_masked(values):
+        raise DatasetError(
+            f"{name}: some values are masked",
+            expected="a value everywhere",
+            found=f"{values.mask.sum()} masked values",
+            hint="Fill them, and name their pixels in excluded_pixels.",
+        )
+    return found
+
+
+def _plane(name: str, values: Any) -> Floats | None:
+    """Copy a dark frame or gain map, in the smaller type if that holds every value exactly."""
+    if values is None:
+        return None
+    found = _array(name, values)
+    if found.dtype.kind not in "biuf":
+        raise DatasetError(f"{name}: no real numbers", expected="numbers", found=found.dtype)
+    with np.errstate(over="ignore"):
+        single = found.astype(np.float32, order="C")
+    bad = ~np.isfinite(single)
+    if bad.any():
+        raise DatasetError(
+            f"{name}: some values are no numbers, or too large for float32",
+            expected="finite numbers",
+            found=f"{found[bad][0]} at {_first(np.argwhere(bad))}, one of {bad.sum()}",
+            hint="Give excluded pixels any number: it is not used.",
+        )
+    return single if (single == found).all() else found.astype(np.float64, order="C")
+
+
+def _pixels(values: Any) -> tuple[Index | None, tuple[int, ...] | None]:
+    """Read a mask or coordinates: the coordinates, and the shape of the mask."""
+    if values is None:
+        return None, None
+    name = "excluded_pixels"
+    found = _array(name, values)
+    if found.dtype.kind == "b":
+        return np.argwhere(found), found.shape
+    if found.size == 0:
+        return None, None
+    if found.dtype.kind not in "iu" or found.ndim not in {1, 2}:
+        raise DatasetError(
+            f"{name}: neither a mask nor coordinates",
+            expected="a boolean mask, or whole numbers of shape (n, d)",
+            found=f"{found.dtype} of shape {found.shape}",
+        )
+    pixels = found.reshape(len(found), -1)
+    bad = ((pixels < 0) | (pixels > np.iinfo(np.int64).max)).any(axis=1)
+    if bad.any():
+        raise DatasetError(
+            f"{name}: coordinates count from the first pixel of the frame",
+            expected="0 or more",
+            found=_first(pixels[bad]),
+        )
+    return np.unique(pixels.astype(np.int64), axis=0), None
+
+
+def _first(pixels: npt.NDArray[Any]) -> tuple[int, ...]:
+    return tuple(pixels[0].tolist())
+
+
+def _digest(arrays: Sequence[npt.NDArray[Any] | None], mask_shape: tuple[int, ...] | None) -> str:
+    # repr and bytes are the same in every process; hashing what pickle writes would not be.
+    digest = hashlib.blake2b(repr(mask_shape).encode(), digest_size=16)
+    for array in arrays:
+        digest.update(repr(array is not None and (array.shape, array.dtype.str)).encode())
+        if array is not None:
+            digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _fill(corrections: Corrections, *values: Any) -> None:
+    names = ("dark", "gain", "excluded_pixels", "_mask_shape", "_token")
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(corrections, name, value)
+
+
+def _restore(*values: Any) -> Corrections:
+    """Make corrections of values that others held: there is nothing to read again."""
+    corrections = object.__new__(Corrections)
+    _fill(corrections, *values)
+    return corrections
+
+
+def neighbours(pixels: Index, excluded: Index, shape: tuple[int, ...]) -> tuple[Index, Bools]:
+    """Give the coordinates around each pixel, in C order, and which of them are good pixels."""
+    steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
+    near = pixels[:, None] + np.array(steps, dtype=np.int64).reshape(-1, len(shape))
+    inside = ((near >= 0) & (near < shape)).all(axis=-1)
+    flat = strides(shape)
+    return near, inside & ~np.isin(near @ flat, excluded @ flat)
+
+
+def strides(shape: Sequence[int]) -> Index:
+    """Give the distance between neighbours along each axis, in pixels."""
+    return np.array([math.prod(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)

@@ -1,0 +1,118 @@
+"""Whether pieces cover an array: pixels that several of them hold, and pixels that none holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.pieces import PieceTable
+from dask_tiled.model.selection import Index
+
+Corner = tuple[int, ...]
+
+MOST_CELLS = 1 << 13
+"""So many cells are looked at together."""
+
+
+def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
+    """Make sure that all pieces are boxes inside an array.
+
+    Raises
+    ------
+    DatasetError
+        One is not.
+    """
+    for axis, size in enumerate(shape):
+        start, length = pieces.column("start", axis), pieces.column("shape", axis)
+        bad = np.flatnonzero((start < 0) | (length < 1) | (start > size - length))
+        if len(bad):
+            i = int(bad[0])
+            first, count = (int(c[i if len(c) > 1 else 0]) for c in (start, length))
+            raise DatasetError(
+                "a piece lies outside of the array",
+                where=f"piece {i}, axis {axis}",
+                expected=f"positions 0 to {size}",
+                found=f"{count} from {first} on",
+            )
+
+
+def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
+    """Tell which two pieces overlap."""
+    found = pieces.rows(np.array(pair))
+    boxes = [
+        f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
+        for start, shape in zip(found.start, found.shape, strict=True)
+    ]
+    return DatasetError(
+        "pieces overlap",
+        where=f"pieces {pair[0]} and {pair[1]}",
+        found=" and ".join(boxes),
+        hint='Pass overlap="first" or overlap="last" to choose.',
+    )
+
+
+def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool) -> Corner | None:
+    """Find a pixel that no piece holds.
+
+    Edges of pieces cut the array into cells, each of which a piece holds as a whole or not at all.
+    Where there are very many cells, the array is cut in halves first.
+
+    Parameters
+    ----------
+    pieces : PieceTable
+    shape : tuple of int
+        Shape of the array.
+    overlapping : bool
+        Whether pieces may have pixels in common. If none have, it is enough to count.
+
+    Returns
+    -------
+    tuple of int, or None
+    """
+    if not overlapping and pieces.size == math.prod(shape):
+        return None
+    todo = [((0,) * len(shape), shape)]
+    while todo:
+        low, high = todo.pop()
+        met = pieces.rows(pieces.tree.meeting(low, high))
+        start = np.maximum(met.start, low)
+        stop = np.minimum(met.start + met.shape, high)
+        size = math.prod(b - a for a, b in zip(low, high, strict=True))
+        if not overlapping and (stop - start).prod(axis=1).sum() == size:
+            continue
+        edges = [
+            np.unique(np.concatenate([start[:, k], stop[:, k], (low[k], high[k])]))
+            for k in range(len(shape))
+        ]
+        counts = [len(found) - 1 for found in edges]
+        if math.prod(counts) <= MOST_CELLS:
+            hole = _empty_cell(start, stop, edges, counts)
+            if hole is not None:
+                return hole
+            continue
+        axis = max(range(len(counts)), key=counts.__getitem__)
+        at = int(edges[axis][counts[axis] // 2])
+        todo.append(((*low[:axis], at, *low[axis + 1 :]), high))
+        todo.append((low, (*high[:axis], at, *high[axis + 1 :])))
+    return None
+
+
+def _empty_cell(
+    start: Index, stop: Index, edges: Sequence[Index], counts: Sequence[int]
+) -> Corner | None:
+    """Find a cell that no box holds."""
+    held = np.zeros(counts, bool)
+    first, end = (
+        np.column_stack([np.searchsorted(edge, c) for edge, c in zip(edges, corner.T, strict=True)])
+        for corner in (start, stop)
+    )
+    for a, b in zip(first.tolist(), end.tolist(), strict=True):
+        held[tuple(map(slice, a, b))] = True
+    empty = int(held.argmin())
+    if held.flat[empty]:
+        return None
+    place = np.unravel_index(empty, held.shape)
+    return tuple(int(edge[i]) for edge, i in zip(edges, place, strict=True))

@@ -1,0 +1,300 @@
+"""What a file holds, as a value: shape, axes, units, metadata and layout."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import TruncatedFileError, format_bytes, printable
+from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.selection import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of an array. Position ``i`` stands for ``offset + scale * i`` units.
+
+    Attributes
+    ----------
+    name : str
+        Name of the dimension.
+    units : str
+        Unit of the scale; empty where the file gives none.
+    scale, offset : float
+        Calibration; 1 and 0 where the file gives none.
+    """
+
+    name: str
+    units: str = ""
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @classmethod
+    def calibrated(cls, name: str, units: str, scale: float, offset: float = 0.0) -> Axis:
+        """Give an axis with a scale from a file, or one without where it is no positive number."""
+        if not 0 < scale < math.inf:
+            return cls(name)
+        return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
+
+    def cut(self, start: int, step: int) -> Axis:
+        """Give the axis of every ``step``-th position from ``start`` on."""
+        return replace(self, offset=self.offset + self.scale * start, scale=self.scale * step)
+
+
+def nav_axes(ndim: int) -> tuple[Axis, ...]:
+    """Name the navigation axes of a file that gives them no names."""
+    names = {0: (), 1: ("frame",), 2: ("scan_y", "scan_x")}
+    return tuple(map(Axis, names.get(ndim, tuple(f"nav_{k}" for k in range(ndim)))))
+
+
+def sig_axes(ndim: int) -> tuple[Axis, ...]:
+    """Name the signal axes of a file that gives them no names."""
+    names = {0: (), 1: ("channel",), 2: ("y", "x"), 3: ("z", "y", "x")}
+    return tuple(map(Axis, names.get(ndim, tuple(f"sig_{k}" for k in range(ndim)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a file, or a series of files, holds. It has no open handles, and pickles.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format.
+    layout : Layout
+        Where every byte lies.
+    axes : tuple of Axis
+        Navigation axes, then signal axes.
+    nav_ndim : int
+        How many of them are navigation axes.
+    metadata : mapping
+        What the headers say, and what was inferred, as plain nested dicts.
+    conversion : Conversion, optional
+        What becomes of the files' pixels; by default nothing.
+    base_shape : tuple of int
+        Shape of the blocks that the file is read in, where they are more than units: chunks of an
+        HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
+        ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
+    adjust_tiling : str
+        A function of the format, as ``"module:function"``, that has the last word on tiling; empty
+        where there is none. It is called as ``function(desc, kind, shape)``, where ``kind`` is
+        "chunk" (``shape`` has all axes) or "tile" (frames, then signal axes), and gives ``shape``
+        or one that it prefers, no larger. It refuses a shape by raising TilingError.
+    """
+
+    format: str
+    layout: Layout
+    axes: tuple[Axis, ...]
+    nav_ndim: int
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    base_shape: tuple[int, ...] = ()
+    adjust_tiling: str = ""
+    conversion: Conversion = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        conversion: Conversion | None = self.conversion
+        if conversion is None:
+            conversion = Conversion.of(self.layout.dtype, self.layout.files[0].path)
+            object.__setattr__(self, "conversion", conversion)
+
+    @classmethod
+    def of(
+        cls,
+        format: str,
+        layout: Layout,
+        metadata: Mapping[str, Any],
+        axes: tuple[Axis, ...] = (),
+        *,
+        base_shape: tuple[int, ...] = (),
+        adjust_tiling: str = "",
+        scaling: tuple[float, float] | None = None,
+    ) -> Description:
+        """Describe a layout, naming the axes in the usual way where none are given."""
+        nav = len(layout.nav_shape)
+        axes = axes or nav_axes(nav) + sig_axes(len(layout.sig_shape))
+        conversion = Conversion.of(layout.dtype, layout.files[0].path, scaling=scaling)
+        return cls(format, layout, axes, nav, metadata, base_shape, adjust_tiling, conversion)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Navigation shape, then signal shape."""
+        return self.layout.shape
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Shape of the scan, in (y, x) order."""
+        return self.shape[: self.nav_ndim]
+
+    @property
+    def sig_shape(self) -> tuple[int, ...]:
+        """Shape of a frame, in (y, x) order."""
+        return self.shape[self.nav_ndim :]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels, in native byte order."""
+        return self.conversion.dtype
+
+    @property
+    def missing(self) -> Index:
+        """Places whose frames the files do not hold, counted in C order of ``nav_shape``."""
+        return self.layout.missing()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the decoded array in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files, in the order of their frames."""
+        return self.layout.files
+
+    def with_frames(
+        self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
+    ) -> Description:
+        """Show all or some of the frames in another navigation shape.
+
+        Parameters
+        ----------
+        nav_shape : tuple of int
+        first : int
+            Number of the frame in the first place; the others follow it.
+        numbers : int64 array, optional
+            Numbers of the frames in all places, where they do not follow one another. The names
+            and scales of the axes are lost.
+
+        Raises
+        ------
+        DatasetError
+            The description is that of a slice along the navigation axes.
+        """
+        axes = self.axes[: self.nav_ndim]
+        if len(nav_shape) != self.nav_ndim or numbers is not None:
+            axes = nav_axes(len(nav_shape))
+        layout = self.layout.show(nav_shape, first, numbers)
+        sig = self.axes[self.nav_ndim :]
+        return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
+
+    def shifted(self, by: int) -> Description:
+        """Skip so many frames at the start, or begin with so many missing ones if it is negative.
+
+        Frames that are not in the order of the file keep their places.
+        """
+        selection = self.layout.selection
+        if selection.numbers is None:
+            return self.with_frames(self.nav_shape, selection.first + by)
+        there = ~selection.are_absent(selection.numbers)
+        numbers = np.where(there, selection.numbers + by, -1)
+        return replace(self.with_frames(self.nav_shape, numbers=numbers), axes=self.axes)
+
+    def with_facts(self, **facts: Any) -> Description:
+        """Add to the metadata of the format."""
+        own = {**self.metadata.get(self.format, {}), **facts}
+        return replace(self, metadata={**self.metadata, self.format: own})
+
+    def with_scan(
+        self, nav_shape: tuple[int, ...], source: str, axes: tuple[Axis, ...] = ()
+    ) -> Description:
+        """Show the frames in the shape of the scan that a header gives.
+
+        Parameters
+        ----------
+        nav_shape : tuple of int
+        source : str
+            The header, as the error and the metadata, ``"nav_shape_from"``, name it.
+        axes : tuple of Axis, optional
+            The axes of the scan, where the file says more of them than their lengths.
+
+        Raises
+        ------
+        TruncatedFileError
+            There are fewer frames.
+        """
+        if math.prod(nav_shape) > self.layout.n_frames:
+            raise TruncatedFileError(
+                "frames that the header promises are missing",
+                path=self.files[-1].path,
+                expected=f"{math.prod(nav_shape)} frames, as in {source}",
+                found=f"{self.layout.n_frames} frames",
+                hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
+            )
+        desc = self.with_facts(nav_shape_from=source).with_frames(nav_shape)
+        return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
+
+    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Description:
+        """Describe a part: for each axis a start, a step, a count and whether it stays."""
+        kept = [keep for *_, keep in cuts]
+        axes = tuple(
+            axis.cut(start, step)
+            for axis, (start, step, _, keep) in zip(self.axes, cuts, strict=True)
+            if keep
+        )
+        nav_ndim = sum(kept[: self.nav_ndim])
+        return replace(self, layout=self.layout.cut(cuts), axes=axes, nav_ndim=nav_ndim)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """List what a reader wants to know first: names and values as text."""
+        files = printable(self.files[0].path)
+        if len(self.files) > 1:
+            files += f" and {len(self.files) - 1} more"
+        nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))
+        sig = ", ".join(map(_axis_text, self.axes[self.nav_ndim :], self.sig_shape))
+        rows = [
+            ("format", self.format),
+            ("files", files),
+            ("navigation", nav or "none"),
+            ("signal", sig or "none"),
+            ("dtype", str(self.dtype)),
+            ("size", format_bytes(self.nbytes)),
+        ]
+        missing = self.layout.count_missing()
+        if missing:
+            frames = f"{missing} of {math.prod(self.nav_shape)} frames"
+            rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
+        ignored = self.layout.selection.ignored()
+        if ignored:
+            rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f'<tr><th style="text-align: left">{html.escape(name)}</th>'
+            f'<td style="text-align: left">{html.escape(value)}</td></tr>'
+            for name, value in self.rows()
+        )
+        tree = html.escape(_tree(self.metadata)) or "none"
+        more = f"<details><summary>metadata</summary><pre>{tree}</pre></details>"
+        return f"<table>{cells}</table>{more}"
+
+
+def _axis_text(axis: Axis, size: int) -> str:
+    calibration = f" ({axis.scale:g} {axis.units} apart)" if axis.units else ""
+    return f"{axis.name} {size}{calibration}"
+
+
+def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:
+    lines = []
+    for key, value in metadata.items():
+        if isinstance(value, Mapping):
+            lines += ["  " * depth + f"{key}:", _tree(value, depth + 1)]
+        else:
+            lines.append("  " * depth + f"{key}: {value}")
+    return "\n".join(lines)

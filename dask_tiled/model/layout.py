@@ -1,0 +1,260 @@
+"""Where every byte of an array lies: pieces, and the cut of them that an array shows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.files import File
+from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, table_of
+from dask_tiled.model.selection import Index, Selection, c_order
+
+MAX_NDIM = 64
+"""As many axes as a numpy array can have."""
+
+
+class Cut(NamedTuple):
+    """What an array shows of one axis: ``length`` positions from ``start`` on, ``step`` apart."""
+
+    start: int
+    step: int
+    length: int
+    kept: bool = True
+
+    def of(self, start: int, step: int, length: int, *, kept: bool) -> Cut:
+        """Cut again, in the positions that this cut shows."""
+        return Cut(self.start + self.step * start, self.step * step, length, kept)
+
+
+class Layout:
+    """Files, pieces and decoders, and the part of them that an array shows.
+
+    Parameters
+    ----------
+    files : sequence of File
+        The files that the pieces lie in.
+    grid : tuple of int
+        Shape of the frames as the files hold them; ``(n,)`` for n frames one after the other.
+    sig_shape : tuple of int
+        Shape of a frame.
+    pieces : sequence of Piece, or PieceTable
+        They must not overlap, and must cover ``grid + sig_shape``, unless ``overlapping`` and
+        ``partial`` say so.
+    decoders : sequence of Decoder
+        Of several dtypes, the one that they are promoted to is that of the array.
+    selection : Selection, optional
+        Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
+    cuts : tuple of Cut, optional
+        What is shown of each axis of ``nav_shape + sig_shape``; by default all.
+    repeats : tuple of int, optional
+        How many times in a row every stored unit is shown along each signal axis: what a detector
+        has binned, spread over its pixels again. Strides count stored units; everything else
+        counts pixels as they are shown. The last axis only repeats units of one pixel.
+    overlapping : bool
+        Whether pieces have pixels in common: what comes later in the table is shown then.
+    partial : bool
+        Whether there are pixels that no piece holds: they are filled.
+
+    Raises
+    ------
+    TruncatedFileError
+        A piece reaches beyond its file.
+    """
+
+    __slots__ = (
+        "_token",
+        "cuts",
+        "decoders",
+        "files",
+        "grid",
+        "overlapping",
+        "partial",
+        "pieces",
+        "repeats",
+        "selection",
+        "sig_shape",
+    )
+
+    def __init__(
+        self,
+        files: Sequence[File],
+        grid: tuple[int, ...],
+        sig_shape: tuple[int, ...],
+        pieces: Sequence[Piece] | PieceTable,
+        decoders: Sequence[Decoder | BlockDecoder],
+        selection: Selection | None = None,
+        cuts: tuple[Cut, ...] | None = None,
+        *,
+        repeats: tuple[int, ...] | None = None,
+        overlapping: bool = False,
+        partial: bool = False,
+    ) -> None:
+        self.files = tuple(files)
+        self.grid = grid
+        self.sig_shape = sig_shape
+        self.pieces = pieces if isinstance(pieces, PieceTable) else table_of(pieces)
+        self.decoders = tuple(decoders)
+        self.repeats = repeats or (1,) * len(sig_shape)
+        self.overlapping = overlapping
+        self.partial = partial
+        self.selection = selection or Selection(grid, math.prod(grid))
+        self.cuts = (
+            tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
+        )
+        self._token: str | None = None
+        self._check()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels, in native byte order."""
+        first, *others = {decoder.dtype: None for decoder in self.decoders}
+        return np.result_type(first, *others) if others else first
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape that is shown."""
+        return tuple(cut.length for cut in self.cuts if cut.kept)
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Shape in which frames are shown, before it is cut."""
+        return self.selection.nav_shape
+
+    @property
+    def n_frames(self) -> int:
+        """Frames that the files hold."""
+        return math.prod(self.grid)
+
+    def unit_shape(self) -> tuple[int, ...]:
+        """Give the smallest part of a frame, as shown, that decodes by itself."""
+        sig = self.cuts[len(self.nav_shape) :]
+        decoders = [d for d in self.decoders if isinstance(d, Decoder)]
+        last = max((d.pixels for d in decoders), default=1) if sig[-1].step == 1 else 1
+        units = [1] * (len(sig) - 1) + [last]
+        return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
+
+    def columns(self) -> Columns:
+        """Give the pieces, column by column."""
+        return self.pieces.rows()
+
+    def frame_numbers(self, nav: Sequence[Cut]) -> Index:
+        """List the numbers of the frames that cuts of the navigation axes show, in C order."""
+        axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
+        return self.selection.at(c_order(axes, self.nav_shape))
+
+    def missing(self) -> Index:
+        """List the places, in C order of what is shown, whose frames are not there."""
+        if not self.selection.absent():
+            return np.empty(0, dtype=np.int64)
+        numbers = self.frame_numbers(self.cuts[: len(self.nav_shape)])
+        return np.flatnonzero(self.selection.are_absent(numbers))
+
+    def count_missing(self) -> int:
+        """Count them, without a list of them where nothing is cut."""
+        places = math.prod(self.nav_shape)
+        shown = [cut.length for cut in self.cuts[: len(self.nav_shape)]]
+        return self.selection.absent() if math.prod(shown) == places else len(self.missing())
+
+    def show(
+        self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
+    ) -> Layout:
+        """Show all or some of the frames; the parameters are those of a :class:`Selection`."""
+        whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
+        if self.cuts[: len(whole)] != whole:
+            raise DatasetError(
+                "a slice has no other nav_shape",
+                path=self.files[0].path,
+                expected=f"all of {self.nav_shape}",
+                found=f"a nav_shape {nav_shape} for a part of it",
+                hint="Open the file in that shape, or reshape the array.",
+            )
+        cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
+        selection = Selection(nav_shape, self.n_frames, first, numbers)
+        _check_axes(self.files, len(cuts))
+        return _restore(*self._values()[:-1], selection, None, cuts)
+
+    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
+        """Show a part: for each axis shown a start, a step, a count and whether it stays."""
+        further = iter(cuts)
+        new = []
+        for cut in self.cuts:
+            if cut.kept:
+                start, step, count, kept = next(further)
+                new.append(cut.of(start, step, count, kept=kept))
+            else:
+                new.append(cut)
+        return self._recut(tuple(new))
+
+    def _recut(self, cuts: tuple[Cut, ...]) -> Layout:
+        return _restore(*self._values(), self._source_token(), cuts)
+
+    def _values(self) -> tuple[Any, ...]:
+        return (
+            self.files,
+            self.grid,
+            self.sig_shape,
+            self.pieces,
+            self.decoders,
+            self.repeats,
+            self.overlapping,
+            self.partial,
+            self.selection,
+        )
+
+    def _source_token(self) -> str:
+        # repr and bytes are the same in every process; hashing what pickle writes would not be.
+        if self._token is None:
+            *shown, numbers = self.selection
+            source = (value for value in self._values()[:-1] if value is not self.pieces)
+            text = repr((*source, shown))
+            digest = hashlib.blake2b(text.encode(), digest_size=16)
+            for column in self.pieces.content:
+                digest.update(column)
+            digest.update(b"" if numbers is None else numbers.tobytes())
+            self._token = digest.hexdigest()
+        return self._token
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "dask_tiled.Layout", self._source_token(), tuple(map(tuple, self.cuts))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self.__dask_tokenize__() == other.__dask_tokenize__()
+
+    def __hash__(self) -> int:
+        return hash(self.__dask_tokenize__())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (*self._values(), self._token, self.cuts)
+
+    def _check(self) -> None:
+        """Make sure that the pieces can be read, and cover the array."""
+        _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
+        check_reach(self.files, self.pieces, self.decoders, self.repeats)
+        exact = not self.overlapping and not self.partial
+        if exact and math.prod(self.grid + self.sig_shape) != self.pieces.size:
+            raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
+
+
+def _check_axes(files: Sequence[File], ndim: int) -> None:
+    if ndim > MAX_NDIM:
+        raise DatasetError(
+            "too many axes", path=files[0].path, expected=f"at most {MAX_NDIM}", found=ndim
+        )
+
+
+def _restore(*values: Any) -> Layout:
+    """Make a layout of values that another one held: there is nothing to check again."""
+    layout = object.__new__(Layout)
+    names = ("files", "grid", "sig_shape", "pieces", "decoders", "repeats")
+    flags = ("overlapping", "partial", "selection", "_token", "cuts")
+    for name, value in zip((*names, *flags), values, strict=True):
+        setattr(layout, name, value)
+    return layout

@@ -1,0 +1,272 @@
+"""Pieces: the boxes of an array that lie in one file each, and tables of many of them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import TruncatedFileError
+from dask_tiled.model.box_tree import BoxTree, Numbers, narrow
+from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.files import File
+from dask_tiled.model.selection import Index
+
+FARTHEST = 1 << 56
+"""No file has a byte so far on, and sums of such distances along 64 axes do not overflow."""
+
+
+class Piece(NamedTuple):
+    """A box of the array that lies in one file as a lattice of equally strided units.
+
+    The axes of a piece are the frame axes of the files followed by the signal axes.
+
+    Attributes
+    ----------
+    file : int
+        Index of the file in the layout; for :func:`~dask_tiled.from_pieces` it may be a path.
+    start, shape : tuple of int
+        The box, in pixels.
+    offset : int
+        Byte at which the unit in the first corner of the box begins.
+    strides : tuple of int
+        Bytes from one unit to the next along each axis; they may be negative. Only
+        :func:`~dask_tiled.from_pieces` can do without.
+    decoder : int
+        Index of the decoder in the layout.
+    nbytes : int
+        Bytes of the whole piece, where it decodes as a whole by a
+        :class:`~dask_tiled.model.decoders.BlockDecoder`; its strides mean nothing then.
+    """
+
+    file: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    offset: int = 0
+    strides: tuple[int, ...] = ()
+    decoder: int = 0
+    nbytes: int = 0
+
+
+class Columns(NamedTuple):
+    """The attributes of some pieces: one number for each, or one for each axis of each."""
+
+    file: Index
+    decoder: Index
+    offset: Index
+    nbytes: Index
+    start: Index
+    shape: Index
+    strides: Index
+
+
+PER_PIECE = {"file": 0, "decoder": 1, "offset": 2, "nbytes": 3}
+PER_AXIS = {"start": 0, "shape": 1, "strides": 2}
+
+
+class PieceTable:
+    """Many pieces, column by column: a number for each, or one where all have the same.
+
+    Numbers take as few bytes as they need. :func:`piece_table` makes a table.
+
+    Parameters
+    ----------
+    columns : sequence of arrays of int
+        File, decoder, offset and nbytes of a :class:`Piece`, then start, shape and strides along
+        each axis: ``count`` numbers, or one.
+    count : int
+        Number of pieces.
+    """
+
+    def __init__(self, columns: Sequence[Index], count: int) -> None:
+        self._columns = tuple(map(_compact, columns))
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return (len(self._columns) - len(PER_PIECE)) // len(PER_AXIS)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(column.nbytes for column in self._columns)
+
+    @property
+    def content(self) -> Iterator[bytes]:
+        """What tells one table from another."""
+        for column in self._columns:
+            yield column.dtype.str.encode()
+            yield column.tobytes()
+
+    @property
+    def bounds(self) -> tuple[list[Numbers], list[Numbers]]:
+        """For each axis, where the pieces begin and end: one number for each, or one for all."""
+        axes = range(self.ndim)
+        stop = [narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
+        return [self._columns[self._place("start", k)] for k in axes], stop
+
+    @cached_property
+    def tree(self) -> BoxTree:
+        """The boxes of the pieces, to find those that meet another one."""
+        return BoxTree(*self.bounds, self._count)
+
+    @property
+    def size(self) -> int:
+        """Pixels of all pieces together."""
+        lengths = (self.column("shape", k) for k in range(self.ndim))
+        sizes = functools.reduce(operator.mul, lengths)
+        return int(sizes.sum()) * (self._count if len(sizes) == 1 else 1)
+
+    def column(self, name: str, axis: int = 0) -> Index:
+        """Give the numbers of all pieces, or one number where all have the same."""
+        return self._columns[self._place(name, axis)].astype(np.int64)
+
+    def rows(self, some: Index | slice = slice(None)) -> Columns:
+        """Give the numbers of some pieces, or of all."""
+        count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)
+        found = np.empty((len(self._columns), count), np.int64)
+        for row, column in zip(found, self._columns, strict=True):
+            row[:] = column if len(column) == 1 else column[some]
+        first, n = len(PER_PIECE), self.ndim
+        axes = (found[first + k * n : first + (k + 1) * n].T for k in PER_AXIS.values())
+        return Columns(*found[:first], *axes)
+
+    def reversed(self) -> PieceTable:
+        """Give the pieces in the opposite order."""
+        return PieceTable([column[::-1] for column in self._columns], self._count)
+
+    def _place(self, name: str, axis: int) -> int:
+        if name in PER_PIECE:
+            return PER_PIECE[name]
+        return len(PER_PIECE) + PER_AXIS[name] * self.ndim + axis
+
+
+def _compact(column: Index) -> npt.NDArray[Any]:
+    if len(column) and (column == column[0]).all():
+        column = column[:1]
+    found = narrow(column)
+    found.flags.writeable = False
+    return found
+
+
+def piece_table(
+    start: npt.ArrayLike,
+    shape: npt.ArrayLike,
+    offset: npt.ArrayLike,
+    strides: npt.ArrayLike,
+    *,
+    file: npt.ArrayLike = 0,
+    decoder: npt.ArrayLike = 0,
+    nbytes: npt.ArrayLike = 0,
+) -> PieceTable:
+    """Put many pieces into a table, from columns of numbers.
+
+    Parameters
+    ----------
+    start, shape, strides : array-like of int, of shape (pieces, axes)
+        As in :class:`Piece`; what is the same for all pieces may have shape (axes,).
+    offset, file, decoder, nbytes : array-like of int, of shape (pieces,)
+        As in :class:`Piece`; what is the same for all pieces may be one number.
+
+    Returns
+    -------
+    PieceTable
+        For a layout.
+
+    Raises
+    ------
+    ValueError
+        Columns are of different lengths.
+    """
+    numbers = [np.atleast_1d(np.asarray(c, np.int64)) for c in (file, decoder, offset, nbytes)]
+    axes = [np.atleast_2d(np.asarray(c, np.int64)) for c in (start, shape, strides)]
+    columns = [*numbers, *(column for axis in axes for column in axis.T)]
+    count = max(map(len, columns))
+    if any(len(column) not in (1, count) for column in columns):
+        raise ValueError("columns of different lengths")
+    return PieceTable(columns, count)
+
+
+def joined(tables: Sequence[PieceTable]) -> PieceTable:
+    """Put several tables into one."""
+    if len(tables) == 1:
+        return tables[0]
+    parts = [table.rows() for table in tables]
+    start, shape, offset, strides = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("start", "shape", "offset", "strides")
+    )
+    numbers = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("file", "decoder", "nbytes")
+    }
+    return piece_table(start, shape, offset, strides, **numbers)
+
+
+def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
+    """Put numbers of pieces into columns for :func:`piece_table`, one for each axis.
+
+    Parameters
+    ----------
+    along_frames : array-like of int, of shape (pieces,)
+        Those along the one axis of frames.
+    along_sig : array-like of int, of shape (axes,) or (pieces, axes)
+        Those along the signal axes.
+    """
+    frames, sig = np.asarray(along_frames, np.int64), np.asarray(along_sig, np.int64)
+    return np.column_stack([frames, np.broadcast_to(sig, (len(frames), sig.shape[-1]))])
+
+
+def table_of(pieces: Sequence[Piece]) -> PieceTable:
+    """Put pieces into a table."""
+    file, start, shape, offset, strides, decoder, nbytes = zip(*pieces, strict=True)
+    return piece_table(start, shape, offset, strides, file=file, decoder=decoder, nbytes=nbytes)
+
+
+def check_reach(
+    files: Sequence[File],
+    pieces: PieceTable,
+    decoders: Sequence[Decoder | BlockDecoder],
+    repeats: tuple[int, ...],
+) -> None:
+    """Make sure that no piece reaches beyond its file: kernels do not look.
+
+    Raises
+    ------
+    TruncatedFileError
+        One does.
+    """
+    decoder, offset = pieces.column("decoder"), pieces.column("offset")
+    pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
+    reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]
+    whole = np.array([isinstance(d, BlockDecoder) for d in decoders])[decoder]
+    first, last = offset, offset + np.where(whole, pieces.column("nbytes"), reach)
+    for axis, repeat in enumerate((1,) * (pieces.ndim - len(repeats)) + repeats):
+        units = pieces.column("shape", axis)
+        if axis == pieces.ndim - 1:
+            units = -(-units // pixels)
+        count, stride = units // repeat - 1, pieces.column("strides", axis)
+        end = np.where(np.abs(count * stride.astype(float)) < FARTHEST, count * stride, FARTHEST)
+        end = np.where(whole, 0, end)
+        first, last = first + np.minimum(end, 0), last + np.maximum(end, 0)
+    sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
+    bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
+    if len(bad):
+        piece = pieces.rows(bad[:1])
+        low, high, size = (int(c[bad[0]] if len(c) > 1 else c[0]) for c in (first, last, sizes))
+        raise TruncatedFileError(
+            "the pixels reach beyond the file",
+            path=files[int(piece.file[0])].path,
+            where=f"byte {int(piece.offset[0])}",
+            expected=f"bytes {low} to {high}",
+            found=f"{size} bytes",
+        )

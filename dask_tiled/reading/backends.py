@@ -1,0 +1,269 @@
+"""Backends: how the bytes of read ranges are fetched."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol, Self
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import StaleFileError
+from dask_tiled.model.files import File
+from dask_tiled.reading import buffers
+from dask_tiled.reading.descriptors import descriptor
+from dask_tiled.reading.filesystems import is_remote
+from dask_tiled.reading.ranges import ReadRanges
+
+Bytes = npt.NDArray[np.uint8]
+Window = tuple[ReadRanges, Bytes, int]
+"""A part of read ranges, bytes that contain it, and the offset in the file of the first of them."""
+
+MAPPED_BYTES = 32 << 20
+"""So much is mapped at a time: touched pages count as memory of the process."""
+BLOCK_BYTES = 1 << 20
+"""So much is read at a time: what stays in a core's share of the cache."""
+LIVING_MAPS = 32
+"""So many maps, and no more, live on in results: each holds a descriptor."""
+OPEN_FILES = 8
+"""So many files are mapped at once for one chunk."""
+GAPS = 1.25
+"""Frames that lie so many times farther apart than what is read of them are read one by one."""
+SPARSE = 16
+"""Frames that lie so many times farther apart are not mapped where the choice is free."""
+ALIGNMENT = 4096
+"""Direct reads begin and end at multiples of this, in the file and in memory."""
+
+_living: WeakSet[mmap.mmap] = WeakSet()
+
+
+class Backend(Protocol):
+    """Fetches bytes for the work on one chunk, in one thread."""
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Fetch the bytes of read ranges, window by window.
+
+        Parameters
+        ----------
+        ranges : ReadRanges
+        limit : int, optional
+            Largest span of a window in bytes, where it is less than the backend's own.
+
+        Yields
+        ------
+        part : ReadRanges
+        data : array of uint8
+            Valid until the next window is asked for.
+        base : int
+            The byte of the file that ``data`` begins with.
+        """
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Fetch some bytes of a file; they are valid until the next ones are asked for."""
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class _Keeping:
+    """Keeps open what the work on a chunk needs more than once."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._kept: dict[Hashable, Any] = {}
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
+        if key not in self._kept:
+            self._kept[key] = self._open.enter_context(make())
+        return self._kept[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._kept.clear()
+        self._open.close()
+
+
+class Mapped(_Keeping):
+    """Maps a window of a file at a time: nothing is copied.
+
+    A mapping past the end of a file ends the process when it is touched, so the file is looked at
+    before, and afterwards too, so that two versions of it never mix.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fds: dict[File, int] = {}
+        self._maps: dict[File, tuple[Bytes, int]] = {}
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Map the file around each window, unless that was done for the one before."""
+        sparse = _spread(ranges) > SPARSE
+        for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
+            yield (part, *self._around(part.file, *part.span, sparse=sparse))
+
+    def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
+        """Map all of the span of read ranges at once, unless there are many maps already."""
+        if len(_living) >= LIVING_MAPS:
+            return None
+        return self._around(ranges.file, *ranges.span, sparse=False)
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Map a file around some bytes."""
+        data, base = self._around(file, start, stop, sparse=False)
+        return data[start - base : stop - base]
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
+        data, base = self._maps.get(file, (None, 0))
+        if data is None or start < base or stop > base + len(data):
+            base = start - start % mmap.ALLOCATIONGRANULARITY
+            stop = max(stop, min(base + MAPPED_BYTES, file.size))
+            view = mmap.mmap(self._fd(file), stop - base, access=mmap.ACCESS_READ, offset=base)
+            if sparse:
+                view.madvise(mmap.MADV_RANDOM)
+            _living.add(view)
+            # Not closed by hand: it goes with the last array on it, and cannot go before.
+            data = np.frombuffer(view, dtype=np.uint8)
+            self._maps[file] = data, base
+        return data, base
+
+    def _fd(self, file: File) -> int:
+        if file not in self._fds:
+            if len(self._fds) == OPEN_FILES:
+                self.__exit__()
+            self._fds[file] = self._open.enter_context(descriptor(file))
+        return self._fds[file]
+
+    def __exit__(self, *error: object) -> None:
+        self._maps.clear()
+        self._fds.clear()
+        super().__exit__(*error)
+
+
+class Buffered(_Keeping):
+    """Reads a block at a time into one buffer."""
+
+    direct = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = np.empty(0, np.uint8)
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Read the span of each window, or of each frame where frames lie far apart."""
+        with descriptor(ranges.file, direct=self.direct) as fd:
+            if not self.direct and _spread(ranges) > GAPS:
+                yield from self._gather(fd, ranges)
+                return
+            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+                yield (part, *self._read(fd, part.file, *part.span))
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Read some bytes."""
+        with descriptor(file, direct=self.direct) as fd:
+            data, base = self._read(fd, file, start, stop)
+        return data[start - base : stop - base]
+
+    def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
+        from dask_tiled.kernels import decoding as kernels
+        from dask_tiled.kernels import gathering
+
+        gather = kernels.compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
+        low, high = ranges.units.reach
+        width = high - low
+        step = max(1, BLOCK_BYTES // width)
+        for first in range(0, len(ranges.offsets), step):
+            offsets = ranges.offsets[first : first + step] + low
+            frames = ranges.frames[first : first + step]
+            self._reserve(len(offsets) * width)
+            done = gather(fd, offsets, width, self._buffer)
+            if done < len(offsets):
+                start = int(offsets[done])
+                self._read(fd, ranges.file, start, start + width)  # once more, to learn why
+                raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
+            places = np.arange(len(offsets)) * width - low
+            part = ranges._replace(offsets=places, frames=frames, ascending=True)
+            yield part, self._buffer[: len(offsets) * width], 0
+
+    def _reserve(self, size: int) -> None:
+        if len(self._buffer) < size:
+            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
+
+    def _read(self, fd: int, file: File, start: int, stop: int) -> tuple[Bytes, int]:
+        start -= start % ALIGNMENT
+        wanted = stop - start
+        size = wanted + -wanted % ALIGNMENT if self.direct else wanted
+        self._reserve(size)
+        view = self._buffer[:size].data
+        done = 0
+        while done < wanted:
+            try:
+                count = os.preadv(fd, [view[done:]], start + done)
+            except OSError as error:
+                error.filename = file.path
+                raise
+            if not count:
+                file.check()
+                raise StaleFileError(
+                    "the file ends too early",
+                    path=file.path,
+                    where=f"byte {start + done}",
+                    expected=f"{file.size} bytes",
+                    found=f"{start + done} bytes",
+                )
+            done += count
+        return self._buffer[:wanted], start
+
+
+class Direct(Buffered):
+    """Reads a block at a time past the page cache, for files that are much larger than memory."""
+
+    direct = True
+
+
+class Auto(Mapped):
+    """Maps what is dense, and reads what is sparse frame by frame: each as it is fastest."""
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Choose for each piece."""
+        if _spread(ranges) > SPARSE:
+            return Buffered().windows(ranges, limit)
+        return super().windows(ranges, limit)
+
+
+def _spread(ranges: ReadRanges) -> float:
+    """Tell how many times farther apart frames lie than what is read of each."""
+    start, stop = ranges.span
+    low, high = ranges.units.reach
+    return (stop - start) / ((high - low) * len(ranges.offsets))
+
+
+def _aligned(size: int) -> Bytes:
+    memory = buffers.empty((size + ALIGNMENT,), np.dtype(np.uint8))
+    first = -memory.ctypes.data % ALIGNMENT
+    return memory[first : first + size]
+
+
+BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}
+
+
+def backend_for(io: str, path: str) -> Backend:
+    """Make the backend of a name; for "auto", the one that suits the place where a file lies.
+
+    On a network file system a page that cannot be had ends a process that has mapped it, so files
+    there are read.
+    """
+    if io != "auto":
+        return BACKENDS[io]()
+    return Buffered() if is_remote(path) else Auto()

@@ -1,0 +1,235 @@
+"""From a box of an array to the bytes that hold it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.coded import Block, CodedRange
+from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.pieces import Columns
+from dask_tiled.model.selection import Index
+from dask_tiled.reading.ranges import ReadRanges, Units
+from dask_tiled.reading.runs import Loop, Pick
+
+Ranges = ReadRanges | CodedRange
+
+
+class _Overlap(NamedTuple):
+    """What a piece gives to a cut of an axis: where it goes, how much, from which pixel on."""
+
+    place: int
+    length: int
+    pixel: int
+    step: int
+
+
+class _SignalAxes(NamedTuple):
+    """The signal axes of a piece; most pieces of a layout have the same."""
+
+    decoder: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[Ranges]:
+    """Find the bytes of some frames, and a cut of each.
+
+    Pieces of a file that hold the same part of their frames are read together.
+
+    Parameters
+    ----------
+    layout : Layout
+        Where the bytes lie.
+    frames : int64 array
+        Numbers of the frames, in any order. Those that are not there are left out.
+    sig : sequence of Cut
+        What is wanted of each signal axis.
+
+    Yields
+    ------
+    ReadRanges or CodedRange
+        For a C-contiguous output: the frames on one axis, then the signal axes.
+    """
+    there = np.flatnonzero(~layout.selection.are_absent(frames))
+    if not len(there):
+        return
+    n = len(layout.grid)
+    coordinates = np.unravel_index(frames[there], layout.grid) if n > 1 else (frames[there],) * n
+    met = _met(layout, coordinates, sig)
+    pieces = met.pieces
+    known: dict[_SignalAxes, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
+    for i, some in _together(layout, met, n):
+        which, positions = met.which[some], met.positions[some]
+        start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
+        axes = _SignalAxes(int(pieces.decoder[i]), start[n:], shape[n:], strides[n:])
+        decoder = layout.decoders[axes.decoder]
+        if axes not in known:
+            overlaps = list(map(_overlap, sig, axes.start, axes.shape))
+            found = None
+            if isinstance(decoder, Decoder) and all(o.length for o in overlaps):
+                found = _units(decoder, layout, axes.strides, sig, overlaps)
+            known[axes] = overlaps, found
+        overlaps, found = known[axes]
+        if not all(o.length for o in overlaps):
+            continue  # a stride has stepped over the piece
+        places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
+        file = layout.files[int(pieces.file[i])]
+        if isinstance(decoder, BlockDecoder):
+            offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
+            block = Block(layout.files, file, offset, nbytes, start, shape)
+            numbers = np.ravel_multi_index(places, shape[:n]) if n else np.zeros(1, np.int64)
+            yield _coded(block, decoder, numbers, there[positions], overlaps)
+        elif found is not None:
+            units, first = found
+            offsets = pieces.offset[which] + first
+            for k, place in enumerate(places):
+                offsets += place * pieces.strides[which, k]
+            ascending = bool((np.diff(offsets) >= 0).all())
+            yield ReadRanges(file, units, offsets, there[positions], ascending)
+
+
+class _Met(NamedTuple):
+    """The pieces that a box meets, and which frame meets which of them."""
+
+    pieces: Columns
+    which: Index
+    positions: Index
+
+
+def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
+    """Find the pieces that a box meets, and which of some frames lie in each."""
+    low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
+    high = [int(c.max()) + 1 for c in coordinates]
+    high += [cut.start + cut.step * (cut.length - 1) + 1 for cut in sig]
+    pieces = layout.pieces.rows(layout.pieces.tree.meeting(low, high))
+    count = len(pieces.file)
+    if not coordinates:
+        return _Met(pieces, np.arange(count), np.zeros(count, np.int64))
+    rows = coordinates[0]
+    order = None if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
+    ascending = rows if order is None else rows[order]
+    first = np.searchsorted(ascending, pieces.start[:, 0])
+    counts = np.searchsorted(ascending, pieces.start[:, 0] + pieces.shape[:, 0]) - first
+    which = np.repeat(np.arange(count), counts)
+    positions = np.arange(len(which)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    if order is not None:
+        positions = order[positions]
+    for k, axis in enumerate(coordinates[1:], 1):
+        places = axis[positions] - pieces.start[which, k]
+        inside = (places >= 0) & (places < pieces.shape[which, k])
+        which, positions = which[inside], positions[inside]
+    return _Met(pieces, which, positions)
+
+
+def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | slice]]:
+    """Put pieces together that are read in one go: a piece of each kind, and what meets them."""
+    pieces, which = met.pieces, met.which
+    labels = np.arange(len(pieces.file))
+    if not layout.overlapping:
+        labels = _labels(pieces, n)
+        whole = np.array([isinstance(d, BlockDecoder) for d in layout.decoders])
+        coded = np.flatnonzero(whole[pieces.decoder])
+        labels[coded] = len(labels) + coded
+    kinds = labels[which]
+    order = None
+    if (np.diff(kinds) < 0).any() or (np.diff(met.positions)[np.diff(kinds) == 0] < 0).any():
+        order = np.lexsort((met.positions, kinds))
+        kinds = kinds[order]
+    edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
+    for first, stop in itertools.pairwise(edges):
+        if first == stop:
+            continue
+        some = slice(first, stop) if order is None else order[first:stop]
+        yield int(which[first if order is None else order[first]]), some
+
+
+def _labels(pieces: Columns, n: int) -> Index:
+    """Give each piece the number of its kind: one file, one decoder, one part of a frame."""
+    axes = (column.T for columns in pieces[4:] for column in [columns[:, n:]])
+    keys = [pieces.file, pieces.decoder, *(column for axis in axes for column in axis)]
+    keys = [key for key in keys if len(key) and (key != key[0]).any()]
+    labels = np.zeros(len(pieces.file), np.int64)
+    if keys:
+        order = np.lexsort(keys[::-1])
+        new = functools.reduce(np.logical_or, (np.diff(key[order]) != 0 for key in keys))
+        labels[order[1:]] = np.cumsum(new)
+    return labels
+
+
+def _overlap(cut: Cut, start: int, size: int) -> _Overlap:
+    """Find what of a cut lies in ``start .. start + size``."""
+    first = max(0, -(-(start - cut.start) // cut.step))
+    stop = min(cut.length, -(-(start + size - cut.start) // cut.step))
+    return _Overlap(first, max(0, stop - first), cut.start + cut.step * first - start, cut.step)
+
+
+def _coded(
+    block: Block,
+    decoder: BlockDecoder,
+    numbers: Index,
+    frames: Index,
+    overlaps: Sequence[_Overlap],
+) -> CodedRange:
+    inside = tuple(slice(o.pixel, o.pixel + (o.length - 1) * o.step + 1, o.step) for o in overlaps)
+    return CodedRange(block, decoder, numbers, frames, inside, _place(overlaps))
+
+
+def _place(overlaps: Sequence[_Overlap]) -> tuple[slice, ...]:
+    return tuple(slice(o.place, o.place + o.length) for o in overlaps)
+
+
+def _units(
+    decoder: Decoder,
+    layout: Layout,
+    strides: Sequence[int],
+    sig: Sequence[Cut],
+    overlaps: Sequence[_Overlap],
+) -> tuple[Units, int]:
+    """Find the units of a frame that a piece contributes to a box, and the offset of the first."""
+    counts = [overlap.length for overlap in overlaps]
+    size, itemsize = decoder.pixels, decoder.dtype.itemsize
+    last = overlaps[-1]
+    pick = None
+    shape = [cut.length for cut in sig]
+    dests = [overlap.place for overlap in overlaps]
+    cuts_units = size > 1 and (last.step > 1 or last.pixel % size or last.length % size)
+    if cuts_units or decoder.dtype != layout.dtype:
+        pixels = last.pixel + last.step * np.arange(last.length, dtype=np.int64)
+        units, which = np.unique(pixels // size, return_inverse=True)
+        shape = [*counts[:-1], len(units) * size]
+        dests = [0] * len(sig)
+        pick = Pick(tuple(shape), which * size + pixels % size)
+    out_strides = [itemsize * math.prod(shape[k:]) for k in range(len(shape) + 1)]
+    corners, loops = [], []
+    for k, overlap in enumerate(overlaps):
+        unit = size if k == len(overlaps) - 1 else 1
+        out_stride = out_strides[k + 1] * unit
+        if unit > 1 and pick is not None:
+            corners.append(int(units[0]))
+            loops.append(Loop.over(units * strides[k], np.arange(len(units)) * out_stride))
+        elif layout.repeats[k] > 1:
+            rows = overlap.pixel + overlap.step * np.arange(overlap.length)
+            rows //= layout.repeats[k]
+            corners.append(int(rows[0]))
+            loops.append(Loop.over(rows * strides[k], np.arange(len(rows)) * out_stride))
+        else:
+            corners.append(overlap.pixel // unit)
+            loops.append(Loop(overlap.length // unit, overlap.step * strides[k], out_stride))
+    found = Units(
+        decoder=decoder,
+        loops=tuple(loops),
+        dest=sum(map(operator.mul, dests, out_strides[1:])),
+        frame_bytes=out_strides[0],
+        place=_place(overlaps),
+        pick=pick,
+    )
+    return found, sum(map(operator.mul, corners, strides))

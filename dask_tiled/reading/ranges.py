@@ -1,0 +1,188 @@
+"""The bytes of a file that hold a part of an array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.files import File
+from dask_tiled.model.selection import Index
+from dask_tiled.reading.runs import Loop, Pick, Runs, make_runs
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of one frame that a piece gives to a box: the same in each of its frames.
+
+    Attributes
+    ----------
+    decoder : Decoder
+    loops : tuple of Loop
+        Distances of the units from the first of them, in the file and in the output.
+    dest : int
+        Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit.
+    frame_bytes : int
+        Bytes of a frame there.
+    place : tuple of slice
+        Where in a frame of the output their pixels go.
+    pick : Pick or None
+        What is taken out of the units, where not all of their pixels are wanted, or where these
+        are of another type than the output.
+    """
+
+    decoder: Decoder
+    loops: tuple[Loop, ...]
+    dest: int
+    frame_bytes: int
+    place: tuple[slice, ...]
+    pick: Pick | None
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The units as few long runs, from the first unit on."""
+        return make_runs(self.loops).moved(0, self.dest)
+
+    def are_as_shown(self) -> bool:
+        """Tell whether runs of units lie in the file just as they are shown, pixel by pixel."""
+        nbytes = self.decoder.nbytes
+        return self.decoder.is_copy and (nbytes, nbytes) == (self.runs.step, self.runs.out_step)
+
+    @property
+    def count(self) -> int:
+        """Number of pixels."""
+        return math.prod(loop.length for loop in self.loops) * self.decoder.pixels
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """First byte that is touched, and the one after the last, from the first unit on."""
+        reaches = [loop.reach for loop in self.loops]
+        return sum(low for low, _ in reaches), sum(high for _, high in reaches) + self.decoder.reach
+
+    def part(self, axis: int, first: int, stop: int) -> tuple[Units, int]:
+        """Take some positions along a loop, and tell how far on in the file the first unit is."""
+        loop, further, out_further = self.loops[axis].part(first, stop)
+        loops = (*self.loops[:axis], loop, *self.loops[axis + 1 :])
+        if self.pick is None:
+            return replace(self, loops=loops, dest=self.dest + out_further), further
+        start = self.place[axis].start + first
+        place = (*self.place[:axis], slice(start, start + loop.length), *self.place[axis + 1 :])
+        frame_bytes = self.frame_bytes // self.pick.shape[axis] * loop.length
+        pick = self.pick.part(axis, loop.length)
+        part = replace(self, loops=loops, frame_bytes=frame_bytes, place=place, pick=pick)
+        return part, further
+
+    def extents(self) -> list[int]:
+        """Give the bytes that each loop spans; 0 where it cannot be cut."""
+        spans = [high - low for low, high in (loop.reach for loop in self.loops)]
+        if self.pick is None:
+            return spans
+        # Whole rows are needed, and a cut of an inner loop would change the steps of outer ones.
+        outer = next((k for k, loop in enumerate(self.loops[:-1]) if loop.length > 1), None)
+        return [span * (k == outer) for k, span in enumerate(spans)]
+
+
+class ReadRanges(NamedTuple):
+    """The bytes that one piece gives to a box.
+
+    Attributes
+    ----------
+    file : File
+    units : Units
+        What is read of each frame.
+    offsets : int64 array
+        Byte of the file at which the first unit of each frame begins.
+    frames : int64 array
+        Position of each frame in the output, in ascending order.
+    ascending : bool
+        Whether the offsets are in ascending order, too.
+    """
+
+    file: File
+    units: Units
+    offsets: Index
+    frames: Index
+    ascending: bool
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte that is touched, and the one after the last."""
+        first, last = self.offsets[0], self.offsets[-1]
+        if not self.ascending:
+            first, last = self.offsets.min(), self.offsets.max()
+        low, high = self.units.reach
+        return int(first) + low, int(last) + high
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes that are read."""
+        decoder, runs = self.units.decoder, self.units.runs
+        halves = 2 if decoder.lag else 1
+        return len(self.offsets) * len(runs.starts) * runs.length * decoder.nbytes * halves
+
+    def runs(self) -> Runs:
+        """Give the units of all frames as runs, from bytes of the file on."""
+        places = self.frames
+        if self.units.pick is not None:
+            places = np.arange(len(places))
+        dests = places * self.units.frame_bytes
+        runs = self.units.runs
+        if len(self.offsets) > 1 and 0 < self.offsets[1] - self.offsets[0] < abs(runs.step):
+            # The frames are nearer to each other than the units: files are read along their grain.
+            loops = [Loop.over(self.offsets, dests), *self.units.loops]
+            return make_runs(loops).moved(int(self.offsets[0]), int(dests[0]) + self.units.dest)
+        if len(runs.starts) == 1:
+            return runs._replace(starts=runs.starts + self.offsets, dests=runs.dests + dests)
+        starts, places = np.add.outer(self.offsets, runs.starts), np.add.outer(dests, runs.dests)
+        return runs._replace(starts=starts.ravel(), dests=places.ravel())
+
+    def follows(self) -> bool:
+        """Tell whether all units follow one another, in the file and in the output."""
+        runs, nbytes = self.units.runs, self.units.decoder.nbytes
+        if len(runs.starts) > 1 or self.units.pick is not None:
+            return False
+        if runs.length > 1 and (runs.step != nbytes or runs.out_step != self.units.decoder.width):
+            return False
+        return bool((np.diff(self.offsets) == runs.length * nbytes).all())
+
+    def lies_as(self, dtype: np.dtype) -> bool:
+        """Tell whether the bytes are pixels of a type, one after the other, as numpy has them."""
+        decoder = self.units.decoder
+        return decoder.is_copy and decoder.nbytes == dtype.itemsize and self.follows()
+
+    def between(self, first: int, stop: int) -> ReadRanges:
+        """Take the frames at some positions of the output, which become the first ones."""
+        low, high = np.searchsorted(self.frames, (first, stop))
+        return self._replace(offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
+
+    def split(self, limit: int) -> Iterator[ReadRanges]:
+        """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
+        low, high = self.span
+        most = limit + self.units.decoder.lag  # what every unit reaches over cannot be cut
+        if high - low <= most:
+            yield self
+            return
+        first, last = self.units.reach
+        extents = [high - low - (last - first), *self.units.extents()]
+        axis = max(range(len(extents)), key=extents.__getitem__)
+        if not extents[axis]:
+            yield self
+            return
+        length = len(self.offsets) if axis == 0 else self.units.loops[axis - 1].length
+        step = max(1, extents[axis] // (length - 1))
+        room = most - (high - low - extents[axis])
+        count = min(max(1, room // step + 1), -(-length // 2))
+        for start in range(0, length, count):
+            yield from self._part(axis, start, start + count).split(limit)
+
+    def _part(self, axis: int, first: int, stop: int) -> ReadRanges:
+        """Take some positions along the frames (axis 0) or along one of the loops."""
+        if axis == 0:
+            return self._replace(offsets=self.offsets[first:stop], frames=self.frames[first:stop])
+        units, further = self.units.part(axis - 1, first, stop)
+        return self._replace(units=units, offsets=self.offsets + further)

@@ -1,0 +1,1 @@
+"""Which chunks and which tiles, as numbers with reasons."""

@@ -1,0 +1,154 @@
+"""Where an array may be cut: between the blocks of its files, as far as they are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_tiled.errors import TilingError
+from dask_tiled.model.description import Description
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.selection import Index
+from dask_tiled.tiling.division import Base
+
+
+def bases(desc: Description) -> tuple[Base, ...]:
+    """Give the blocks of every axis that is shown.
+
+    Raises
+    ------
+    TilingError
+        The base shape of the format is none.
+    """
+    layout = desc.layout
+    grid, nav = layout.grid, layout.nav_shape
+    shape = desc.base_shape or (1,) * len(grid + layout.sig_shape)
+    if len(shape) != len(grid + layout.sig_shape) or any(n < 1 for n in shape):
+        raise TilingError(
+            f"the format {desc.format} gives a base shape that is none",
+            path=desc.files[0].path,
+            expected=f"sizes of blocks for the axes {grid + layout.sig_shape}",
+            found=desc.base_shape,
+        )
+    nav_cuts, sig_cuts = layout.cuts[: len(nav)], layout.cuts[len(nav) :]
+    first = layout.selection.first
+    found = [
+        Base.of(size, cut.start + (first if len(nav) == 1 else 0), cut.step)
+        for size, cut in zip(_nav_sizes(layout, shape[: len(grid)]), nav_cuts, strict=True)
+        if cut.kept
+    ]
+    sig = [(size, cut) for size, cut in zip(shape[len(grid) :], sig_cuts, strict=True) if cut.kept]
+    for (size, cut), unit in zip(sig, layout.unit_shape(), strict=True):
+        found.append(Base.of(math.lcm(size, unit), cut.start, cut.step))
+    return tuple(found)
+
+
+def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the sizes of blocks along the axes in which frames are shown; 1 where they are cut."""
+    nav, first = layout.nav_shape, layout.selection.first
+    none = (1,) * len(nav)
+    if layout.selection.numbers is not None:
+        return none
+    if nav == layout.grid and (not first or len(nav) == 1):
+        return blocks
+    if len(layout.grid) > 1 or first % blocks[0]:
+        return none
+    sizes, rest = list(none), blocks[0]  # so many frames after one another
+    for k in range(len(nav) - 1, -1, -1):
+        sizes[k] = min(rest, nav[k])
+        if max(rest, nav[k]) % sizes[k]:
+            return none
+        if rest <= nav[k]:
+            break
+        rest //= nav[k]
+    return tuple(sizes)
+
+
+def frames_base(starts: Sequence[int], sizes: Sequence[int], nav: Sequence[Base]) -> Base:
+    """Give the blocks of the frames of a chunk, put one after the other.
+
+    Parameters
+    ----------
+    starts, sizes : sequence of int
+        Where the chunk begins, and how large it is, along each navigation axis.
+    nav : sequence of Base
+        The blocks of the navigation axes.
+    """
+    k = next((k for k, base in enumerate(nav) if base.size > 1), None)
+    if k is None:
+        return Base()
+    inner = math.prod(sizes[k + 1 :])
+    base = nav[k].at(starts[k])
+    if math.prod(sizes[:k]) > 1 and (base.lead or sizes[k] % base.size):
+        return Base(sizes[k] * inner)
+    return Base(base.size * inner, base.lead * inner)
+
+
+def file_blocks(layout: Layout, axis: int) -> Base | None:
+    """Give the parts of a navigation axis, counted among those shown, that lie in one file each.
+
+    None where there is one file, or where files do not begin at equal distances, each at the
+    beginning of a position of the axis.
+    """
+    firsts = _first_frames(layout)
+    if len(firsts) < 2:
+        return None
+    numbers = layout.selection.numbers
+    if numbers is not None:
+        return _selected_blocks(numbers, firsts, layout)
+    nav = layout.nav_shape
+    at = [k for k, cut in enumerate(layout.cuts[: len(nav)]) if cut.kept][axis]
+    outer, cut, inner = layout.cuts[:at], layout.cuts[at], layout.cuts[at + 1 : len(nav)]
+    if any(c[:3] != (0, 1, n) for c, n in zip(inner, nav[at + 1 :], strict=True)):
+        return None
+    distances = [math.prod(nav[k + 1 :]) for k in range(at + 1)]
+    row = distances[at]
+    begin = layout.selection.first + sum(
+        c.start * distance for c, distance in zip((*outer, cut), distances, strict=True)
+    )
+    lengths = np.diff(firsts)
+    frames = int(lengths[0])
+    regular = bool((lengths == frames).all()) and not frames % row and not begin % row
+    same = all(
+        c.length == 1 or not c.step * distance % frames
+        for c, distance in zip(outer, distances, strict=False)
+    )
+    return Base.of(frames // row, begin // row, cut.step) if regular and same else None
+
+
+def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | None:
+    """Files may begin at equal distances in a selection too, if it is a regular one."""
+    if len(layout.nav_shape) != 1:
+        return None
+    cut = layout.cuts[0]
+    shown = numbers[cut.start :: cut.step][: cut.length]
+    if (np.diff(shown) < 0).any():  # indices may come in any order
+        return None
+    starts = np.unique(np.searchsorted(shown, firsts))
+    starts = starts[(starts > 0) & (starts < len(shown))]
+    size = int(starts[1] - starts[0]) if len(starts) > 1 else 0
+    if not size or (np.diff(starts) != size).any():
+        return None
+    before, after = int(starts[0]), len(shown) - int(starts[-1])
+    return Base(size, size - before) if 0 < before <= size >= after else None
+
+
+def _first_frames(layout: Layout) -> Index:
+    """Give the number of the first frame of each file; nothing where frames lie on a grid."""
+    if len(layout.files) < 2 or len(layout.grid) != 1:
+        return np.zeros(0, dtype=np.int64)
+    file = layout.pieces.column("file")
+    heads = np.flatnonzero(np.diff(file, prepend=-1))  # the first piece of each file in a row
+    return np.unique(layout.pieces.rows(heads).start[:, 0])
+
+
+def frame_bytes(layout: Layout) -> tuple[int, int] | None:
+    """Give the offset of frame 0 and the distance of frames; None where that is not all to say."""
+    if len(layout.pieces) > 1 or len(layout.grid) != 1 or layout.selection.numbers is not None:
+        return None
+    pieces = layout.columns()
+    if (pieces.strides < 0).any() or pieces.start.any():
+        return None
+    return int(pieces.offset[0]), int(pieces.strides[0, 0])

@@ -1,0 +1,112 @@
+"""Pictures, drawn: as SVG for notebooks, and by matplotlib for everything else."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dask_tiled.tiling.pictures import Picture, Shape, Text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE = "#4a90d9", "#e8833a"
+# The colour of lines and fillings (None is that of the text), width of lines, opacity of fillings.
+STYLES: dict[str, tuple[str | None, float, float]] = {
+    "outline": (None, 1.1, 0.0),
+    "cut": (None, 0.4, 0.0),
+    "body": (BLUE, 0.0, 0.16),
+    "chunk": (BLUE, 1.4, 0.4),
+    "tile": (ORANGE, 1.2, 0.65),
+}
+FONT_SIZE = 10.5
+
+
+def svg(picture: Picture) -> str:
+    """Draw a picture as SVG, in the colour of the text around it."""
+    drawn = (_svg_shape(p) if isinstance(p, Shape) else _svg_text(p) for p in picture.parts)
+    size = f'width="{picture.width:.0f}" height="{picture.height:.0f}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
+        f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" role="img" '
+        f'font-family="sans-serif" font-size="{FONT_SIZE}" fill="currentColor" '
+        'style="max-width: 100%; height: auto">' + "".join(drawn) + "</svg>"
+    )
+
+
+def _svg_shape(shape: Shape) -> str:
+    colour, width, opacity = STYLES[shape.style]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
+    fill = f'fill="{colour}" fill-opacity="{opacity}"' if opacity else 'fill="none"'
+    line = f'stroke="{colour or "currentColor"}" stroke-width="{width}"' if width else ""
+    kind = "polyline" if shape.style == "cut" else "polygon"
+    return f'<{kind} points="{points}" {fill} {line} stroke-linejoin="round"/>'
+
+
+def _svg_text(text: Text) -> str:
+    turn = f' transform="rotate(-90 {text.x:.1f} {text.y:.1f})"' if text.upright else ""
+    weight = ' font-weight="bold"' if text.bold else ""
+    escaped = html.escape(text.text)
+    return (
+        f'<text x="{text.x:.1f}" y="{text.y:.1f}"{weight}{turn} '
+        f'text-anchor="{text.anchor}">{escaped}</text>'
+    )
+
+
+def page(picture: Picture, reasons: Sequence[tuple[str, str]]) -> str:
+    """Give a picture with the reasons below it, as HTML."""
+    left = 'style="text-align: left; vertical-align: top"'
+    rows = "".join(
+        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(reason)}</td></tr>"
+        for name, reason in reasons
+    )
+    return f"<div>{svg(picture)}<table>{rows}</table></div>"
+
+
+def figure(picture: Picture) -> Figure:
+    """Draw a picture with matplotlib, in the colour that its style has for text.
+
+    Raises
+    ------
+    ImportError
+        There is no matplotlib.
+    """
+    try:
+        from matplotlib import rcParams
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Polygon
+    except ImportError as error:
+        hint = "drawing needs matplotlib: pip install 'dask-tiled[plot]'"
+        raise ImportError(hint, name="matplotlib") from error
+    # Not from pyplot: nothing is shown, or kept, that nobody asks for.
+    fig = Figure(figsize=(picture.width / 72, picture.height / 72), facecolor="none")
+    axes = fig.add_axes((0, 0, 1, 1), facecolor="none")
+    axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
+    axes.set_axis_off()
+    text_colour = rcParams["text.color"]
+    for part in picture.parts:
+        if isinstance(part, Text):
+            axes.text(
+                part.x,
+                part.y,
+                part.text,
+                ha="left" if part.anchor == "start" else "center",
+                va="baseline",
+                size=FONT_SIZE,
+                weight="bold" if part.bold else "normal",
+                rotation=90 if part.upright else 0,
+                rotation_mode="anchor",
+            )
+            continue
+        colour, width, opacity = STYLES[part.style]
+        patch = Polygon(
+            part.points,
+            closed=part.style != "cut",
+            facecolor=(colour, opacity) if colour else "none",
+            edgecolor=(colour or text_colour) if width else "none",
+            linewidth=width,
+            joinstyle="round",
+        )
+        axes.add_patch(patch)
+    return fig

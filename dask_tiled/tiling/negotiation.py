@@ -1,0 +1,271 @@
+"""The negotiation between what a file can do and what its consumers want.
+
+A pure function of its arguments: no file is touched, and the same question gets the same answer.
+What the machine has stands in for arguments that are not given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import TilingError, format_bytes
+from dask_tiled.model.description import Description
+from dask_tiled.tiling import drawing, machine
+from dask_tiled.tiling.blocks import bases, frames_base
+from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
+from dask_tiled.tiling.division import Base, read_chunks, split
+from dask_tiled.tiling.pictures import Picture, picture
+from dask_tiled.tiling.requests import (
+    By,
+    Question,
+    TilingRequest,
+    as_requests,
+    borders_of,
+    check_positive,
+)
+from dask_tiled.tiling.tile_shapes import (
+    tile_edges,
+    tile_limit,
+    tile_shape,
+    usual_tile_bytes,
+    whole_chunks,
+)
+from dask_tiled.tiling.veto import adjusted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["By", "TilingRequest", "TilingScheme", "as_requests", "negotiate"]
+
+
+@dataclass(frozen=True, slots=True)
+class TilingScheme:
+    """The negotiated answer.
+
+    Attributes
+    ----------
+    chunks : tuple of tuple of int
+        dask chunks of the array.
+    tile_shape : tuple of int
+        Shape of the tiles inside a chunk: frames, then signal axes. Tiles at the borders of a chunk
+        may be smaller.
+    reasons : tuple of (str, str)
+        What was decided, and why.
+    dims : tuple of str
+        Names of the axes.
+    dtype : numpy.dtype
+        Type of the pixels of a tile.
+    bases : tuple of Base
+        Where each axis may be cut without cutting a block of the file.
+    """
+
+    chunks: Chunks
+    tile_shape: tuple[int, ...]
+    reasons: tuple[tuple[str, str], ...]
+    dims: tuple[str, ...]
+    dtype: np.dtype
+    bases: tuple[Base, ...]
+
+    def explain(self) -> str:
+        """Tell in words how the numbers came about."""
+        width = max(len(name) for name, _ in self.reasons)
+        return "\n".join(f"{name:<{width}}  {reason}" for name, reason in self.reasons)
+
+    def tiles(self, block_id: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+        """Cut a chunk into its tiles, none of which cuts a block of the file.
+
+        Parameters
+        ----------
+        block_id : tuple of int
+            Number of the chunk along each axis.
+
+        Yields
+        ------
+        tuple of slice
+            Of the frames of the chunk, put one after the other, and of each signal axis of the
+            chunk. All tiles of the same frames follow one another.
+        """
+        edges = self._edges(block_id)
+        axes = [[slice(*ends) for ends in itertools.pairwise(axis)] for axis in edges]
+        return itertools.product(*axes)
+
+    def _edges(self, block_id: tuple[int, ...]) -> list[list[int]]:
+        axes = list(zip(self.chunks, block_id, strict=True))
+        starts = [sum(sizes[:i]) for sizes, i in axes]
+        sizes = [sizes[i] for sizes, i in axes]
+        return tile_edges(starts, sizes, self.tile_shape, self.bases)
+
+    def plot(self) -> Figure:
+        """Draw the chunks over the array and the tiles over a chunk.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            There is no matplotlib.
+        """
+        return drawing.figure(self.picture())
+
+    def _repr_html_(self) -> str:
+        return drawing.page(self.picture(), self.reasons)
+
+    def picture(self) -> Picture:
+        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
+        largest = tuple(max(axis) for axis in self.chunks)
+        block = tuple(axis.index(n) for axis, n in zip(self.chunks, largest, strict=True))
+        edges = self._edges(block)
+        return picture(self.chunks, self.dims, block, self.tile_shape, self.dtype, edges)
+
+
+def negotiate(
+    desc: Description,
+    requests: TilingRequest | Sequence[TilingRequest] = (),
+    *,
+    chunk_bytes: int | None = None,
+    chunks: Any = None,
+    cache_bytes: int | None = None,
+    memory_bytes: int | None = None,
+    align_bytes: int = 1,
+    dtype: npt.DTypeLike | None = None,
+    zero_copy: bool = False,
+    excluded_pixels: npt.ArrayLike | None = None,
+) -> TilingScheme:
+    """Find chunks and tiles that suit a file and all its consumers.
+
+    Parameters
+    ----------
+    desc : Description
+        The array.
+    requests : TilingRequest or sequence of them, optional
+        What the consumers wish; without any, tiles of the usual size.
+    chunk_bytes : int, optional
+        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
+        allows if that is less. A chunk holds at least one frame even if that is larger.
+    chunks : optional
+        Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
+    cache_bytes : int, optional
+        Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
+        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
+        set, what suits the cache of this machine.
+    memory_bytes : int, optional
+        Memory that one thread may use; by default that of the workers if there is a client of
+        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
+    align_bytes : int
+        Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
+        input and output.
+    dtype : dtype_like, optional
+        Type that consumers get; by default that of the description.
+    zero_copy : bool
+        Pixels that are stored as numpy stores them are handed on as views of the file.
+    excluded_pixels : array of bool, optional
+        True for the pixels of a frame, of shape ``sig_shape``, that are repaired from their
+        neighbours: chunks and tiles are not cut beside them.
+
+    Returns
+    -------
+    TilingScheme
+
+    Raises
+    ------
+    TilingError
+        An argument is none of these; or the format refuses every shape, or insists on one that
+        cannot be.
+    """
+    if not isinstance(desc, Description):
+        raise TilingError(
+            "not a description", expected="what describe() returns", found=type(desc).__name__
+        )
+    q = Question(
+        desc,
+        as_requests(requests),
+        desc.dtype if dtype is None else np.dtype(dtype),
+        bases(desc),
+        borders_of(excluded_pixels, desc.sig_shape),
+    )
+    _say_what_is_known(q)
+    check_positive("align_bytes", align_bytes)
+    if chunks is None:
+        chunks = _chunks(q, chunk_bytes, memory_bytes, align_bytes)
+    else:
+        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
+        q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
+    tile = _tile(q, _largest(chunks), cache_bytes, zero_copy=zero_copy)
+    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
+
+
+def _largest(chunks: Chunks) -> tuple[int, ...]:
+    return tuple(max(axis) for axis in chunks)
+
+
+def _say_what_is_known(q: Question) -> None:
+    counts = {str(wish): 0 for wish in sorted(q.wishes, key=str)}
+    for wish in q.wishes:
+        counts[str(wish)] += 1
+    wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
+    q.say("consumers", "; ".join(wishes))
+    if any(base.size > 1 for base in q.bases):
+        sizes = tuple(base.size for base in q.bases)
+        q.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
+    native = q.desc.layout.dtype
+    if q.dtype != native:
+        q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
+    if any(q.avoid):
+        q.say("excluded", "frames are not cut beside excluded pixels")
+
+
+def _chunks(
+    q: Question, chunk_bytes: int | None, memory_bytes: int | None, align_bytes: int
+) -> Chunks:
+    if memory_bytes is not None:
+        memory, whose = check_positive("memory_bytes", memory_bytes), "as given"
+    elif chunk_bytes is None:
+        memory, whose = machine.thread_memory()
+    else:
+        memory, whose = 0, ""
+    limit = chunk_limit(q, chunk_bytes, memory, whose)
+    chunks = make_chunks(q, limit, align_bytes)
+    sizes = _largest(chunks)
+    wanted = adjusted(q, "chunk", sizes, q.desc.shape, q.bases)
+    if wanted == sizes:
+        return chunks
+    leads = [base.lead for base in q.bases]
+    return tuple(map(split, q.desc.shape, wanted, leads))
+
+
+def _tile(
+    q: Question, sizes: tuple[int, ...], cache_bytes: int | None, *, zero_copy: bool
+) -> tuple[int, ...]:
+    tile = whole_chunks(q, sizes, zero_copy=zero_copy)
+    if tile is None:
+        tile = tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
+    nav_ndim = q.desc.nav_ndim
+    nav, sig = sizes[:nav_ndim], sizes[nav_ndim:]
+    frames = frames_base((0,) * nav_ndim, nav, q.nav_bases)
+    return adjusted(q, "tile", tile, (math.prod(nav), *sig), (frames, *q.sig_bases))
+
+
+def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:
+    """Give the bytes of a usual tile, and where they come from."""
+    from dask import config
+    from dask.utils import parse_bytes
+
+    configured: Any = config.get("dask-tiled.tile-bytes", None)
+    if cache_bytes is None and configured is not None:
+        try:
+            size = int(parse_bytes(configured))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TilingError("dask-tiled.tile-bytes is no size", found=configured) from error
+        return check_positive("dask-tiled.tile-bytes", size), "dask-tiled.tile-bytes"
+    cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
+    size = usual_tile_bytes(check_positive("cache_bytes", cache))
+    return size, f"for a cache of {format_bytes(cache)} per thread"

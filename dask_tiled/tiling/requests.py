@@ -1,0 +1,156 @@
+"""What consumers wish, and all else that chunks and tiles are negotiated from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dask_tiled.errors import TilingError
+from dask_tiled.model.description import Description
+from dask_tiled.tiling.division import Base
+
+By = Literal["tile", "frame", "chunk", "pixel"]
+
+
+@dataclass(frozen=True, slots=True)
+class TilingRequest:
+    """What a consumer wishes.
+
+    Parameters
+    ----------
+    by : {"tile", "frame", "chunk", "pixel"}
+        What it works on: parts of frames over several frames ("tile", the least demanding), whole
+        frames ("frame"), everything a chunk holds at once ("chunk"), or all frames of a few
+        detector pixels ("pixel", the only wish for which frames are cut into several chunks).
+    depth : int, optional
+        Frames in a tile: so many if they fit, and no more.
+    nbytes : int, optional
+        Bytes of a decoded tile; of a chunk for "chunk" and "pixel".
+
+    Raises
+    ------
+    TilingError
+        A number is not positive, or ``by`` is none of the four.
+    """
+
+    by: By = "tile"
+    depth: int | None = None
+    nbytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.by not in ("tile", "frame", "chunk", "pixel"):
+            raise TilingError(
+                "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
+            )
+        for name in ("depth", "nbytes"):
+            value = getattr(self, name)
+            if value is not None:
+                check_positive(name, value)
+
+    def __str__(self) -> str:
+        wishes = [f"depth {self.depth}"] * (self.depth is not None)
+        wishes += [f"{self.nbytes} bytes"] * (self.nbytes is not None)
+        return f"by {self.by}" + (f" ({', '.join(wishes)})" if wishes else "")
+
+
+def check_positive(name: str, value: Any) -> int:
+    """Give back a positive whole number, and refuse anything else.
+
+    Raises
+    ------
+    TilingError
+        It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise TilingError(f"{name} must be a positive whole number", found=value)
+    return int(value)
+
+
+def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
+    """Read one request or several; none stands for the usual tiles."""
+    many = isinstance(requests, Iterable) and not isinstance(requests, str)
+    wishes = tuple(requests) if many else (requests,)
+    for wish in wishes:
+        if not isinstance(wish, TilingRequest):
+            raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))
+    return wishes or (TilingRequest(),)
+
+
+@dataclass(slots=True)
+class Question:
+    """All that chunks and tiles are negotiated from, and the reasons that come up on the way.
+
+    Attributes
+    ----------
+    desc : Description
+        The array.
+    wishes : tuple of TilingRequest
+        What the consumers wish; at least one.
+    dtype : numpy.dtype
+        Type of the pixels that consumers get, after conversion.
+    bases : tuple of Base
+        Where each axis may be cut.
+    avoid : tuple of tuple of int
+        For each signal axis, the positions at which it must not be cut all the same.
+    reasons : list of (str, str)
+        What was decided so far, and why.
+    """
+
+    desc: Description
+    wishes: tuple[TilingRequest, ...]
+    dtype: np.dtype
+    bases: tuple[Base, ...]
+    avoid: tuple[tuple[int, ...], ...]
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> set[By]:
+        """What the consumers work on."""
+        return {wish.by for wish in self.wishes}
+
+    @property
+    def nav_bases(self) -> tuple[Base, ...]:
+        """Where the navigation axes may be cut."""
+        return self.bases[: self.desc.nav_ndim]
+
+    @property
+    def sig_bases(self) -> tuple[Base, ...]:
+        """Where the signal axes may be cut."""
+        return self.bases[self.desc.nav_ndim :]
+
+    def say(self, name: str, reason: str) -> None:
+        """Write down what was decided, and why."""
+        self.reasons.append((name, reason))
+
+
+def borders_of(excluded: Any, sig_shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """List the positions of each signal axis at which a cut would touch an excluded pixel.
+
+    Such a pixel is repaired from its neighbours, which must be in its own tile.
+
+    Parameters
+    ----------
+    excluded : array of bool, or None
+        True where a pixel is excluded, in the shape of a frame.
+    sig_shape : sequence of int
+        Shape of a frame.
+
+    Raises
+    ------
+    TilingError
+        It is no mask of a frame.
+    """
+    if excluded is None:
+        return ((),) * len(sig_shape)
+    mask = np.asarray(excluded)
+    if mask.shape != tuple(sig_shape) or mask.dtype != np.dtype(bool):
+        raise TilingError(
+            "excluded pixels are no mask of a frame",
+            expected=f"booleans of shape {tuple(sig_shape)}",
+            found=f"{mask.dtype} of shape {mask.shape}",
+        )
+    places = [np.unique(axis) for axis in np.nonzero(mask)]
+    return tuple(tuple(np.union1d(axis, axis + 1).tolist()) for axis in places)
