@@ -1,14 +1,12 @@
 """Real files: every one holds what independent readers see in it."""
 
-import ast
-import csv
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from conftest import DATA
+from manifest import HDR_ROWS, MIB_ROWS, NPY_ROWS, PROCESSED_ROWS, RAW_ROWS, by_file, expected_of
 
 import dask_tiled
 
@@ -38,46 +36,6 @@ for path, count, target in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3]):
             frames[start : start + tile.shape[0]] = tile.data
     np.save(target, frames)
 """
-
-
-def manifest(format):
-    """List the rows of the manifest for one format, or nothing where it is absent."""
-    try:
-        with open(DATA / "MANIFEST.tsv", encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
-    except FileNotFoundError:
-        return []
-    return [row for row in rows if row["format"] == format]
-
-
-def by_file(rows, name):
-    """Parametrise a test over rows; without any, the test asks for the data, and skips or fails."""
-    if not rows:
-        return pytest.mark.parametrize(name, [pytest.param(None, id="no data")])
-    ids = [row["file"].removeprefix("mib/").removeprefix("npy/") for row in rows]
-    return pytest.mark.parametrize(name, rows, ids=ids)
-
-
-MIB_ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".mib")]
-HDR_ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".hdr")]
-NPY_ROWS = manifest("NPY")
-PROCESSED_ROWS = [row for row in MIB_ROWS if row["reader"].startswith("rsciio")]
-RAW_ROWS = [row for row in MIB_ROWS if row not in PROCESSED_ROWS]
-
-
-def expected_of(row):
-    """Read shape, dtype and sum of a row."""
-    text = row["shape_dtype"]
-    if row in RAW_ROWS:  # other readers give 1-bit pixels other types, and quads no shape at all
-        count = int(text.partition(" frames")[0]) if " frames" in text else _shape(text)[0]
-        side = 512 if "/Quad_" in row["file"] else 256
-        return (count, side, side), np.dtype("u1"), int(row["sum"])
-    number = float if text.endswith(("f4", "f8")) else int
-    return _shape(text), np.dtype(text.split()[-1]), number(row["sum"])
-
-
-def _shape(text):
-    return ast.literal_eval(text[: text.index(")") + 1])
 
 
 def without_leading_one(shape):

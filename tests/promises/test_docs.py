@@ -12,7 +12,7 @@ import pytest
 import dask_tiled
 import dask_tiled.testing
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.rst"))
 MODULES = ["dask_tiled"] + [
     module.name for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled.")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import boxes, part_of
 
 from dask_tiled.array.tiled_array import build
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
@@ -39,22 +40,6 @@ def wrong_shape(block, _fetch):
 INFLATE = BlockDecoder("test_pieces:inflate", np.dtype("u2"), (("factor", 3),))
 STORED = [plain(np.dtype("<u2")), plain(np.dtype(">u2"))]
 DECODERS = [*STORED, INFLATE]
-
-
-@st.composite
-def boxes(draw, shape):
-    """Cut an array into boxes, by one cut after the other."""
-    found = [[(0, n) for n in shape]]
-    for _ in range(draw(st.integers(0, 5))):
-        box = found.pop(draw(st.integers(0, len(found) - 1)))
-        axis = draw(st.integers(0, len(shape) - 1))
-        start, stop = box[axis]
-        cut = draw(st.integers(start, stop))
-        if start < cut < stop:
-            found += [[*box[:axis], (start, cut), *box[axis + 1 :]]]
-            box = [*box[:axis], (cut, stop), *box[axis + 1 :]]
-        found.append(box)
-    return found
 
 
 @st.composite
@@ -99,16 +84,6 @@ def described(draw, folder):
         files.append(File.at(folder / f"{i}"))
     layout = Layout(files, grid, sig, draw(st.permutations(pieces)), DECODERS)
     return Description.of("pieces", layout, {}), pixels
-
-
-def part_of(draw, arr):
-    """Draw a slice that has pixels."""
-    index = []
-    for size in arr.shape:
-        start = draw(st.integers(0, size - 1))
-        stop = draw(st.integers(start + 1, size))
-        index.append(slice(start, stop, draw(st.integers(1, 3))))
-    return tuple(index)
 
 
 @settings(max_examples=150)

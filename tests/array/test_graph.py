@@ -19,6 +19,7 @@ from dask.base import tokenize
 from dask.blockwise import Blockwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TiledExpression, scheme_of
@@ -285,36 +286,6 @@ def test_nothing_but_pixels_is_read(scans, loads, name):
 
 
 # Slices
-
-
-@st.composite
-def basic_indices(draw, shape):
-    """Draw an index of integers, slices with positive steps and an ellipsis."""
-    items = []
-    for n in shape[: draw(st.integers(0, len(shape)))]:
-        cut = st.builds(
-            slice,
-            st.none() | st.integers(-n, n),
-            st.none() | st.integers(-n, n),
-            st.none() | st.integers(1, n),
-        )
-        items.append(draw(cut | st.integers(-n, n - 1) | st.just(slice(None))))
-    if draw(st.booleans()):
-        at = draw(st.integers(0, len(items)))
-        tail = len(shape) - len(items) + at  # items after an ellipsis belong to the last axes
-        if items[at:] == [slice(None)] * len(items[at:]) or tail == at:
-            items.insert(at, Ellipsis)
-    return tuple(items)
-
-
-@st.composite
-def chunked(draw, shape):
-    """Draw chunks: any sizes, even or not."""
-    axes = []
-    for n in shape:
-        edges = draw(st.lists(st.integers(1, n - 1), max_size=3, unique=True)) if n > 1 else []
-        axes.append(tuple(np.diff([0, *sorted(edges), n]).tolist()))
-    return tuple(axes)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

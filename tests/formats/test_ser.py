@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_manifest import by_file, expected_of, manifest
+from manifest import by_file, expected_of, manifest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 ROWS = [row for row in manifest("SER/EMI") if row["file"].endswith(".ser")]
 NOT_BY_LIBERTEM = "no_AcquireDate"  # ncempy, and LiberTEM with it, cannot read the .emi file
 DTYPES = ["u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8", "c8", "c16"]
-# Without numba's compiler, as in test_manifest.
+# Without numba's compiler, as in test_mib.
 LIBERTEM_READER = """
 import sys
 import numpy as np

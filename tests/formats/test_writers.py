@@ -22,7 +22,7 @@ from dask_tiled.testing import (
 )
 from dask_tiled.testing.mib_pixels import encode_frame
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", ROOT / "../shared/data"))
 CAPTURES = "mib/Merlin_Single_Quad"
 

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from formats_table import TABLE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_frames import selections, shown
+from strategies import selections, shown
 
 import dask_tiled
 from dask_tiled import (

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from test_manifest import by_file, manifest
+from manifest import by_file, manifest
 
 from dask_tiled import (
     CorruptFileError,

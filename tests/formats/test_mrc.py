@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_manifest import by_file, expected_of, manifest
+from manifest import by_file, expected_of, manifest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError

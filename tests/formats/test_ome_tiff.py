@@ -10,6 +10,7 @@ import tifffile
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
+from manifest import by_file, expected_of, manifest
 from ome_writer import (
     binary_only,
     document,
@@ -20,7 +21,6 @@ from ome_writer import (
     write_pages,
     write_set,
 )
-from test_manifest import by_file, expected_of, manifest
 
 from dask_tiled import (
     CorruptFileError,

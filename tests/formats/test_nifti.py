@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from test_manifest import by_file, manifest
+from manifest import by_file, manifest
 
 import dask_tiled
 from dask_tiled import (

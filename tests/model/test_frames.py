@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from strategies import selections, shown
 
 from dask_tiled import DatasetError, TiledArray, TruncatedFileError, describe, open_dataset
 from dask_tiled.reading import descriptors
@@ -32,24 +32,6 @@ def described(path, **options):
     return describe(path, "raw", dtype="u2", sig_shape=(3, 4), **options)
 
 
-def shown(frames, nav_shape, sync_offset=0, roi=None, fill_value=0):
-    """Place frames one by one: what the array must be, and the places that are left over."""
-    places = list(range(math.prod(nav_shape)))
-    if roi is not None:
-        found = np.asarray(roi)
-        chosen = np.flatnonzero(found) if found.dtype == bool else found
-        places = [places[k] for k in chosen.tolist()]
-        nav_shape = (len(places),)
-    out = np.full((len(places), *frames.shape[1:]), fill_value, frames.dtype)
-    missing = []
-    for i, place in enumerate(places):
-        if 0 <= place + sync_offset < len(frames):
-            out[i] = frames[place + sync_offset]
-        else:
-            missing.append(i)
-    return out.reshape(*nav_shape, *frames.shape[1:]), missing
-
-
 def assert_same(arr, expected):
     found = arr.compute()
     assert found.dtype == arr.dtype == expected.dtype
@@ -57,23 +39,6 @@ def assert_same(arr, expected):
 
 
 # Everything at once
-
-
-@st.composite
-def selections(draw):
-    """Draw a shape of the scan, an offset, and a choice of places or none."""
-    nav_shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
-    sync_offset = draw(st.integers(-15, 15))
-    count = math.prod(nav_shape)
-    kind = draw(st.sampled_from(["none", "mask", "places"]))
-    roi = None
-    if kind == "mask":
-        places = draw(st.sets(st.integers(0, count - 1), min_size=1))
-        roi = np.isin(np.arange(count), list(places)).reshape(nav_shape)
-    elif kind == "places":
-        places = st.lists(st.integers(-count, count - 1), min_size=1, max_size=30)
-        roi = draw(st.sampled_from([list, np.array]))(draw(places))
-    return nav_shape, sync_offset, roi
 
 
 @pytest.mark.parametrize("missing", ["fill", "raise"])

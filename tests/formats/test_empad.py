@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from libertem_reader import libertem_reads
-from test_manifest import manifest
+from manifest import manifest
 
 from dask_tiled import (
     CorruptFileError,

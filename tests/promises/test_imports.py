@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "dask_tiled"
+PACKAGE = Path(__file__).parents[2] / "dask_tiled"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Packages import from those before them only; "" is the root, a module for each verb of users.

@@ -104,7 +104,7 @@ def test_distributed_is_never_imported():
         "machine.thread_count();"
         "print('distributed' in sys.modules)"
     )
-    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=path
     )

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 from libertem_reader import libertem_reads
-from test_manifest import by_file, manifest
+from manifest import by_file, manifest
 
 from dask_tiled import CorruptFileError, DatasetError, TilingRequest, describe, open_dataset
 from dask_tiled.testing import check_format, counting_frames, write_blo

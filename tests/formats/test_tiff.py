@@ -13,7 +13,7 @@ import pytest
 import tifffile
 from hypothesis import given
 from hypothesis import strategies as st
-from test_manifest import by_file, expected_of, manifest
+from manifest import by_file, expected_of, manifest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.formats.tiff import decode as tiff_decode

@@ -16,7 +16,7 @@ from conftest import ANY_PORT
 from dask.blockwise import Blockwise
 from hypothesis import given
 from hypothesis import strategies as st
-from test_graph import basic_indices, chunked
+from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TiledArray, TiledExpression, TilingError

@@ -11,7 +11,7 @@ import dask_tiled
 from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import check_format
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "my_format.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_format.py"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_manifest import by_file, manifest
+from manifest import by_file, manifest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError
