@@ -100,7 +100,7 @@ def test_control_groups_without_limits(tmp_path):
 
 def test_distributed_is_never_imported():
     code = (
-        "import sys; from dask_tiled import machine; machine.thread_memory();"
+        "import sys; from dask_tiled.tiling import machine; machine.thread_memory();"
         "machine.thread_count();"
         "print('distributed' in sys.modules)"
     )
