@@ -1,33 +1,42 @@
-"""Read files through LiberTEM, in a process of its own.
+"""Read files through LiberTEM, in one process for all tests.
 
-Without numba's compiler, which takes longer than reading small files does as plain Python.
+Without numba's compiler, which takes longer than reading small files does as plain Python; and with
+buffered reads, because the memory-mapped ones refuse 1-bit raw frames of most sizes.
 """
 
+import atexit
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
 
+# A line of jobs in, a line that says what went wrong out.
 SCRIPT = """
-import json, sys
+import json, sys, traceback
 import numpy as np
 from libertem.api import Context
 from libertem.common import Shape
 from libertem.io.dataset.base import BufferedBackend, TilingScheme
 
+out, sys.stdout = sys.stdout, sys.stderr
 context = Context.make_with("inline")
-for kind, parameters, target in json.loads(sys.argv[1]):
-    data = context.load(kind, io_backend=BufferedBackend(), **parameters)
-    frames = np.full((data.shape.nav.size, *data.shape.sig), np.nan)
-    tileshape = Shape((1, *data.shape.sig), sig_dims=2)
+
+def read(kind, parameters, target):
+    backend = {} if kind in ("ser", "raw_csr") else {"io_backend": BufferedBackend()}
+    data = context.load(kind, **backend, **parameters)
+    absent = 0 if kind == "ser" else np.nan  # of scans that were stopped
+    frames = np.full((data.shape.nav.size, *data.shape.sig), absent, "f8")
+    tileshape = Shape((1, *data.shape.sig), sig_dims=len(data.shape.sig))
     scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
     for partition in data.get_partitions():
         for tile in partition.get_tiles(scheme, dest_dtype=np.float64):
             start = tile.tile_slice.origin[0]
-            frames[start : start + tile.shape[0]] = tile.data
+            pixels = tile.data.toarray() if kind == "raw_csr" else tile.data
+            frames[start : start + tile.shape[0]] = pixels.reshape(-1, *data.shape.sig)
     found = {"frames": frames.reshape(data.shape)}
     corrections = data.get_correction_data()
     if corrections.get_dark_frame() is not None:
@@ -37,10 +46,43 @@ for kind, parameters, target in json.loads(sys.argv[1]):
     if corrections.get_excluded_pixels() is not None:
         found["excluded"] = corrections.get_excluded_pixels().todense()
     np.savez(target, **found)
+
+for line in sys.stdin:
+    try:
+        for job in json.loads(line):
+            read(*job)
+        error = None
+    except Exception:
+        error = traceback.format_exc()
+    print(json.dumps(error), file=out, flush=True)
 """
 
 
-def libertem_reads(folder, jobs):
+def start(script=SCRIPT, **environment):
+    """Start a process that answers a line of jobs by a line."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def stop(process):
+    process.communicate()
+
+
+@cache
+def shared():
+    """Give the process that all tests share."""
+    process = start(NUMBA_DISABLE_JIT="1")
+    atexit.register(stop, process)
+    return process
+
+
+def libertem_reads(folder, jobs, process=None):
     """Read files through LiberTEM.
 
     Parameters
@@ -49,6 +91,8 @@ def libertem_reads(folder, jobs):
         Where results may be put.
     jobs : dict
         For each name, the format as LiberTEM calls it, and what ``Context.load`` takes.
+    process : Popen, optional
+        Another process than the one that is shared.
 
     Returns
     -------
@@ -57,10 +101,12 @@ def libertem_reads(folder, jobs):
         where the data set has them.
     """
     pytest.importorskip("libertem", reason="LiberTEM is not installed")
+    process = process or shared()
     targets = {name: str(folder / f"libertem{k}.npz") for k, name in enumerate(jobs)}
-    text = json.dumps([(*job, targets[name]) for name, job in jobs.items()], default=str)
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, text]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    line = json.dumps([(*job, targets[name]) for name, job in jobs.items()], default=str)
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer, "the process of LiberTEM has ended"
+    assert json.loads(answer) is None, json.loads(answer)
     return {name: dict(np.load(target)) for name, target in targets.items()}

@@ -2,13 +2,11 @@
 
 import importlib
 import os
-import subprocess
-import sys
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from libertem_reader import SCRIPT
+from libertem_reader import SCRIPT, libertem_reads, start, stop
 
 from dask_tiled import (
     CorruptFileError,
@@ -74,14 +72,11 @@ def test_any_file_stands_for_the_set(scan):
 
 
 def test_scan_equals_libertem(scan, tmp_path):
-    pytest.importorskip("libertem", reason="LiberTEM is not installed")
-    job = f'[["k2is", {{"path": "{scan[0]}"}}, "{tmp_path}/frames.npz"]]'
     # With numba's compiler: millions of pixels are too many without.
-    command = [sys.executable, "-W", "ignore", "-c", SMALL_STEPS + SCRIPT, job]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    with np.load(tmp_path / "frames.npz") as theirs:
-        np.testing.assert_array_equal(open_dataset(scan[0]), theirs["frames"])
+    process = start(SMALL_STEPS + SCRIPT)
+    theirs = libertem_reads(tmp_path, {"k2is": ("k2is", {"path": scan[0]})}, process)
+    stop(process)
+    np.testing.assert_array_equal(open_dataset(scan[0]), theirs["k2is"]["frames"])
 
 
 def test_sync_offset_counts_from_the_first_frame_of_the_scan(scan):

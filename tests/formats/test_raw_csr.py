@@ -1,36 +1,16 @@
 """Sparse frames: written files, against scipy and LiberTEM."""
 
 import importlib
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from libertem_reader import libertem_reads
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError
 from dask_tiled.testing import check_format, counting_frames, write_raw_csr
 
 pytestmark = pytest.mark.usefixtures("synchronous")
-
-LIBERTEM_READER = """
-import sys
-import numpy as np
-from libertem.api import Context
-from libertem.common import Shape
-from libertem.io.dataset.base import TilingScheme
-
-data = Context.make_with("inline").load("raw_csr", path=sys.argv[1])
-frames = np.zeros((data.shape.nav.size, data.shape.sig.size), data.dtype)
-shape = Shape((4, *data.shape.sig), sig_dims=2)
-scheme = TilingScheme.make_for_shape(tileshape=shape, dataset_shape=data.shape)
-for partition in data.get_partitions():
-    for tile in partition.get_tiles(scheme, dest_dtype=data.dtype):
-        start = tile.tile_slice.origin[0]
-        frames[start : start + tile.shape[0]] = tile.data.toarray()
-np.save(sys.argv[2], frames.reshape(data.shape))
-"""
 
 
 def sparse_frames(shape, dtype):
@@ -73,14 +53,9 @@ def test_blocks_of_frames(tmp_path, monkeypatch):
 
 def test_equals_libertem(tmp_path):
     """LiberTEM reads the same frames from the same files."""
-    pytest.importorskip("libertem", reason="LiberTEM is not installed")
     frames = sparse_frames((3, 4, 5, 6), "i4")
     path = write_raw_csr(tmp_path / "a.toml", frames, indptr_dtype="<i4")
-    command = [sys.executable, "-c", LIBERTEM_READER, path, tmp_path / "theirs.npy"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    theirs = np.load(tmp_path / "theirs.npy")
+    theirs = libertem_reads(tmp_path, {"csr": ("raw_csr", {"path": path})})["csr"]["frames"]
     np.testing.assert_array_equal(dask_tiled.open_dataset(path).compute(), theirs)
 
 

@@ -1,13 +1,11 @@
 """TIA series: real files and written ones, against RosettaSciIO, ncempy and LiberTEM."""
 
-import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
@@ -19,25 +17,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 ROWS = [row for row in manifest("SER/EMI") if row["file"].endswith(".ser")]
 NOT_BY_LIBERTEM = "no_AcquireDate"  # ncempy, and LiberTEM with it, cannot read the .emi file
 DTYPES = ["u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8", "c8", "c16"]
-# Without numba's compiler, as in test_mib.
-LIBERTEM_READER = """
-import sys
-import numpy as np
-from libertem.api import Context
-from libertem.common import Shape
-from libertem.io.dataset.base import TilingScheme
-
-context = Context.make_with("inline")
-for path, target in zip(sys.argv[1::2], sys.argv[2::2]):
-    data = context.load("ser", path=path)
-    frames = np.zeros((data.shape.nav.size, *data.shape.sig), data.dtype)
-    shape = Shape((1, *data.shape.sig), sig_dims=len(data.shape.sig))
-    scheme = TilingScheme.make_for_shape(tileshape=shape, dataset_shape=data.shape)
-    for partition in data.get_partitions():
-        for tile in partition.get_tiles(scheme, dest_dtype=data.dtype):
-            frames[tile.tile_slice.origin[0]] = tile.data[0]
-    np.save(target, frames.reshape(data.shape))
-"""
 
 
 @by_file(ROWS, "row")
@@ -67,21 +46,15 @@ def test_file_equals_ncempy(data, row):
 
 def test_files_equal_libertem(data, tmp_path):
     """Real files, and written ones of both versions, stopped early and unequally spaced."""
-    pytest.importorskip("libertem", reason="LiberTEM is not installed")
     paths = [data / row["file"] for row in ROWS if NOT_BY_LIBERTEM not in row["file"]]
     for k, version in enumerate([0x0210, 0x0220]):
         frames = counting_frames((10, 5, 6), "i2")
         options = {"nav_shape": (3, 4), "version": version, "gaps": (0, 3 * k)}
         paths.append(write_ser(tmp_path / f"written{k}_1.ser", frames, **options))
-    jobs = [arg for path in paths for arg in (path, tmp_path / f"{path.stem}.npy")]
-    command = [sys.executable, "-c", LIBERTEM_READER, *map(str, jobs)]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    theirs = libertem_reads(tmp_path, {path: ("ser", {"path": path}) for path in paths})
     for path in paths:
-        theirs = np.load(tmp_path / f"{path.stem}.npy")
         found = dask_tiled.open_dataset(path)
-        np.testing.assert_array_equal(found.compute(), theirs.reshape(found.shape))
+        np.testing.assert_array_equal(found, theirs[path]["frames"].reshape(found.shape))
 
 
 @pytest.mark.parametrize("version", [0x0210, 0x0220])

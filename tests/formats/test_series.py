@@ -297,14 +297,6 @@ def test_pattern_that_matches_nothing_is_named(tmp_path):
         open_dataset(tmp_path / "nothing*.mib")
 
 
-def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
-    """Raw files carry no sequence numbers: names are ordered as people count."""
-    for i in range(12):
-        write_raw(tmp_path / f"part{i}.raw", FRAMES[i : i + 1])
-    arr = open_dataset(tmp_path / "part*.raw", dtype="uint16", sig_shape=(4, 8))
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
 def test_pattern_in_a_folder_with_brackets(tmp_path):
     """Where the folder exists as it is written, brackets in its name are no pattern."""
     folder = tmp_path / "run [1]"
@@ -313,15 +305,6 @@ def test_pattern_in_a_folder_with_brackets(tmp_path):
         write_raw(folder / f"{i}.raw", FRAMES[i : i + 1])
     arr = open_dataset(folder / "*.raw", "raw", dtype=FRAMES.dtype, sig_shape=FRAMES.shape[1:])
     np.testing.assert_array_equal(arr.compute(), FRAMES[:2])
-
-
-def test_raw_files_of_a_list_come_in_its_order(tmp_path):
-    """A list of raw files is taken as it is, and may hold a file twice."""
-    paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
-    order = [2, 0, 2, 1]
-    arr = open_dataset([paths[k] for k in order], "raw", dtype="uint16", sig_shape=(4, 8))
-    expected = FRAMES.reshape(4, 3, 4, 8)[order].reshape(12, 4, 8)
-    np.testing.assert_array_equal(arr.compute(), expected)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """TVIPS series: a real layout, and synthetic files that LiberTEM and RosettaSciIO read too."""
 
 import contextlib
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
@@ -21,26 +19,6 @@ pytestmark = [
 ]
 
 ROWS = [row for row in manifest("TVIPS") if row["reader"].startswith("rsciio")]
-# Each series in a process of its own would take long; numba's compiler is not needed.
-LIBERTEM = """
-import sys
-import numpy as np
-from libertem.api import Context
-from libertem.common import Shape
-from libertem.io.dataset.base import BufferedBackend, TilingScheme
-
-context = Context.make_with("inline")
-for path, target in zip(sys.argv[1::2], sys.argv[2::2]):
-    data = context.load("tvips", path=path, io_backend=BufferedBackend())
-    frames = np.zeros((data.shape.nav.size, *data.shape.sig))
-    tileshape = Shape((1, *data.shape.sig), sig_dims=2)
-    scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
-    for partition in data.get_partitions():
-        for tile in partition.get_tiles(scheme, dest_dtype=np.float64):
-            start = tile.tile_slice.origin[0]
-            frames[start : start + tile.shape[0]] = tile.data
-    np.save(target, frames.reshape(tuple(data.shape)))
-"""
 
 
 def raster(shape, before=0, after=0):
@@ -86,29 +64,24 @@ def test_synthetic_series_equals_frames(tmp_path, dtype, version, frames_per_fil
 
 
 def test_scan_is_where_the_positions_say_and_equals_libertem(tmp_path):
-    pytest.importorskip("libertem", reason="LiberTEM is not installed")
     cases = {"plain": (0, 0), "early": (3, 0), "late": (3, 2)}
-    jobs, expected = [], {}
+    expected = {}
     for name, (before, after) in cases.items():
         frames = counting_frames((before + 20 + after, 6, 8), "u2")
         positions = raster((4, 5), before, after)
         paths = write_tvips(
             tmp_path / name, frames, positions=positions, frames_per_file=30, frame_header=120
         )
-        jobs += [paths[0], tmp_path / f"{name}.npy"]
         expected[paths[0]] = frames[before : before + 20].reshape(4, 5, 6, 8)
     frames = counting_frames((12, 6, 8), "u1")
     paths = write_tvips(tmp_path / "version 1", frames, version=1, frames_per_file=5)
-    jobs += [paths[0], tmp_path / "version 1.npy"]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", LIBERTEM, *map(str, jobs)]
-    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    np.testing.assert_array_equal(frames, np.load(jobs.pop()))
-    np.testing.assert_array_equal(frames, dask_tiled.open_dataset(jobs.pop()))
-    for path, target in zip(jobs[::2], jobs[1::2], strict=True):
-        check_format(path, expected[path], cuts=3)
-        np.testing.assert_array_equal(expected[path], np.load(target))
+    jobs = {path: ("tvips", {"path": path}) for path in (*expected, paths[0])}
+    theirs = libertem_reads(tmp_path, jobs)
+    np.testing.assert_array_equal(frames, theirs[paths[0]]["frames"])
+    np.testing.assert_array_equal(frames, dask_tiled.open_dataset(paths[0]))
+    for path, pixels in expected.items():
+        check_format(path, pixels, cuts=3)
+        np.testing.assert_array_equal(pixels, theirs[path]["frames"])
         desc = dask_tiled.describe(path)
         assert desc.dims == ("scan_y", "scan_x", "y", "x")
         assert desc.metadata["tvips"]["scan_from"].startswith("Scan_x")

@@ -484,16 +484,6 @@ def test_any_layout_in_another_type(layouts, data):
     np.testing.assert_array_equal(arr[index].compute(), expected[index])
 
 
-def test_for_raw_files_dtype_says_what_is_stored(tmp_path):
-    frames = counting_frames((2, 3, 4), ">u2")
-    path = write_raw(tmp_path / "scan.raw", frames)
-    arr = open_dataset(path, "raw", dtype=">u2", sig_shape=(3, 4))
-    assert arr.dtype == "u2"
-    np.testing.assert_array_equal(arr.compute(), frames)
-    halves = open_dataset(path, "raw", dtype="u1", sig_shape=(3, 8))
-    np.testing.assert_array_equal(halves.compute(), frames.view("u1").reshape(2, 3, 8))
-
-
 def test_a_fill_value_is_of_the_type_that_is_asked_for(tmp_path):
     """Not of that in the file."""
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "dask_tiled"
+from dask_tiled.formats.registry import _MODULES
+
+TESTS = Path(__file__).parents[1]
+PACKAGE = TESTS.parent / "dask_tiled"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Packages import from those before them only; "" is the root, a module for each verb of users.
@@ -98,6 +101,20 @@ def test_heavy_modules_are_imported_in_functions(trees, module):
     names = imports(trees[module], in_functions=False)
     heavy = {name for name in names if any(f"{name}.".startswith(f"{h}.") for h in HEAVY)}
     assert not heavy or package_of(module) == "kernels"
+
+
+def test_no_test_imports_from_another():
+    for path in TESTS.rglob("*.py"):
+        names = imports(ast.parse(path.read_text("utf8")), in_functions=True)
+        assert not [name for name in names if name.startswith("test_")], path
+
+
+def test_tests_mirror_the_package():
+    """Each package has a folder, and each format a file."""
+    packages = {package_of(module) for module in MODULES} - {"", "errors"}
+    assert packages <= {path.name for path in TESTS.iterdir()}
+    formats = {path.name for path in (TESTS / "formats").iterdir()}
+    assert {f"test_{name}.py" for name in _MODULES} <= formats
 
 
 def documented(node, name):

@@ -256,7 +256,7 @@ def test_a_million_pieces(tmp_path):
 
 
 def test_the_examples_do_what_they_say(capsys):
-    example = Path(__file__).parents[2] / "examples" / "pieces.py"
+    example = Path(__file__).parents[1] / "examples" / "pieces.py"
     runpy.run_path(str(example), run_name="__main__")
     assert "as they should be" in capsys.readouterr().out
 

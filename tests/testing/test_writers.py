@@ -3,13 +3,12 @@
 import itertools
 import os
 import struct
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from libertem_reader import libertem_reads
 
 from dask_tiled.testing import (
     counting_frames,
@@ -25,29 +24,6 @@ from dask_tiled.testing.mib_pixels import encode_frame
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", ROOT / "../shared/data"))
 CAPTURES = "mib/Merlin_Single_Quad"
-
-# Reads .hdr files and saves what it finds: as float32, which holds 24 bits, because LiberTEM's
-# own choice for 24-bit raw data is uint16; with buffered reads, because its memory-mapped ones
-# refuse 1-bit raw data of most sizes.
-LIBERTEM_READER = """
-import sys
-import numpy as np
-from libertem.api import Context
-from libertem.common import Shape
-from libertem.io.dataset.base import BufferedBackend, TilingScheme
-
-context = Context.make_with("inline")
-for hdr, target in zip(sys.argv[1::2], sys.argv[2::2]):
-    data = context.load("mib", path=hdr, io_backend=BufferedBackend())
-    frames = np.full((data.shape.nav.size, *data.shape.sig), np.nan, np.float32)
-    tileshape = Shape((1, *data.shape.sig), sig_dims=2)
-    scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
-    for partition in data.get_partitions():
-        for tile in partition.get_tiles(scheme, dest_dtype=np.float32):
-            start = tile.tile_slice.origin[0]
-            frames[start : start + tile.shape[0]] = tile.data
-    np.save(target, frames.reshape(tuple(data.shape)))
-"""
 
 PROCESSED = {
     "u08": ("uint8", 8, {"kind": "U08"}),
@@ -118,9 +94,8 @@ def made(case):
 @pytest.fixture(scope="module")
 def libertem_arrays(tmp_path_factory):
     """What LiberTEM reads from every file above, by name."""
-    pytest.importorskip("libertem", reason="LiberTEM, an independent MIB reader, is not installed")
     folder = tmp_path_factory.mktemp("libertem")
-    jobs = []
+    jobs = {}
     for name, case in {**LIBERTEM_CASES, **LIBERTEM_SERIES}.items():
         # A folder for each: LiberTEM takes every file that starts alike for a part of the scan.
         (folder / name).mkdir()
@@ -129,17 +104,11 @@ def libertem_arrays(tmp_path_factory):
             write_mib_series(folder / name / "scan", frames, **options)
         else:
             write_mib(folder / name / "scan.mib", frames, **options)
-        jobs += [folder / name / "scan.hdr", folder / f"{name}.npy"]
+        jobs[name] = ("mib", {"path": folder / name / "scan.hdr"})
     for name in RAW_CAPTURES:
         if (DATA / CAPTURES / f"{name}.hdr").exists():
-            jobs += [DATA / CAPTURES / f"{name}.hdr", folder / f"{name}.npy"]
-    # Without numba's compiler, in a process of its own: compiling takes LiberTEM much longer than
-    # reading these files does as plain Python.
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", LIBERTEM_READER, *map(str, jobs)]
-    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return {path.stem: np.load(path) for path in folder.glob("*.npy")}
+            jobs[name] = ("mib", {"path": DATA / CAPTURES / f"{name}.hdr"})
+    return {name: found["frames"] for name, found in libertem_reads(folder, jobs).items()}
 
 
 @pytest.mark.parametrize("name", [*LIBERTEM_CASES, *LIBERTEM_SERIES])

@@ -1,0 +1,341 @@
+"""Merlin captures: real ones against independent readers, and what is wrong with damaged ones."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+from checks import assert_names, opens_or_says_why
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from libertem_reader import libertem_reads
+from manifest import by_file, expected_of, manifest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
+from dask_tiled.testing import counting_frames, write_mib
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".mib")]
+HDR_ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".hdr")]
+PROCESSED_ROWS = [row for row in ROWS if row["reader"].startswith("rsciio")]
+RAW_ROWS = [row for row in ROWS if row not in PROCESSED_ROWS]
+FRAMES = counting_frames((6, 4, 8), "uint16", bits=12)
+
+
+def expected_of_capture(row):
+    """Read a row: of raw data others give pixels of other types, and quads no shape."""
+    if row not in RAW_ROWS:
+        return expected_of(row)
+    found = re.match(r"(\d+) frames|\((\d+),", row["shape_dtype"])
+    side = 512 if "/Quad_" in row["file"] else 256
+    return (int(found[1] or found[2]), side, side), np.dtype("u1"), int(row["sum"])
+
+
+def without_leading_one(shape):
+    return shape[1:] if len(shape) > 2 and shape[0] == 1 else shape
+
+
+def frames_of(path):
+    """Open one file, all of its frames on one axis."""
+    pixels = dask_tiled.open_dataset(path).compute()
+    return pixels.reshape(-1, *pixels.shape[-2:])
+
+
+@by_file(ROWS, "row")
+def test_mib_file_has_the_shape_dtype_and_sum_of_the_manifest(data, row):
+    """Every Merlin capture opens without being told anything."""
+    arr = dask_tiled.open_dataset(data / row["file"])
+    shape, dtype, total = expected_of_capture(row)
+    assert arr.description.format == "mib"
+    assert without_leading_one(arr.shape) == without_leading_one(shape)
+    assert arr.dtype == dtype
+    assert arr.compute().sum(dtype=np.uint64) == total
+
+
+@by_file(HDR_ROWS, "row")
+def test_hdr_file_opens_the_mib_file_beside_it(data, row):
+    """A .hdr file stands for its .mib file."""
+    hdr = data / row["file"]
+    by_hdr = dask_tiled.open_dataset(hdr)
+    by_mib = dask_tiled.open_dataset(hdr.with_suffix(".mib"))
+    assert [file.path for file in by_hdr.description.files] == [
+        os.path.abspath(hdr.with_suffix(".mib"))
+    ]
+    assert by_hdr.shape == by_mib.shape
+    assert by_hdr.description.layout == by_mib.description.layout
+
+
+@by_file(ROWS, "row")
+def test_mib_file_equals_libertem_pixel_for_pixel(data, tmp_path, row):
+    """Processed or raw, one chip or four: LiberTEM sees the same picture."""
+    path = data / row["file"]
+    shape, _, _ = expected_of_capture(row)
+    nav_shape = shape[:1] if len(shape) == 3 else (1,)
+    # Otherwise every file that starts alike is taken for a part of the scan.
+    alone = {"path": path, "nav_shape": nav_shape, "disable_glob": True}
+    theirs = libertem_reads(tmp_path, {"mib": ("mib", alone)})["mib"]["frames"]
+    np.testing.assert_array_equal(frames_of(path), theirs)
+
+
+@by_file(PROCESSED_ROWS, "row")
+def test_processed_mib_file_equals_rosettasciio_upside_down(data, row):
+    """RosettaSciIO shows the same pixels, but the first row at the bottom."""
+    reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
+    path = data / row["file"]
+    (signal,) = reader.file_reader(str(path), lazy=False)
+    found = frames_of(path)
+    theirs = np.asarray(signal["data"]).reshape(found.shape)
+    np.testing.assert_array_equal(found, theirs[:, ::-1])
+
+
+@by_file(RAW_ROWS, "row")
+def test_raw_capture_lies_like_the_processed_capture_of_the_same_detector(data, row):
+    """Pixels that are always on are at the same place in both, and not in any other orientation.
+
+    The captures are different exposures of the same, nearly dark detector, so defective pixels are
+    what they have in common.
+    """
+    path = data / row["file"]
+    processed = frames_of(path.with_name(path.name.replace("RAW", ""))).all(axis=0)
+    raw = frames_of(path).all(axis=0)
+    together = (raw & processed).sum()
+    assert together > 0.98 * max(raw.sum(), processed.sum())
+    for axes in [(0,), (1,), (0, 1)]:  # they cluster, so that about half coincide when turned
+        assert (np.flip(raw, axes) & processed).sum() < 0.6 * together
+
+
+# Files that end too early, and what lies beside them
+
+
+def write_small(path, kind="U16", **options):
+    """Write six small frames without a .hdr file."""
+    return write_mib(path, FRAMES, kind=kind, hdr=False, **options)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.touch()])
+def test_hdr_that_is_no_file_of_text_is_left_alone(tmp_path, make):
+    """A .mib file opens, whatever is called like its .hdr file."""
+    path = write_small(tmp_path / "scan.mib")
+    make(tmp_path / "scan.hdr")
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+
+
+@pytest.mark.parametrize("missing", [1, 63, 64, 65, 383 + 64])
+def test_truncated_last_frame_of_a_mib(tmp_path, missing):
+    """Nothing is read beyond the end; whole frames open with a nav_shape that they fill."""
+    path = write_small(tmp_path / "scan.mib")
+    os.truncate(path, path.stat().st_size - missing)
+    with pytest.raises(TruncatedFileError, match="nav_shape") as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+    arr = open_dataset(path, nav_shape=(5,))
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
+    arr = open_dataset(path, nav_shape=(6,), fill_value=7)
+    np.testing.assert_array_equal(arr.compute(), [*FRAMES[:5], np.full_like(FRAMES[0], 7)])
+    assert arr.description.missing.tolist() == [5]
+    with pytest.raises(TruncatedFileError):
+        open_dataset(path, nav_shape=(6,), missing="raise")
+
+
+def test_truncated_mib_opens_with_a_nav_shape_whatever_its_hdr_says(tmp_path):
+    """The user's word counts more than the .hdr file's."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    os.truncate(path, path.stat().st_size - 100)
+    for target in (path, path.with_suffix(".hdr")):
+        with pytest.raises(TruncatedFileError):
+            open_dataset(target)
+        np.testing.assert_array_equal(open_dataset(target, nav_shape=5).compute(), FRAMES[:5])
+
+
+@pytest.mark.parametrize(
+    ("kind", "depth", "quad"), [("U16", 12, False), ("R64", 12, False), ("R64", 24, True)]
+)
+@pytest.mark.parametrize("hdr", [False, True])
+def test_mib_truncated_anywhere(tmp_path, kind, depth, quad, hdr):
+    """It opens as fewer whole frames, or not at all: never wrong pixels, nor short of a scan."""
+    frames = counting_frames((3, 4, 16), "uint16", bits=12)
+    options = {"kind": kind, "depth": depth, "quad": quad, "hdr": hdr}
+    path = write_mib(tmp_path / "scan.mib", frames, **options)
+    whole = path.read_bytes()
+    opened = set()
+    lengths = {*np.linspace(0, len(whole) - 1, 40, dtype=int).tolist()}
+    for length in sorted(lengths | {len(whole) // 3, 2 * len(whole) // 3}):
+        path.write_bytes(whole[:length])
+        try:
+            pixels = open_dataset(path).compute()
+        except (TruncatedFileError, CorruptFileError) as error:
+            assert error.path == str(path)  # noqa: PT017 - an error is one of two right outcomes
+        else:
+            opened.add(length)
+            np.testing.assert_array_equal(pixels, frames[: len(pixels)])
+    assert opened == (set() if hdr else {len(whole) // 3, 2 * len(whole) // 3})
+
+
+def with_field(head, at, value):
+    """Put another value into the text of a frame header, and keep its length."""
+    fields = head.rstrip(b"\0").split(b",")
+    fields[at] = value
+    return b",".join(fields).ljust(len(head), b"\0")[: len(head)]
+
+
+NUMBERS = [b"abc", b"", b" ", b"-1", b"0", b"9" * 25, b"1e3", b"0x10", b"3.5", b"\xb2", b"1_0"]
+WRONG_FIELDS = [
+    pytest.param(field, value, id=f"{field}-{value!r}")
+    for field in (1, 2, 3, 4, 5)
+    for value in NUMBERS
+    if field != 1 or not value.isdigit()  # a sequence may begin anywhere
+]
+
+
+@pytest.mark.parametrize("kind", ["U16", "R64"])
+@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS)
+def test_header_number_that_cannot_be(tmp_path, kind, field, value):
+    """Fields that must be whole numbers, and sizes that must be positive and fit the file."""
+    path = write_small(tmp_path / "scan.mib", kind)
+    data = path.read_bytes()
+    path.write_bytes(with_field(data[:384], field, value) + data[384:])
+    with pytest.raises(CorruptFileError, match=f"field {field}") as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+    assert "byte 0" in caught.value.where
+
+
+@pytest.mark.parametrize("kind", ["U16", "R64"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (2, b"00385"),
+        (2, b"00383"),
+        (2, b"00010"),
+        (2, b"1048576"),
+        (4, b"0007"),
+        (4, b"0016"),
+        (4, b"1048576"),
+        (5, b"0003"),
+        (5, b"0005"),
+        (5, b"1048576"),
+    ],
+)
+def test_header_number_that_contradicts_the_file(tmp_path, kind, field, value):
+    """Sizes that are possible, but not those of this file, show in its length or its last frame."""
+    path = write_small(tmp_path / "scan.mib", kind)
+    data = path.read_bytes()
+    path.write_bytes(with_field(data[:384], field, value) + data[384:])
+    with pytest.raises((CorruptFileError, TruncatedFileError)) as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+
+
+@pytest.mark.parametrize("value", [b"U12", b"R32", b"", b"I16", b"u16", b"\xff\xff"], ids=repr)
+def test_unknown_pixel_type(tmp_path, value):
+    """The error names the pixel types that there are."""
+    path = write_small(tmp_path / "scan.mib")
+    data = path.read_bytes()
+    path.write_bytes(with_field(data[:384], 6, value) + data[384:])
+    with pytest.raises(CorruptFileError) as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+
+
+@pytest.mark.parametrize("value", [b"0", b"2", b"13", b"-12", b"twelve", b"9" * 30], ids=repr)
+def test_unknown_counter_depth(tmp_path, value):
+    """Raw data of a depth that counters do not have cannot be unpacked."""
+    path = write_small(tmp_path / "scan.mib", "R64")
+    data = path.read_bytes()
+    path.write_bytes(with_field(data[:384], -2, value) + data[384:])
+    with pytest.raises(CorruptFileError, match="depth") as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+
+
+@pytest.mark.parametrize("chips", [b"02", b"03", b"05", b"16"])
+def test_number_of_raw_chips_that_cannot_be_arranged(tmp_path, chips):
+    """Raw data of other assemblies than 1x1 and 2x2 is refused."""
+    path = write_small(tmp_path / "scan.mib", "R64")
+    data = path.read_bytes()
+    record = len(data) // 6
+    path.write_bytes(
+        b"".join(
+            with_field(data[at : at + 384], 3, chips) + data[at + 384 : at + record]
+            for at in range(0, len(data), record)
+        )
+    )
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+
+
+def test_last_frame_of_another_kind(tmp_path):
+    """Two acquisitions in one file are not one array."""
+    path = write_small(tmp_path / "scan.mib")
+    other = write_mib(tmp_path / "other.mib", FRAMES.reshape(6, 8, 4), hdr=False)
+    path.write_bytes(path.read_bytes() + other.read_bytes())
+    with pytest.raises(CorruptFileError, match="differ") as caught:
+        open_dataset(path)
+    assert_names(caught.value, path)
+
+
+MIB_KINDS = {
+    "U08": {"kind": "U08"},
+    "U16": {"kind": "U16"},
+    "R1": {"kind": "R64", "depth": 1},
+    "R12-quad": {"kind": "R64", "depth": 12, "quad": True},
+    "R24": {"kind": "R64", "depth": 24},
+}
+# Mostly where the numbers are, and mostly digits: other bytes are found out at once.
+PLACES = st.integers(0, 45) | st.integers(0, 1535)
+BYTES = st.sampled_from(b"0123456789,, R\0") | st.integers(0, 255)
+
+
+@pytest.mark.parametrize("kind", MIB_KINDS)
+@pytest.mark.parametrize("record", [0, -1])
+@settings(max_examples=settings.default.max_examples * 2)
+@given(changes=st.lists(st.tuples(PLACES, BYTES), min_size=1, max_size=8))
+def test_damaged_mib_headers(tmp_path_factory, kind, record, changes):
+    """Whatever a header says, the file opens or a DatasetError tells why it does not."""
+    frames = counting_frames((2, 2, 128), "uint8", bits=1)
+    path = tmp_path_factory.mktemp("damaged") / "scan.mib"
+    write_mib(path, frames, **MIB_KINDS[kind])
+    data = bytearray(path.read_bytes())
+    start = 0 if record == 0 else len(data) // 2
+    for at, byte in changes:
+        data[min(start + at, len(data) - 1)] = byte
+    path.write_bytes(data)
+    opens_or_says_why(path, format="mib")
+
+
+KEYS = ["ScanX", "ScanY", "Frames in Acquisition (Number)", "Frames per Trigger (Number)"]
+
+
+@given(
+    values=st.dictionaries(
+        st.sampled_from(KEYS),
+        st.integers(-2, 9).map(str)
+        | st.integers(0, 10**30).map(str)
+        | st.text(st.characters(max_codepoint=255), max_size=6),
+    ),
+    changes=st.lists(st.tuples(st.integers(4, 2047), st.integers(0, 255)), max_size=8),
+)
+@example(values={KEYS[2]: "9" * 5000}, changes=[])
+@example(values={KEYS[3]: "9" * 5000}, changes=[])
+@example(values={KEYS[0]: "9" * 4000, KEYS[1]: "9" * 4000}, changes=[])
+@example(values={KEYS[0]: "0", KEYS[1]: "0", KEYS[2]: "0", KEYS[3]: "0"}, changes=[])
+@example(values={KEYS[0]: "\u00b2", KEYS[1]: "\u00b2"}, changes=[])
+def test_damaged_hdr_files(tmp_path_factory, values, changes):
+    """So for the numbers and lines of a .hdr file."""
+    path = tmp_path_factory.mktemp("damaged") / "scan.mib"
+    write_mib(path, FRAMES)
+    hdr = path.with_suffix(".hdr")
+    data = bytearray(hdr.read_bytes())
+    for at, byte in changes:
+        data[at] = byte
+    lines = [
+        line for line in data.split(b"\r\n") if not line.startswith(tuple(map(str.encode, values)))
+    ]
+    lines[1:1] = [f"{key}:\t{value}".encode("latin1") for key, value in values.items()]
+    hdr.write_bytes(b"\r\n".join(lines))
+    opens_or_says_why(path)
+    opens_or_says_why(hdr, nav_shape=(2, 3))

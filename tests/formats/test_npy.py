@@ -1,0 +1,189 @@
+"""NumPy's own files: real ones, and headers that are damaged or made to harm."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from checks import opens_or_says_why
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from manifest import by_file, expected_of, manifest
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+@pytest.mark.filterwarnings("ignore:.*created on Python 2:UserWarning")  # numpy's own reader
+@by_file(manifest("NPY"), "row")
+def test_npy_file_has_the_shape_dtype_and_sum_of_the_manifest(data, row):
+    """Every npy file opens, and holds what numpy reads; pickled objects are refused."""
+    path = data / row["file"]
+    if "O" in row["shape_dtype"]:
+        with pytest.raises(dask_tiled.DatasetError, match="pickle") as caught:
+            dask_tiled.open_dataset(path)
+        assert str(path.name) in str(caught.value)
+        return
+    arr = dask_tiled.open_dataset(path)
+    shape, dtype, total = expected_of(row)
+    assert arr.description.format == "npy"
+    assert arr.shape == shape
+    assert arr.dtype == dtype
+    pixels = arr.compute()
+    np.testing.assert_array_equal(pixels, np.load(path))
+    assert pixels.sum() == pytest.approx(total, rel=1e-14)
+
+
+def write_npy_header(path, text, content=b"\0" * 96, version=1):
+    """Write an npy file with any text for its header."""
+    head = text.encode("latin1") if isinstance(text, str) else text
+    length = len(head).to_bytes(2 if version == 1 else 4, "little")
+    path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + length + head + content)
+    return path
+
+
+def npy_text(descr="'<f8'", shape="(3, 4)", order="False"):
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+
+
+HUGE = "9" * 4000
+HOSTILE_NPY = {
+    "no text": "",
+    "no dict": "[1, 2]",
+    "no descr": "{'fortran_order': False, 'shape': (3, 4)}",
+    "no shape": "{'descr': '<f8', 'fortran_order': False}",
+    "no literal": npy_text(shape="tuple([3, 4])"),
+    "code": npy_text(descr="__import__('os').getcwd()"),
+    "unclosed": "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4",
+    "nul": npy_text() + "\0",
+    "only nul": "\0" * 100,
+    "parentheses": "(" * 60_000,
+    "brackets": "[" * 90 + "]" * 90,
+    "minus signs": "-" * 60_000 + "1",
+    "sums": "1" + "+1" * 30_000,
+    "attributes": "a" + ".a" * 30_000,
+    "nested descr": npy_text(descr="[('a'," * 8000 + "'<f8'" + ")]" * 8000),
+    "digits": npy_text(shape=f"({'9' * 5000},)"),
+    "huge axis": npy_text(shape=f"({1 << 62}, 4)"),
+    "huge axes": npy_text(shape=f"({HUGE}, {HUGE}, {HUGE})"),
+    "huge axis of none": npy_text(shape=f"(0, {HUGE})"),
+    "overflowing shape": npy_text(shape=f"({1 << 32}, {1 << 32})"),
+    "100 axes": npy_text(shape=f"({'1, ' * 100})"),
+    "negative axis": npy_text(shape="(-3, -4)"),
+    "fractional axis": npy_text(shape="(3.0, 4)"),
+    "bool axis": npy_text(shape="(True, 4)"),
+    "text for shape": npy_text(shape="'34'"),
+    "list for shape": npy_text(shape="[3, 4]"),
+    "number for shape": npy_text(shape="12"),
+    "number for order": npy_text(order="1"),
+    "text for order": npy_text(order="'False'"),
+    "unknown dtype": npy_text(descr="'nonsense'"),
+    "no dtype": npy_text(descr="''"),
+    "None for dtype": npy_text(descr="None"),
+    "number for dtype": npy_text(descr="5"),
+    "bytes for dtype": npy_text(descr="b'<f8'"),
+    "nul in dtype": npy_text(descr="'<f8\\0'"),
+    "surrogate in dtype": npy_text(descr="'\\ud800'"),
+    "huge dtype": npy_text(descr="'V99999999999'"),
+    "longest text": npy_text(descr="'<U536870911'"),
+    "unknown unit": npy_text(descr="'<M8[parsec]'"),
+    "objects": npy_text(descr="'|O'"),
+    "objects in a record": npy_text(descr="[('a', '<f8'), ('b', '|O')]"),
+    "field twice": npy_text(descr="[('a', '<f8'), ('a', '<f8')]"),
+    "field of nothing": npy_text(descr="[('a',)]"),
+    "field of huge shape": npy_text(descr="[('a', '<f8', (99999999999,))]"),
+    "no fields": npy_text(descr="[]"),
+    "empty tuple for dtype": npy_text(descr="()"),
+    "empty elements": npy_text(descr="'V0'"),
+    "truncated": npy_text(shape="(3, 5)"),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_NPY.values(), ids=list(HOSTILE_NPY))
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
+def test_hostile_npy_header(tmp_path, text, version):
+    """No header makes anything but a DatasetError that names the file."""
+    path = write_npy_header(tmp_path / "array.npy", text, version=version)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path)
+    assert caught.value.path == str(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x93NUMPY",
+        b"\x93NUMPY\x01\x00",
+        b"\x93NUMPY\x00\x00\x10\x00{}",
+        b"\x93NUMPY\x04\x00\x10\x00\x00\x00{}",
+        b"\x93NUMPY\xff\xff\xff\xff\xff\xff",
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}",
+        b"\x93NUMPY\x03\x00\x08\x00\x00\x00{'\xff\xfe': 1}",
+    ],
+)
+def test_npy_file_that_is_hardly_begun(tmp_path, head):
+    """Unknown versions, and headers that are longer than the file."""
+    path = tmp_path / "array.npy"
+    path.write_bytes(head)
+    with pytest.raises(CorruptFileError) as caught:
+        open_dataset(path)
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("descr", ["('<f8', (2,))", "'(2,2)f4'", "'f4,f4'", "'(3)i2'"])
+def test_npy_dtype_with_a_shape_of_its_own(tmp_path, descr):
+    """An array in each element is read as numpy reads it, or refused, but never breaks a graph."""
+    path = write_npy_header(tmp_path / "array.npy", npy_text(descr=descr, shape="(2,)"))
+    try:
+        found = open_dataset(path).compute()
+    except DatasetError as error:
+        assert error.path == str(path)  # noqa: PT017 - an error is one of two right outcomes
+    else:
+        np.testing.assert_array_equal(found, np.load(path))
+
+
+ATOMS = st.sampled_from(
+    ["3", "-1", "0", "1.5", "None", "True", "'a'", "()", "(1,)", "9" * 20, "b''"]
+)
+LITERALS = st.recursive(
+    ATOMS,
+    lambda inner: st.lists(inner, max_size=3).flatmap(
+        lambda items: st.sampled_from([f"({', '.join(items)},)", f"[{', '.join(items)}]"])
+    ),
+    max_leaves=5,
+)
+DESCRS = LITERALS | st.from_regex(r"'[<>|=]?[a-zA-Z?][0-9]{0,3}'", fullmatch=True)
+
+
+@settings(max_examples=settings.default.max_examples * 4)
+@given(
+    descr=DESCRS,
+    shape=LITERALS | st.sampled_from(["(3, 4)", "(12,)"]),
+    order=st.sampled_from(["True", "False"]) | LITERALS,
+    changes=st.lists(st.tuples(st.integers(0, 70), st.integers(0, 255)), max_size=3),
+)
+def test_damaged_npy_headers(tmp_path_factory, descr, shape, order, changes):
+    """Whatever a header says, the file opens or a DatasetError tells why it does not."""
+    text = bytearray(npy_text(descr, shape, order), "latin1")
+    for at, byte in changes:
+        text[at % len(text)] = byte
+    path = tmp_path_factory.mktemp("damaged") / "array.npy"
+    write_npy_header(path, bytes(text))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy and Python warn of some spellings
+        opens_or_says_why(path, format="npy")
+
+
+@pytest.mark.parametrize("text", [npy_text(shape="(3, 5)"), npy_text(descr="'|O'"), "nonsense"])
+def test_errors_of_files_pickle(tmp_path, text):
+    """So do those that files cause, with whatever they quote."""
+    path = write_npy_header(tmp_path / "array.npy", text)
+    with pytest.raises(DatasetError) as caught:
+        describe(path)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value)
+    assert copy.path == str(path)

@@ -1,0 +1,91 @@
+"""Raw files: what their users say of them has to be possible, and to fit."""
+
+import os
+
+import numpy as np
+import pytest
+from checks import assert_names
+
+from dask_tiled import DatasetError, TruncatedFileError, open_dataset
+from dask_tiled.testing import counting_frames, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((12, 4, 8), "uint16", bits=12)
+RAW = {"format": "raw", "dtype": "uint16", "sig_shape": (4, 8)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": None},
+        {"sig_shape": None},
+        {"sig_shape": ()},
+        {"dtype": "nonsense"},
+        {"dtype": object},
+        {"dtype": "V0"},
+        {"dtype": ("uint16", (2,))},
+        {"file_header": -1},
+        {"frame_header": 1.5},
+        {"frame_footer": "3"},
+        {"file_header": True},
+    ],
+    ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
+)
+def test_wrong_raw_options(tmp_path, options):
+    """What a raw file is said to be has to be possible."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(path, **{**RAW, **options})
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("missing", [1, 7, 8, 64, 71])
+def test_truncated_last_frame_of_a_raw_file(tmp_path, missing):
+    """Whole frames open with a nav_shape that they fill, gaps included."""
+    gaps = {"file_header": 3, "frame_header": 5, "frame_footer": 7}
+    path = write_raw(tmp_path / "scan.raw", FRAMES, **gaps)
+    os.truncate(path, path.stat().st_size - missing)
+    with pytest.raises(TruncatedFileError, match="nav_shape") as caught:
+        open_dataset(path, **gaps, **RAW)
+    assert_names(caught.value, path)
+    arr = open_dataset(path, nav_shape=(11,), **gaps, **RAW)
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:11])
+
+
+def test_truncated_file_in_the_middle_of_a_list(tmp_path):
+    """Frames in the middle cannot be left out, whatever nav_shape says."""
+    paths = [write_raw(tmp_path / f"{i}.raw", FRAMES) for i in range(3)]
+    os.truncate(paths[1], paths[1].stat().st_size - 1)
+    for nav_shape in (None, (11,), (35,)):
+        with pytest.raises(TruncatedFileError) as caught:
+            open_dataset(paths, nav_shape=nav_shape, **RAW)
+        assert_names(caught.value, paths[1])
+        assert caught.value.hint is None
+
+
+def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
+    """Raw files carry no sequence numbers: names are ordered as people count."""
+    for i in range(12):
+        write_raw(tmp_path / f"part{i}.raw", FRAMES[i : i + 1])
+    arr = open_dataset(tmp_path / "part*.raw", dtype="uint16", sig_shape=(4, 8))
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_raw_files_of_a_list_come_in_its_order(tmp_path):
+    """A list of raw files is taken as it is, and may hold a file twice."""
+    paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
+    order = [2, 0, 2, 1]
+    arr = open_dataset([paths[k] for k in order], "raw", dtype="uint16", sig_shape=(4, 8))
+    expected = FRAMES.reshape(4, 3, 4, 8)[order].reshape(12, 4, 8)
+    np.testing.assert_array_equal(arr.compute(), expected)
+
+
+def test_for_raw_files_dtype_says_what_is_stored(tmp_path):
+    frames = counting_frames((2, 3, 4), ">u2")
+    path = write_raw(tmp_path / "scan.raw", frames)
+    arr = open_dataset(path, "raw", dtype=">u2", sig_shape=(3, 4))
+    assert arr.dtype == "u2"
+    np.testing.assert_array_equal(arr.compute(), frames)
+    halves = open_dataset(path, "raw", dtype="u1", sig_shape=(3, 8))
+    np.testing.assert_array_equal(halves.compute(), frames.view("u1").reshape(2, 3, 8))
