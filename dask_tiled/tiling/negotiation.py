@@ -7,7 +7,6 @@ What the machine has stands in for arguments that are not given.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,9 @@ import numpy.typing as npt
 from dask_tiled.errors import TilingError, format_bytes
 from dask_tiled.model.description import Description
 from dask_tiled.tiling import drawing, machine
-from dask_tiled.tiling.blocks import bases, frames_base
+from dask_tiled.tiling.blocks import bases
 from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
-from dask_tiled.tiling.division import Base, read_chunks, split
+from dask_tiled.tiling.division import Base, read_chunks
 from dask_tiled.tiling.pictures import Picture, picture
 from dask_tiled.tiling.requests import (
     By,
@@ -37,7 +36,6 @@ from dask_tiled.tiling.tile_shapes import (
     usual_tile_bytes,
     whole_chunks,
 )
-from dask_tiled.tiling.veto import adjusted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -178,8 +176,7 @@ def negotiate(
     Raises
     ------
     TilingError
-        An argument is none of these; or the format refuses every shape, or insists on one that
-        cannot be.
+        An argument is none of these.
     """
     if not isinstance(desc, Description):
         raise TilingError(
@@ -233,13 +230,7 @@ def _chunks(
     else:
         memory, whose = 0, ""
     limit = chunk_limit(q, chunk_bytes, memory, whose)
-    chunks = make_chunks(q, limit, align_bytes)
-    sizes = _largest(chunks)
-    wanted = adjusted(q, "chunk", sizes, q.desc.shape, q.bases)
-    if wanted == sizes:
-        return chunks
-    leads = [base.lead for base in q.bases]
-    return tuple(map(split, q.desc.shape, wanted, leads))
+    return make_chunks(q, limit, align_bytes)
 
 
 def _tile(
@@ -248,10 +239,7 @@ def _tile(
     tile = whole_chunks(q, sizes, zero_copy=zero_copy)
     if tile is None:
         tile = tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
-    nav_ndim = q.desc.nav_ndim
-    nav, sig = sizes[:nav_ndim], sizes[nav_ndim:]
-    frames = frames_base((0,) * nav_ndim, nav, q.nav_bases)
-    return adjusted(q, "tile", tile, (math.prod(nav), *sig), (frames, *q.sig_bases))
+    return tile
 
 
 def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:

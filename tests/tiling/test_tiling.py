@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import pickle
-import sys
 
 import dask
 import numpy as np
@@ -930,88 +929,12 @@ def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
     assert set(negotiate(better, chunk_bytes=64 * 135, align_bytes=4096).chunks[0]) == {128}
 
 
-def halve_rows(_desc, kind, shape):
-    return (*shape[:-2], 8, shape[-1]) if kind == "tile" else shape
-
-
-def refuse(_desc, _kind, _shape):
-    raise TilingError("one frame at a time", hint="Ask for frames.")
-
-
-def too_large(_desc, _kind, shape):
-    return (shape[0] + 1, *shape[1:])
-
-
-def cut_blocks(_desc, _kind, shape):
-    return (*shape[:-1], 3)
-
-
-def no_shape(_desc, _kind, _shape):
-    return None
-
-
-def fewer_frames(_desc, _kind, shape):
-    return (2, *shape[1:])
-
-
-def vetoed(function, **options):
-    desc = describe((20,), (16, 16), ">u2", **options)
-    return dataclasses.replace(
-        desc, base_shape=(1, 4, 16), adjust_tiling=f"{__name__}:{function.__name__}"
-    )
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """Formats name their functions; this module's have to be found by name."""
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-
-
-def test_a_format_changes_a_tile():
-    scheme = negotiate(vetoed(halve_rows))
-    assert scheme.tile_shape == (20, 8, 16)
-    assert "the format raw prefers it to (20, 16, 16)" in scheme.explain()
-    assert len(list(scheme.tiles((0, 0, 0)))) == 2
-
-
-def test_a_format_changes_chunks():
-    scheme = negotiate(vetoed(fewer_frames))
-    assert scheme.chunks[0] == (2,) * 10
-    assert scheme.tile_shape == (2, 16, 16)
-
-
-@pytest.mark.parametrize(
-    ("function", "options", "problem"),
-    [
-        (refuse, {}, "refuses the chunk .*one frame at a time"),
-        (too_large, {}, r"gives a chunk \(21, 16, 16\).*no part"),
-        (cut_blocks, {}, "incompatible with blocks"),
-        (no_shape, {}, "no shape"),
-        (halve_rows, {"requests": TilingRequest("frame")}, "by frame"),
-        (halve_rows, {"requests": TilingRequest("chunk")}, "by chunk"),
-        (halve_rows, {"excluded_pixels": np.eye(16, dtype=bool)}, "excluded pixels"),
-        (too_large, {"chunks": ((10, 10), (16,), (16,))}, "no part of"),
-    ],
-)
-def test_what_a_format_may_not_do(function, options, problem):
-    with pytest.raises(TilingError, match=f"(?s)the format raw .*{problem}") as caught:
-        negotiate(vetoed(function), **options)
-    assert function.__name__ in str(caught.value)
-    assert "/scan0.raw" in str(caught.value)
-
-
-def test_a_format_names_a_function_that_is_there():
-    desc = dataclasses.replace(describe((9,), (8, 8)), adjust_tiling="dask_tiled.nothing:at_all")
-    with pytest.raises(TilingError, match="no function"):
-        negotiate(desc)
-
-
-def test_blocks_and_functions_travel_with_the_description():
-    desc = vetoed(halve_rows)
+def test_blocks_travel_with_the_description():
+    desc = with_base((20,), (16, 16), (1, 4, 16), ">u2")
     part = pickle.loads(pickle.dumps(desc)).cut(
         [(1, 2, 5, True), (0, 1, 16, True), (0, 1, 8, True)]
     )
-    assert (part.base_shape, part.adjust_tiling) == (desc.base_shape, desc.adjust_tiling)
+    assert part.base_shape == desc.base_shape
 
 
 def test_memory_limits_chunks_that_nobody_asked_for():
