@@ -26,7 +26,6 @@ from dask_tiled.tiling.requests import (
     Question,
     TilingRequest,
     as_requests,
-    borders_of,
     check_positive,
 )
 from dask_tiled.tiling.tile_shapes import (
@@ -34,7 +33,7 @@ from dask_tiled.tiling.tile_shapes import (
     tile_limit,
     tile_shape,
     usual_tile_bytes,
-    whole_chunks,
+    whole_chunk,
 )
 
 if TYPE_CHECKING:
@@ -135,8 +134,6 @@ def negotiate(
     memory_bytes: int | None = None,
     align_bytes: int = 1,
     dtype: npt.DTypeLike | None = None,
-    zero_copy: bool = False,
-    excluded_pixels: npt.ArrayLike | None = None,
 ) -> TilingScheme:
     """Find chunks and tiles that suit a file and all its consumers.
 
@@ -163,11 +160,6 @@ def negotiate(
         input and output.
     dtype : dtype_like, optional
         Type that consumers get; by default that of the description.
-    zero_copy : bool
-        Pixels that are stored as numpy stores them are handed on as views of the file.
-    excluded_pixels : array of bool, optional
-        True for the pixels of a frame, of shape ``sig_shape``, that are repaired from their
-        neighbours: chunks and tiles are not cut beside them.
 
     Returns
     -------
@@ -187,7 +179,6 @@ def negotiate(
         as_requests(requests),
         desc.dtype if dtype is None else np.dtype(dtype),
         bases(desc),
-        borders_of(excluded_pixels, desc.sig_shape),
     )
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
@@ -196,7 +187,7 @@ def negotiate(
     else:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
-    tile = _tile(q, _largest(chunks), cache_bytes, zero_copy=zero_copy)
+    tile = _tile(q, _largest(chunks), cache_bytes)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
 
 
@@ -216,8 +207,6 @@ def _say_what_is_known(q: Question) -> None:
     native = q.desc.layout.dtype
     if q.dtype != native:
         q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
-    if any(q.avoid):
-        q.say("excluded", "frames are not cut beside excluded pixels")
 
 
 def _chunks(
@@ -233,13 +222,10 @@ def _chunks(
     return make_chunks(q, limit, align_bytes)
 
 
-def _tile(
-    q: Question, sizes: tuple[int, ...], cache_bytes: int | None, *, zero_copy: bool
-) -> tuple[int, ...]:
-    tile = whole_chunks(q, sizes, zero_copy=zero_copy)
-    if tile is None:
-        tile = tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
-    return tile
+def _tile(q: Question, sizes: tuple[int, ...], cache_bytes: int | None) -> tuple[int, ...]:
+    if "chunk" in q.kinds:
+        return whole_chunk(q, sizes)
+    return tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
 
 
 def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:
