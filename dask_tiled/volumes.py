@@ -124,7 +124,6 @@ def stacked(volumes: Sequence[Description]) -> Description:
         axes=(Axis(AXIS), *first.axes),
         nav_ndim=1,
         base_shape=(1, *base) if base else (),
-        adjust_tiling="",
     )
 
 

@@ -82,11 +82,6 @@ class Description:
         Shape of the blocks that the file is read in, where they are more than units: chunks of an
         HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
         ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
-    adjust_tiling : str
-        A function of the format, as ``"module:function"``, that has the last word on tiling; empty
-        where there is none. It is called as ``function(desc, kind, shape)``, where ``kind`` is
-        "chunk" (``shape`` has all axes) or "tile" (frames, then signal axes), and gives ``shape``
-        or one that it prefers, no larger. It refuses a shape by raising TilingError.
     """
 
     format: str
@@ -95,7 +90,6 @@ class Description:
     nav_ndim: int
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base_shape: tuple[int, ...] = ()
-    adjust_tiling: str = ""
     conversion: Conversion = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -113,14 +107,13 @@ class Description:
         axes: tuple[Axis, ...] = (),
         *,
         base_shape: tuple[int, ...] = (),
-        adjust_tiling: str = "",
         scaling: tuple[float, float] | None = None,
     ) -> Description:
         """Describe a layout, naming the axes in the usual way where none are given."""
         nav = len(layout.nav_shape)
         axes = axes or nav_axes(nav) + sig_axes(len(layout.sig_shape))
         conversion = Conversion.of(layout.dtype, layout.files[0].path, scaling=scaling)
-        return cls(format, layout, axes, nav, metadata, base_shape, adjust_tiling, conversion)
+        return cls(format, layout, axes, nav, metadata, base_shape, conversion)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
     pixels = max(1, limit // q.dtype.itemsize)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
-        sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases, q.avoid)
+        sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
         q.say("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted")
     else:
         sig_sizes = sig

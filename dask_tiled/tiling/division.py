@@ -125,46 +125,16 @@ def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
     return min(unit, size)
 
 
-def clear_size(size: int, limit: int, base: Base, avoid: Sequence[int]) -> int:
-    """Find an even size, as near to the limit as can be, that cuts at none of some positions.
-
-    Sizes down to half the limit come first, then larger ones up to twice the limit, then smaller
-    ones, then everything else; ``size``, which cuts nothing, is the last.
-    """
-    usual = even_size(size, limit, *base)
-    places = [p + base.lead for p in avoid if 0 < p < size]
-    if not places or usual == size:
-        return usual
-    unit = base.size
-    most, units = max(1, limit // unit), -(-(size + base.lead) // unit)
-    below, above = range(most, 0, -1), range(most + 1, units)
-    near = [k for k in below if 2 * k >= most] + [k for k in above if k <= 2 * most]
-    far = [k for k in below if 2 * k < most] + [k for k in above if k > 2 * most]
-    for count in near + far:
-        chunk = count * unit
-        if chunk < size and _is_even(size + base.lead, chunk) and all(p % chunk for p in places):
-            return chunk
-    return size
-
-
 def _is_even(total: int, chunk: int) -> bool:
     return 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk
 
 
-def least_sizes(
-    shape: Sequence[int], bases: Sequence[Base], avoid: Sequence[Sequence[int]] | None = None
-) -> list[int]:
-    """Give the smallest parts that axes may be cut into; the parameters are those of `fill`."""
-    places = avoid or ((),) * len(shape)
-    return [clear_size(n, 1, base, at) for n, base, at in zip(shape, bases, places, strict=True)]
+def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
+    """Give the smallest parts that axes may be cut into."""
+    return [even_size(n, 1, *base) for n, base in zip(shape, bases, strict=True)]
 
 
-def fill(
-    shape: tuple[int, ...],
-    budget: int,
-    bases: Sequence[Base],
-    avoid: Sequence[Sequence[int]] | None = None,
-) -> tuple[int, ...]:
+def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
     """Take whole axes from the last one on, and an even part of the first that does not fit.
 
     Parameters
@@ -175,13 +145,11 @@ def fill(
         So many elements fit; the smallest parts are taken even if they have more.
     bases : sequence of Base
         Where the axes may be cut.
-    avoid : sequence of sequence of int, optional
-        Positions of each axis at which it must not be cut all the same.
     """
-    sizes = least_sizes(shape, bases, avoid)
+    sizes = least_sizes(shape, bases)
     for k in range(len(shape) - 1, -1, -1):
         limit = budget // (math.prod(sizes[:k]) * math.prod(sizes[k + 1 :]))
-        sizes[k] = clear_size(shape[k], limit, bases[k], avoid[k] if avoid else ())
+        sizes[k] = even_size(shape[k], limit, *bases[k])
         if sizes[k] < shape[k]:
             break
     return tuple(sizes)

@@ -7,7 +7,6 @@ What the machine has stands in for arguments that are not given.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,15 @@ import numpy.typing as npt
 from dask_tiled.errors import TilingError, format_bytes
 from dask_tiled.model.description import Description
 from dask_tiled.tiling import drawing, machine
-from dask_tiled.tiling.blocks import bases, frames_base
+from dask_tiled.tiling.blocks import bases
 from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
-from dask_tiled.tiling.division import Base, read_chunks, split
+from dask_tiled.tiling.division import Base, read_chunks
 from dask_tiled.tiling.pictures import Picture, picture
 from dask_tiled.tiling.requests import (
     By,
     Question,
     TilingRequest,
     as_requests,
-    borders_of,
     check_positive,
 )
 from dask_tiled.tiling.tile_shapes import (
@@ -35,9 +33,8 @@ from dask_tiled.tiling.tile_shapes import (
     tile_limit,
     tile_shape,
     usual_tile_bytes,
-    whole_chunks,
+    whole_chunk,
 )
-from dask_tiled.tiling.veto import adjusted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,8 +134,6 @@ def negotiate(
     memory_bytes: int | None = None,
     align_bytes: int = 1,
     dtype: npt.DTypeLike | None = None,
-    zero_copy: bool = False,
-    excluded_pixels: npt.ArrayLike | None = None,
 ) -> TilingScheme:
     """Find chunks and tiles that suit a file and all its consumers.
 
@@ -165,11 +160,6 @@ def negotiate(
         input and output.
     dtype : dtype_like, optional
         Type that consumers get; by default that of the description.
-    zero_copy : bool
-        Pixels that are stored as numpy stores them are handed on as views of the file.
-    excluded_pixels : array of bool, optional
-        True for the pixels of a frame, of shape ``sig_shape``, that are repaired from their
-        neighbours: chunks and tiles are not cut beside them.
 
     Returns
     -------
@@ -178,8 +168,7 @@ def negotiate(
     Raises
     ------
     TilingError
-        An argument is none of these; or the format refuses every shape, or insists on one that
-        cannot be.
+        An argument is none of these.
     """
     if not isinstance(desc, Description):
         raise TilingError(
@@ -190,7 +179,6 @@ def negotiate(
         as_requests(requests),
         desc.dtype if dtype is None else np.dtype(dtype),
         bases(desc),
-        borders_of(excluded_pixels, desc.sig_shape),
     )
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
@@ -199,7 +187,7 @@ def negotiate(
     else:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
-    tile = _tile(q, _largest(chunks), cache_bytes, zero_copy=zero_copy)
+    tile = _tile(q, _largest(chunks), cache_bytes)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
 
 
@@ -219,8 +207,6 @@ def _say_what_is_known(q: Question) -> None:
     native = q.desc.layout.dtype
     if q.dtype != native:
         q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
-    if any(q.avoid):
-        q.say("excluded", "frames are not cut beside excluded pixels")
 
 
 def _chunks(
@@ -233,25 +219,13 @@ def _chunks(
     else:
         memory, whose = 0, ""
     limit = chunk_limit(q, chunk_bytes, memory, whose)
-    chunks = make_chunks(q, limit, align_bytes)
-    sizes = _largest(chunks)
-    wanted = adjusted(q, "chunk", sizes, q.desc.shape, q.bases)
-    if wanted == sizes:
-        return chunks
-    leads = [base.lead for base in q.bases]
-    return tuple(map(split, q.desc.shape, wanted, leads))
+    return make_chunks(q, limit, align_bytes)
 
 
-def _tile(
-    q: Question, sizes: tuple[int, ...], cache_bytes: int | None, *, zero_copy: bool
-) -> tuple[int, ...]:
-    tile = whole_chunks(q, sizes, zero_copy=zero_copy)
-    if tile is None:
-        tile = tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
-    nav_ndim = q.desc.nav_ndim
-    nav, sig = sizes[:nav_ndim], sizes[nav_ndim:]
-    frames = frames_base((0,) * nav_ndim, nav, q.nav_bases)
-    return adjusted(q, "tile", tile, (math.prod(nav), *sig), (frames, *q.sig_bases))
+def _tile(q: Question, sizes: tuple[int, ...], cache_bytes: int | None) -> tuple[int, ...]:
+    if "chunk" in q.kinds:
+        return whole_chunk(q, sizes)
+    return tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
 
 
 def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -93,8 +93,6 @@ class Question:
         Type of the pixels that consumers get, after conversion.
     bases : tuple of Base
         Where each axis may be cut.
-    avoid : tuple of tuple of int
-        For each signal axis, the positions at which it must not be cut all the same.
     reasons : list of (str, str)
         What was decided so far, and why.
     """
@@ -103,7 +101,6 @@ class Question:
     wishes: tuple[TilingRequest, ...]
     dtype: np.dtype
     bases: tuple[Base, ...]
-    avoid: tuple[tuple[int, ...], ...]
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -124,33 +121,3 @@ class Question:
     def say(self, name: str, reason: str) -> None:
         """Write down what was decided, and why."""
         self.reasons.append((name, reason))
-
-
-def borders_of(excluded: Any, sig_shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """List the positions of each signal axis at which a cut would touch an excluded pixel.
-
-    Such a pixel is repaired from its neighbours, which must be in its own tile.
-
-    Parameters
-    ----------
-    excluded : array of bool, or None
-        True where a pixel is excluded, in the shape of a frame.
-    sig_shape : sequence of int
-        Shape of a frame.
-
-    Raises
-    ------
-    TilingError
-        It is no mask of a frame.
-    """
-    if excluded is None:
-        return ((),) * len(sig_shape)
-    mask = np.asarray(excluded)
-    if mask.shape != tuple(sig_shape) or mask.dtype != np.dtype(bool):
-        raise TilingError(
-            "excluded pixels are no mask of a frame",
-            expected=f"booleans of shape {tuple(sig_shape)}",
-            found=f"{mask.dtype} of shape {mask.shape}",
-        )
-    places = [np.unique(axis) for axis in np.nonzero(mask)]
-    return tuple(tuple(np.union1d(axis, axis + 1).tolist()) for axis in places)

@@ -6,11 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from dask_tiled.errors import format_bytes
-from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.layout import Layout
 from dask_tiled.tiling.blocks import frames_base
 from dask_tiled.tiling.division import Base, even_size, fill, least_sizes, split
 from dask_tiled.tiling.requests import Question
@@ -79,81 +75,19 @@ def tile_shape(q: Question, sizes: Sequence[int], limit: int) -> tuple[int, ...]
 
 def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -> tuple[int, ...]:
     """Cut frames for tiles so deep; but rows are cut only where a single one does not fit."""
-    bases = [
-        # Chunks of parts of frames begin anywhere: where excluded pixels lie in them differs.
-        Base(size) if places and size < n else base
-        for n, size, places, base in zip(q.desc.sig_shape, sig, q.avoid, q.sig_bases, strict=True)
-    ]
-    blocks = least_sizes(sig, bases, q.avoid)
+    blocks = least_sizes(sig, q.sig_bases)
     row = math.prod(blocks[:-1]) * sig[-1]
     # A single row of pixels is read best in one go; one of blocks is scattered anyway.
     block = math.prod(blocks) if math.prod(blocks[:-1]) > 1 else budget
     least = row if row <= budget else block
-    return fill(sig, max(least, budget // depth), bases, q.avoid)
+    return fill(sig, max(least, budget // depth), q.sig_bases)
 
 
-def whole_chunks(q: Question, sizes: Sequence[int], *, zero_copy: bool) -> tuple[int, ...] | None:
-    """Give tiles of all that a chunk holds where a consumer wants it, or where nothing is copied.
-
-    Parameters
-    ----------
-    q : Question
-    sizes : sequence of int
-        The largest chunk along each axis.
-    zero_copy : bool
-        Bytes are handed on as they lie in the file where that can be.
-    """
+def whole_chunk(q: Question, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Give a tile of all that a chunk holds."""
     nav_ndim = q.desc.nav_ndim
-    frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
-    if "chunk" in q.kinds:
-        return _said(q, (frames, *sig), "a consumer wants whole chunks")
-    if not zero_copy:
-        return None
-    why_not = copied_because(q)
-    if why_not:
-        q.say("copy", f"tiles are decoded into a buffer: {why_not}")
-        return None
-    if any(wish.nbytes for wish in q.wishes if wish.by != "pixel"):
-        return None
-    depth = min([frames, *(wish.depth for wish in q.wishes if wish.depth)])
-    block = frames_base((0,) * nav_ndim, sizes[:nav_ndim], q.nav_bases)
-    why = "views of the file, which no cache limits"
-    return _said(q, (even_size(frames, depth, *block), *sig), why)
-
-
-def copied_because(q: Question) -> str:
-    """Tell why pixels cannot be views of the file; nothing if they can."""
-    layout = q.desc.layout
-    if q.dtype != layout.dtype:
-        return f"{layout.dtype} becomes {q.dtype}"
-    if not q.desc.conversion.nothing:
-        return "pixels are corrected"
-    if not all(isinstance(d, Decoder) and d.is_copy for d in layout.decoders):
-        return "pixels are not stored as they are shown"
-    if not layout.dtype.isnative:
-        return "bytes are swapped"
-    return (
-        ""
-        if _is_one_stretch(layout)
-        else "frames are not whole, or not one after the other in one file"
-    )
-
-
-def _is_one_stretch(layout: Layout) -> bool:
-    """Tell whether frames lie one after the other in one file, whole, and all of them are there."""
-    if len(layout.pieces) > 1:
-        return False
-    strides = layout.columns().strides
-    sig = layout.sig_shape
-    contiguous = [layout.dtype.itemsize * math.prod(sig[k + 1 :]) for k in range(len(sig))]
-    shown = layout.cuts[len(layout.nav_shape) :]
-    return (
-        max(layout.repeats, default=1) == 1
-        and layout.selection.numbers is None
-        and not layout.selection.absent()
-        and np.array_equal(strides[0, len(layout.grid) :], contiguous)
-        and all(cut[:3] == (0, 1, n) for cut, n in zip(shown, sig, strict=True))
-    )
+    tile = (math.prod(sizes[:nav_ndim]), *sizes[nav_ndim:])
+    return _said(q, tile, "a consumer wants whole chunks")
 
 
 def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:

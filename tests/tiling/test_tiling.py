@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import pickle
-import sys
 
 import dask
 import numpy as np
@@ -544,23 +543,9 @@ def questions(draw):
         "memory_bytes": draw(st.none() | st.integers(1, 20 * n)),
         "cache_bytes": draw(st.none() | st.integers(1, 1 << 22)),
         "align_bytes": draw(st.sampled_from([1, 512, 4096])),
-        "zero_copy": draw(st.booleans()),
         "dtype": draw(st.sampled_from([None, "f4", "f8"])),
-        "excluded_pixels": draw(
-            st.none()
-            | st.lists(st.tuples(*(st.integers(0, n - 1) for n in desc.sig_shape)), max_size=4).map(
-                lambda places: mask_of(places, desc.sig_shape)
-            )
-        ),
     }
     return desc, draw(st.lists(requests, max_size=4)), options
-
-
-def mask_of(places, shape):
-    mask = np.zeros(shape, bool)
-    for place in places:
-        mask[place] = True
-    return mask
 
 
 def block_numbers(desc):
@@ -618,7 +603,6 @@ def test_no_question_breaks_cover_or_blocks(question):
 def test_no_question_breaks_bounds(question):
     """A chunk is within its limit, or one block of frames; a tile, or a block of the file."""
     desc, wishes, options = question
-    options["excluded_pixels"] = None
     scheme = negotiate(desc, wishes, **options)
     itemsize = scheme.dtype.itemsize
     sizes = sizes_of(scheme)
@@ -629,7 +613,7 @@ def test_no_question_breaks_bounds(question):
         )
         assert math.prod(sizes) * itemsize <= limit or one or kinds(wishes) == {"pixel"}
     assert scheme.dtype == np.dtype(options["dtype"] or desc.dtype)
-    if "chunk" in kinds(wishes) or options["zero_copy"]:
+    if "chunk" in kinds(wishes):
         return
     usual = MIB
     if options["cache_bytes"]:
@@ -645,7 +629,6 @@ def test_no_question_breaks_bounds(question):
 @given(questions())
 def test_no_question_breaks_even_division(question):
     desc, wishes, options = question
-    options["excluded_pixels"] = None
     scheme = negotiate(desc, wishes, **options)
     for axis, base in zip(scheme.chunks, scheme.bases, strict=True):
         count = [-(-size // base.size) for size in axis]
@@ -653,27 +636,6 @@ def test_no_question_breaks_even_division(question):
         if len(axis) > 2:
             assert len(set(axis[1:-1])) == 1
             assert axis[0] + base.lead == axis[1]
-
-
-@unhurried
-@given(questions())
-def test_cuts_keep_clear_of_excluded_pixels(question):
-    desc, wishes, options = question
-    mask = options["excluded_pixels"]
-    if mask is None:
-        return
-    scheme = negotiate(desc, wishes, **options)
-    places = np.argwhere(mask)
-    last = tuple(len(axis) - 1 for axis in scheme.chunks)
-    for block_id in {(0,) * len(last), last}:
-        for part in scheme.tiles(block_id):
-            for k, ends in enumerate(part[1:]):
-                axis = scheme.chunks[desc.nav_ndim + k]
-                start = sum(axis[: block_id[desc.nav_ndim + k]])
-                begin, end = start + ends.start, start + ends.stop
-                touched = set((places[:, k] + 1).tolist()) | set(places[:, k].tolist())
-                assert not begin or begin not in touched
-                assert end == sum(axis) or end not in touched
 
 
 # What LiberTEM's tests assert of its negotiator, and its worked results.
@@ -710,61 +672,12 @@ def test_depth_is_had_where_it_fits_and_never_exceeded():
     assert flat.tile_shape[0] == 1  # nobody wants depth: long runs are read best
 
 
-def test_decoding_limits_tiles_and_views_do_not():
-    decoded = describe((16, 16), (128, 128), ">f4")
-    as_stored = describe((16, 16), (128, 128), "<f4")
-    options = {"chunk_bytes": 8 * MIB, "zero_copy": True}
-    assert negotiate(decoded, **options).tile_shape == (16, 128, 128)
-    assert negotiate(as_stored, **options).tile_shape == (128, 128, 128)
-    assert negotiate(as_stored, dtype="f8", **options).tile_shape[0] < 128
-    assert negotiate(as_stored, TilingRequest(depth=5), **options).tile_shape == (5, 128, 128)
-    assert negotiate(as_stored, TilingRequest(nbytes=MIB), **options).tile_shape[0] == 16
-    assert "pixels are not stored as they are shown" in negotiate(decoded, **options).explain()
-    layout = as_stored.layout
-    for other in (layout.show((16, 16), -1), layout.show((9,), numbers=np.arange(0, 18, 2))):
-        few = Description.of("raw", other, {})
-        assert "frames are not whole" in negotiate(few, **options).explain()
-    crop = as_stored.cut([(0, 1, 16, True), (0, 1, 16, True), (0, 1, 64, True), (0, 1, 64, True)])
-    assert "frames are not whole" in negotiate(crop, **options).explain()
-
-
 def test_conversion_counts_the_bytes_of_what_comes_out():
     desc = describe((256, 256), (256, 256), ">u2")
     assert negotiate(desc).tile_shape == (8, 256, 256)
     assert negotiate(desc, dtype="f4").tile_shape == (4, 256, 256)
     assert negotiate(desc, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
     assert "float32" in negotiate(desc, dtype="f4").explain()
-
-
-def test_excluded_pixels_make_the_base_larger():
-    """As LiberTEM has it."""
-    desc = with_base((64,), (1860, 2048), (1, 930, 16), ">u2")
-    mask = mask_of([(929, 100), (5, 15)], desc.sig_shape)
-    wish = TilingRequest(depth=128)
-    options = {"dtype": "f4", "chunk_bytes": 1 << 40}
-    assert negotiate(desc, wish, **options).tile_shape[1:] == (930, 16)
-    shape = negotiate(desc, wish, excluded_pixels=mask, **options).tile_shape
-    assert shape == (4, 1860, 32)
-    dense = np.ones(desc.sig_shape, bool)
-    assert negotiate(desc, excluded_pixels=dense, **options).tile_shape == (1, 1860, 2048)
-
-
-def test_tiles_of_cut_frames_keep_clear_of_excluded_pixels():
-    """Chunks of a part of a frame differ in where such pixels lie: their tiles are not cut."""
-    desc = describe((100,), (64, 64), ">u2")
-    wishes = [TilingRequest("pixel")]
-    mask = mask_of([(37, 30)], desc.sig_shape)
-    options = {"chunk_bytes": 100 * 64 * 2 * 16, "excluded_pixels": mask}
-    with dask.config.set({"dask-tiled.tile-bytes": 64 * 2 * 4}):
-        scheme = negotiate(desc, wishes, **options)
-    assert scheme.chunks[1] == (16, 16, 16, 16)
-    assert scheme.tile_shape == (1, 16, 16)
-
-
-@pytest.mark.parametrize("mask", [np.zeros((3, 3), bool), np.zeros((8, 8)), [[1, 2]], "all"])
-def test_what_is_no_mask_of_a_frame(mask):
-    with pytest.raises(TilingError, match="no mask"):
-        negotiate(describe((9,), (8, 8)), excluded_pixels=mask)
 
 
 def test_even_where_the_reference_leaves_a_border():
@@ -930,88 +843,12 @@ def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
     assert set(negotiate(better, chunk_bytes=64 * 135, align_bytes=4096).chunks[0]) == {128}
 
 
-def halve_rows(_desc, kind, shape):
-    return (*shape[:-2], 8, shape[-1]) if kind == "tile" else shape
-
-
-def refuse(_desc, _kind, _shape):
-    raise TilingError("one frame at a time", hint="Ask for frames.")
-
-
-def too_large(_desc, _kind, shape):
-    return (shape[0] + 1, *shape[1:])
-
-
-def cut_blocks(_desc, _kind, shape):
-    return (*shape[:-1], 3)
-
-
-def no_shape(_desc, _kind, _shape):
-    return None
-
-
-def fewer_frames(_desc, _kind, shape):
-    return (2, *shape[1:])
-
-
-def vetoed(function, **options):
-    desc = describe((20,), (16, 16), ">u2", **options)
-    return dataclasses.replace(
-        desc, base_shape=(1, 4, 16), adjust_tiling=f"{__name__}:{function.__name__}"
-    )
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """Formats name their functions; this module's have to be found by name."""
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-
-
-def test_a_format_changes_a_tile():
-    scheme = negotiate(vetoed(halve_rows))
-    assert scheme.tile_shape == (20, 8, 16)
-    assert "the format raw prefers it to (20, 16, 16)" in scheme.explain()
-    assert len(list(scheme.tiles((0, 0, 0)))) == 2
-
-
-def test_a_format_changes_chunks():
-    scheme = negotiate(vetoed(fewer_frames))
-    assert scheme.chunks[0] == (2,) * 10
-    assert scheme.tile_shape == (2, 16, 16)
-
-
-@pytest.mark.parametrize(
-    ("function", "options", "problem"),
-    [
-        (refuse, {}, "refuses the chunk .*one frame at a time"),
-        (too_large, {}, r"gives a chunk \(21, 16, 16\).*no part"),
-        (cut_blocks, {}, "incompatible with blocks"),
-        (no_shape, {}, "no shape"),
-        (halve_rows, {"requests": TilingRequest("frame")}, "by frame"),
-        (halve_rows, {"requests": TilingRequest("chunk")}, "by chunk"),
-        (halve_rows, {"excluded_pixels": np.eye(16, dtype=bool)}, "excluded pixels"),
-        (too_large, {"chunks": ((10, 10), (16,), (16,))}, "no part of"),
-    ],
-)
-def test_what_a_format_may_not_do(function, options, problem):
-    with pytest.raises(TilingError, match=f"(?s)the format raw .*{problem}") as caught:
-        negotiate(vetoed(function), **options)
-    assert function.__name__ in str(caught.value)
-    assert "/scan0.raw" in str(caught.value)
-
-
-def test_a_format_names_a_function_that_is_there():
-    desc = dataclasses.replace(describe((9,), (8, 8)), adjust_tiling="dask_tiled.nothing:at_all")
-    with pytest.raises(TilingError, match="no function"):
-        negotiate(desc)
-
-
-def test_blocks_and_functions_travel_with_the_description():
-    desc = vetoed(halve_rows)
+def test_blocks_travel_with_the_description():
+    desc = with_base((20,), (16, 16), (1, 4, 16), ">u2")
     part = pickle.loads(pickle.dumps(desc)).cut(
         [(1, 2, 5, True), (0, 1, 16, True), (0, 1, 8, True)]
     )
-    assert (part.base_shape, part.adjust_tiling) == (desc.base_shape, desc.adjust_tiling)
+    assert part.base_shape == desc.base_shape
 
 
 def test_memory_limits_chunks_that_nobody_asked_for():
