@@ -6,10 +6,11 @@
   compressed as a whole.
 - Headers as tables: `Fields`, `read_fields`, `parse_fields`, `check_fields` with `Allowed` and
   `POSITIVE`, `wrong_field`, `read_table`, `size_of`, `Order`.
-- Headers as text: `read_pairs`, `read_xml`, `parse_xml`, `plain_tree`, `local_name`.
+- Headers as text: `read_pairs`, `parse_pairs`, `read_xml`, `parse_xml`, `plain_tree`, `local_name`.
 - Frame after frame: `Record` with `lay_out`, or `count_frames` and `record_layout`; frames in
   parts: `Part` and `part_layout`.
-- One array: `volume_layout`, `check_bytes`, `check_shape`; `compressed_layout`.
+- One array in C order: `describe_volume`, or `volume_layout`, `compressed_layout`, `check_bytes`,
+  `check_shape`.
 - Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`.
 - Several files: `Member`, `gather`, `in_sequence`, `series_of`; `beside`, `common_stem` and
   `natural_key` go by their names.
@@ -43,6 +44,7 @@ from dask_tiled.formats.tools.headers import (
 )
 from dask_tiled.formats.tools.markup import (
     local_name,
+    parse_pairs,
     parse_xml,
     plain_tree,
     read_pairs,
@@ -65,7 +67,12 @@ from dask_tiled.formats.tools.series import (
     natural_key,
     series_of,
 )
-from dask_tiled.formats.tools.volumes import check_bytes, check_shape, volume_layout
+from dask_tiled.formats.tools.volumes import (
+    check_bytes,
+    check_shape,
+    describe_volume,
+    volume_layout,
+)
 from dask_tiled.model.coded import Block, Fetch
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
@@ -107,6 +114,7 @@ __all__ = [
     "common_stem",
     "compressed_layout",
     "count_frames",
+    "describe_volume",
     "gather",
     "in_sequence",
     "is_compressed",
@@ -115,6 +123,7 @@ __all__ = [
     "natural_key",
     "nav_axes",
     "parse_fields",
+    "parse_pairs",
     "parse_xml",
     "part_layout",
     "piece_table",
