@@ -25,6 +25,7 @@ from dask_tiled.testing import (
     write_frms6,
     write_gis,
     write_k2is,
+    write_mgh,
     write_mib,
     write_mib_series,
     write_mrc,
@@ -261,6 +262,12 @@ def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options)
     return Sample({"path": path, **options}, expected, members, known_by=known_by)
 
 
+def make_mgh(folder, stem, *, suffix=".mgh", dtype="i2"):
+    volume = counting_frames((3, 4, 5, 7), dtype)
+    path = write_mgh(folder / f"{stem}{suffix}", volume)
+    return Sample({"path": path}, volume, [path])
+
+
 def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, **options):
     frames = counting_frames(shape, dtype, **({"bits": 12} if options.get("ascii") else {}))
     members = write_gis(folder / f"{stem}.dim", frames, voxel_size=(1, 2, 3, 4), **options)
@@ -378,6 +385,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "nifti gzip": partial(make_nifti, suffix=".nii.gz", dtype="f4"),
     "nifti pair": partial(make_nifti, suffix=".img", order=">"),
     "nifti scaled": partial(make_nifti, scaled=True, order=">"),
+    "mgh": make_mgh,
+    "mgh gzip": partial(make_mgh, suffix=".mgz", dtype="f4"),
     "gis": partial(make_gis, suffix=".dim", minf={"format": "GIS", "sizes": [1, 2]}),
     "gis big-endian": partial(make_gis, suffix=".ima", dtype="f4", order=">", cut=slice(0, 1)),
     "gis text": partial(make_gis, suffix=".dim", ascii=True, cut=slice(1, 2)),

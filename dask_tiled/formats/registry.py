@@ -37,6 +37,7 @@ _MODULES = {
     "mrc": "dask_tiled.formats.mrc.descriptor",
     "tvips": "dask_tiled.formats.tvips.descriptor",
     "nifti": "dask_tiled.formats.nifti.descriptor",
+    "mgh": "dask_tiled.formats.mgh",
     "gis": "dask_tiled.formats.gis.descriptor",
     "empad": "dask_tiled.formats.empad.descriptor",
     "ome_tiff": "dask_tiled.formats.ome_tiff.descriptor",

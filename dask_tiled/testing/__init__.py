@@ -16,7 +16,7 @@ an array or an iterable, and can write files larger than memory.
   `write_seq_corrections` for what lies beside a sequence.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
-- GIS volumes: `write_gis`.
+- GIS and FreeSurfer volumes: `write_gis`, `write_mgh`.
 - Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
@@ -40,6 +40,7 @@ from dask_tiled.testing.frames import counting_frames, iter_counting_frames, ite
 from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.gis import write_gis
 from dask_tiled.testing.k2is import write_k2is
+from dask_tiled.testing.mgh import write_mgh
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.raw import write_npy, write_raw
@@ -61,6 +62,7 @@ __all__ = [
     "write_frms6",
     "write_gis",
     "write_k2is",
+    "write_mgh",
     "write_mib",
     "write_mib_series",
     "write_mrc",

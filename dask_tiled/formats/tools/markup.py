@@ -103,7 +103,11 @@ def parse_xml(
 
 def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[str, str]:
     """Read the keys and values of a text file, of which each line has one of each."""
-    text = read_head(path, MAX_PAIRS_BYTES).decode(encoding, "replace")
+    return parse_pairs(read_head(path, MAX_PAIRS_BYTES).decode(encoding, "replace"), sep)
+
+
+def parse_pairs(text: str, sep: str) -> dict[str, str]:
+    """Take the keys and values out of lines; those without ``sep`` are left out."""
     pairs = (line.partition(sep) for line in text.splitlines())
     return {key.strip(): value.strip() for key, found, value in pairs if found}
 

@@ -3,20 +3,84 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.files import File
+from dask_tiled.formats.tools.compression import compressed_layout, is_compressed
+from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 
 
+def describe_volume(
+    format: str,
+    file: File,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    offset: int,
+    axes: tuple[Axis, ...],
+    facts: Mapping[str, Any],
+    *,
+    decoder: Decoder | None = None,
+    scaling: tuple[float, float] | None = None,
+) -> Description:
+    """Describe an array in C order, in a file that may be compressed as a whole.
+
+    Parameters
+    ----------
+    format : str
+    file : File
+    shape : tuple of int
+        The last two axes are signal axes.
+    dtype : numpy.dtype
+        Type in the file, of either byte order.
+    offset : int
+        Byte of the file, decompressed, that the array begins at.
+    axes : tuple of Axis
+    facts : mapping
+        Metadata of the format.
+    decoder : Decoder, optional
+        Of pixels that are not stored as numpy would; such a file must not be compressed.
+    scaling : tuple of float, optional
+        Gain and offset, if pixels are to be scaled.
+
+    Raises
+    ------
+    DatasetError
+        The array has no elements.
+    TruncatedFileError
+        It reaches beyond the file.
+    """
+    nav, sig = shape[:-2], shape[-2:]
+    base: tuple[int, ...] = ()
+    if is_compressed(read_head(file.path, 8)):
+        check_shape(file, shape)
+        grid = nav or (1,)
+        base, layout = grid + sig, compressed_layout(file, grid, sig, dtype, offset).show(nav)
+    else:
+        layout = volume_layout(file, nav, sig, dtype, offset, decoder)
+    return Description.of(format, layout, {format: facts}, axes, base_shape=base, scaling=scaling)
+
+
 def volume_layout(
-    file: File, nav: tuple[int, ...], sig: tuple[int, ...], dtype: np.dtype, offset: int = 0
+    file: File,
+    nav: tuple[int, ...],
+    sig: tuple[int, ...],
+    dtype: np.dtype,
+    offset: int = 0,
+    decoder: Decoder | None = None,
 ) -> Layout:
     """Lay out an array in C order: one piece, shown in the shape ``nav + sig``.
+
+    Parameters
+    ----------
+    decoder : Decoder, optional
+        Of pixels that are not stored as numpy would.
 
     Raises
     ------
@@ -27,7 +91,7 @@ def volume_layout(
     shape = (nav or (1,)) + sig
     strides = tuple(dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
     piece = Piece(0, (0,) * len(shape), shape, offset, strides)
-    return Layout([file], nav or (1,), sig, [piece], [plain(dtype)]).show(nav)
+    return Layout([file], nav or (1,), sig, [piece], [decoder or plain(dtype)]).show(nav)
 
 
 def check_bytes(file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0) -> None:

@@ -1,0 +1,62 @@
+"""Write FreeSurfer volumes."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+_TYPES = {"u1": 0, "i4": 1, "f4": 3, "i2": 4, "u2": 10}
+
+
+def write_mgh(
+    path: str | os.PathLike[str],
+    volume: npt.ArrayLike,
+    *,
+    delta: tuple[float, float, float] = (1.0, 1.0, 1.0),
+    directions: Sequence[float] = (-1, 0, 0, 0, 0, -1, 0, 1, 0),
+    center: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    good: bool = True,
+    repetition: float | None = None,
+) -> Path:
+    """Write a FreeSurfer volume, compressed if the path ends in ``.mgz``.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    volume
+        Array of shape (z, y, x) or (t, z, y, x), of uint8, uint16, int16, int32 or float32.
+    delta
+        Sizes of a voxel in mm, x first.
+    directions
+        Directions of the axes x, y and z: three cosines each.
+    center
+        Coordinates of the center of the volume.
+    good
+        Whether the header says that these three hold.
+    repetition
+        Time of repetition in ms, for what stands behind the pixels; by default nothing does.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+    """
+    path, array = Path(path), np.asarray(volume)
+    sizes = array.shape[::-1] + (1,) * (4 - array.ndim)
+    kind = _TYPES[array.dtype.str[1:]]
+    header = struct.pack(">7ih15f", 1, *sizes, kind, 0, good, *delta, *directions, *center)
+    tail = b"" if repetition is None else struct.pack(">5f", repetition, 0, 0, 0, 0)
+    data = header.ljust(284, b"\0") + array.astype(array.dtype.newbyteorder(">")).tobytes() + tail
+    path.write_bytes(gzip.compress(data) if path.suffix == ".mgz" else data)
+    return path

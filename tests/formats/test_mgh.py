@@ -1,0 +1,89 @@
+"""FreeSurfer volumes against nibabel, which reads and writes them."""
+
+import gzip
+import struct
+
+import nibabel
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled.testing import check_format, counting_frames, write_mgh
+
+
+@pytest.mark.parametrize("suffix", [".mgh", ".mgz"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u2", "i4", "f4"])
+@pytest.mark.parametrize("shape", [(4, 5, 6), (3, 4, 5, 6)])
+def test_what_nibabel_writes(tmp_path, shape, dtype, suffix):
+    volume = counting_frames(shape, dtype)
+    path = tmp_path / f"brain{suffix}"
+    affine = nibabel.affines.from_matvec(np.diag([2.0, 3.0, 4.0]), [5, 6, 7])
+    image = nibabel.MGHImage(volume.T, affine)
+    nibabel.save(image, path)
+
+    desc = dask_tiled.describe(path)
+    assert desc.format == "mgh"
+    assert desc.dims == ("t", "z", "y", "x")[-len(shape) :]
+    assert [axis.scale for axis in desc.axes[-3:]] == [4.0, 3.0, 2.0]
+    assert {axis.units for axis in desc.axes[-3:]} == {"mm"}
+    np.testing.assert_allclose(desc.metadata["mgh"]["affine"], affine)
+    check_format(path, volume, cuts=3)
+
+
+@pytest.mark.parametrize("good", [False, True])
+def test_what_is_written_is_what_nibabel_reads(tmp_path, good):
+    volume = counting_frames((3, 4, 5, 6), "i2")
+    turned = (0, 1, 0, 0, 0, 1, 1, 0, 0)
+    told = {"delta": (2, 3, 4), "directions": turned, "center": (5, 6, 7)}
+    path = write_mgh(tmp_path / "brain.mgh", volume, good=good, repetition=2500, **told)
+
+    image = nibabel.MGHImage.from_bytes(path.read_bytes())
+    desc = dask_tiled.describe(path)
+    np.testing.assert_array_equal(image.dataobj, volume.T)
+    assert ("affine" in desc.metadata["mgh"]) is good  # where it is not told, readers differ
+    np.testing.assert_allclose(desc.metadata["mgh"].get("affine", image.affine), image.affine)
+    scales = [axis.scale for axis in desc.axes]
+    assert scales == ([2500, 4, 3, 2] if good else [2500, 1, 1, 1])
+    assert desc.axes[0].units == "ms"
+
+
+def test_numbers_that_are_none_are_not_told(tmp_path):
+    nan = float("nan")
+    path = write_mgh(tmp_path / "brain.mgh", np.ones((2, 3, 4), "u1"), delta=(nan, 1, 1))
+
+    desc = dask_tiled.describe(path)
+    assert "affine" not in desc.metadata["mgh"]
+    assert [axis.scale for axis in desc.axes] == [1, 1, 1]
+    assert np.isnan(desc.metadata["mgh"]["header"]["delta"][0])
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "match"),
+    [(0, 2, "version"), (4, 0, "width"), (16, -1, "nframes"), (20, 2, "type is 2")],
+)
+def test_a_header_that_makes_no_sense(tmp_path, at, value, match):
+    path = write_mgh(tmp_path / "brain.mgh", np.ones((2, 3, 4), "u1"))
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, at, value)
+    path.write_bytes(data)
+
+    with pytest.raises(dask_tiled.CorruptFileError, match=match):
+        dask_tiled.describe(path, "mgh")
+    with pytest.raises(dask_tiled.DatasetError):  # the suffix is still one of ours
+        dask_tiled.describe(path)
+
+
+@pytest.mark.parametrize("suffix", [".mgh", ".mgz"])
+@pytest.mark.parametrize("size", [2**31 - 1, 100_000])
+def test_sizes_beyond_the_file(tmp_path, size, suffix):
+    path = write_mgh(tmp_path / f"brain{suffix}", np.ones((2, 3, 4), "u1"))
+    whole = tmp_path / "whole.mgh"
+    write_mgh(whole, np.ones((2, 3, 4), "u1"))
+    data = bytearray(whole.read_bytes())
+    struct.pack_into(">i", data, 12, size)
+    if suffix == ".mgz":
+        data = gzip.compress(data)
+    path.write_bytes(data)
+
+    with pytest.raises(dask_tiled.TruncatedFileError, match="brain"):
+        dask_tiled.describe(path)
