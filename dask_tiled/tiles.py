@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.job_arrays import job_array
+from dask_tiled.array.reductions import combine_by
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.errors import TilingError
@@ -59,10 +62,9 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
         return (real[..., :n] + 1j * real[..., n:]).astype(dtype)
     n = len(weights)
     fold = Fold("dot_frames", np.dtype(np.float64), (0,) * n, weights.astype(dtype))
-    found = x.fold(fold, tail=(n,))
-    if found.ndim > x.nav_ndim + 1:
-        found = found.sum(axis=tuple(range(x.nav_ndim, arr.ndim)))
-    return found.astype(dtype)
+    sig = tuple(range(x.nav_ndim, arr.ndim))
+    add = partial(combine_by, ufunc=np.add)
+    return job_array(x, fold, gone=sig, tail=(n,), combine=add).astype(dtype)
 
 
 def center_of_mass(

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
+from dask import config
+from dask._task_spec import DataNode, TaskRef
 from dask.array.core import elemwise
-from dask.base import tokenize
-from dask.delayed import delayed
-from dask.highlevelgraph import HighLevelGraph
+from dask.base import get_annotations, tokenize
+from dask.blockwise import _fuse_annotations, blockwise
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.engine.evaluation import Evaluation, evaluate
 from dask_tiled.engine.expressions import NUMBERS, Call, Cast, Node, call, call_operator
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.errors import TilingError
 from dask_tiled.model.indexing import CutIndex, basic_cuts, cut_chunks
-from dask_tiled.reading.loader import Edges
+from dask_tiled.reading.loader import Edges, Source
 from dask_tiled.tiling.division import read_chunks
 
 Chunks = tuple[tuple[int, ...], ...]
+Annotations = dict[str, Any]
 
 
 class ElementwiseArray(da.Array):
@@ -32,28 +36,47 @@ class ElementwiseArray(da.Array):
     :class:`TiledExpression`. Basic indices cut the sources. Everything else is plain dask.
     """
 
-    __slots__ = ("_edges", "_graph", "_node")
+    __slots__ = ("_annotations", "_edges", "_graph", "_node")
 
     _node: Node | None
     """What the pixels are; None once items have been assigned to the array."""
     _edges: tuple[Edges, ...]
     _graph: HighLevelGraph | None
+    _annotations: Annotations
+    """Those of dask that were in force when the array was made, not when its graph is."""
 
-    def _show(self, node: Node, name: str, chunks: Chunks, edges: tuple[Edges, ...]) -> None:
-        """Become an array of that; called once, when it is made."""
+    def _show(
+        self,
+        node: Node,
+        name: str,
+        chunks: Chunks,
+        edges: tuple[Edges, ...],
+        annotations: Annotations | None,
+    ) -> Any:
+        """Become an array of that, and give what the plugins of dask make of it."""
         self._node = node
         self._edges = edges
+        self._annotations = inherited() if annotations is None else annotations
         self._graph = None
         self._name = name
         self._chunks = chunks
         self._meta = np.empty((0,) * len(chunks), dtype=node.dtype)
+        shown: Any = self
+        for plugin in config.get("array_plugins", ()):
+            replacement = plugin(shown)
+            shown = shown if replacement is None else replacement
+        return shown
 
     def _make_graph(self) -> HighLevelGraph:
         """Make the graph."""
         raise NotImplementedError
 
     def _with(
-        self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
+        self,
+        cuts: Sequence[CutIndex] | None,
+        chunks: Chunks,
+        edges: tuple[Edges, ...] | None,
+        annotations: Annotations,
     ) -> Self:
         """Show a part of the pixels, or all of them, in such chunks."""
         raise NotImplementedError
@@ -63,6 +86,8 @@ class ElementwiseArray(da.Array):
         """The graph."""
         if self._graph is None:
             self._graph = self._make_graph()
+            for layer in self._graph.layers.values():
+                layer.annotations = self._annotations or None
         return self._graph
 
     @dask.setter
@@ -86,20 +111,22 @@ class ElementwiseArray(da.Array):
             elif cut[3]:
                 chunks.append(cut_chunks(axis_chunks, cut))
                 edges.append(Edges(chunks[-1]))
-        return self._with(cuts, tuple(chunks), tuple(edges))
+        return self._with(cuts, tuple(chunks), tuple(edges), inherited(self))
 
     def with_chunks(self, chunks: Any) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
         if self._node is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        return self._with(None, self._read_chunks(chunks), None)
+        return self._with(None, self._read_chunks(chunks), None, inherited(self))
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
-        return _plain(self) if self._node is None else self._with(None, self.chunks, self._edges)
+        if self._node is None:
+            return _plain(self)
+        return self._with(None, self.chunks, self._edges, self._annotations)
 
     def astype(self, dtype: Any, **kwargs: Any) -> da.Array:
         """Convert to another type, as :meth:`dask.array.Array.astype` does."""
@@ -138,45 +165,81 @@ class TiledExpression(ElementwiseArray):
     __slots__ = ()
 
     def __new__(  # noqa: D102 - dask's class is made this way
-        cls, expression: Call, chunks: Chunks, edges: tuple[Edges, ...] | None = None
-    ) -> Self:
+        cls,
+        expression: Call,
+        chunks: Chunks,
+        edges: tuple[Edges, ...] | None = None,
+        annotations: Annotations | None = None,
+    ) -> Any:
         self = object.__new__(cls)
         edges = edges or tuple(map(Edges, chunks))
-        shown = tokenize(expression.token, *(axis.__dask_tokenize__() for axis in edges))
-        self._show(expression, f"{expression.function.__name__}-{shown}", chunks, edges)
-        return self
+        token = tokenize(expression.token, *(axis.__dask_tokenize__() for axis in edges))
+        name = f"{expression.function.__name__}-{token}"
+        return self._show(expression, name, chunks, edges, annotations)
 
     def _make_graph(self) -> HighLevelGraph:
-        value: Any = Evaluation(self._program(), self._edges)
-        if value.is_large:  # a cluster sends it to each worker once
-            value = delayed(value, name=f"program-{self.name}", traverse=False)
-        found = da.map_blocks(
-            evaluate, value, chunks=self.chunks, dtype=self.dtype, meta=self._meta, name=self.name
-        )
-        return found.dask
+        value = Evaluation(self._program(), self._edges)
+        return symbolic_graph(self.chunks, value, {self.name: evaluate})
 
     def _program(self) -> Program:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         return compiled(self._node)
 
     def _with(
-        self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
+        self,
+        cuts: Sequence[CutIndex] | None,
+        chunks: Chunks,
+        edges: tuple[Edges, ...] | None,
+        annotations: Annotations,
     ) -> Self:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         node = self._node
         if cuts is not None:
             node = compiled(node).expression(lambda leaf: leaf.cut(cuts))
-        return type(self)(node, chunks, edges)
+        return type(self)(node, chunks, edges, annotations)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:
             return super().__reduce__()
-        return _restore, (self._program(), self.chunks)
+        return _restore, (self._program(), self.chunks, self._annotations)
 
 
-def _restore(program: Program, chunks: Chunks) -> TiledExpression:
+def _restore(program: Program, chunks: Chunks, annotations: Annotations) -> TiledExpression:
     # Expressions may be nested more deeply than pickle goes; programs are flat.
-    return TiledExpression(program.expression(), chunks)
+    return TiledExpression(program.expression(), chunks, None, annotations)
+
+
+def inherited(*arrays: ElementwiseArray) -> Annotations:
+    """Give the annotations of what is made of arrays now: theirs, and those that are in force."""
+    theirs = (x._annotations for x in arrays)  # noqa: SLF001
+    fused: Annotations = _fuse_annotations(*theirs, get_annotations())
+    return fused
+
+
+def symbolic_graph(
+    chunks: Chunks, value: Evaluation | Source, functions: Mapping[str, Callable[..., Any]]
+) -> HighLevelGraph:
+    """Make one symbolic layer for each function; no array, which a plugin of dask might replace.
+
+    Parameters
+    ----------
+    chunks : tuple of tuple of int
+    value : Evaluation or Source
+        What the first function gets, with the number of the chunk.
+    functions : dict
+        The functions by the names of their layers. Each gets what the one before made of the chunk.
+    """
+    axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
+    first: Any = value
+    if value.is_large:  # a cluster sends it to each worker once
+        key = f"value-{next(iter(functions))}"
+        layers[key], first = MaterializedLayer({key: DataNode(key, value)}), TaskRef(key)
+    arguments, numblocks = [first, None, ArrayBlockIdDep(chunks), axes], dict[str, Any]()
+    for name, function in functions.items():
+        layers[name] = blockwise(function, name, axes, *arguments, numblocks=numblocks)
+        arguments, numblocks = [name, axes], {name: tuple(map(len, chunks))}
+    names = list(layers)
+    return HighLevelGraph(layers, {name: set(names[:k][-1:]) for k, name in enumerate(names)})
 
 
 def _plain(x: Any) -> Any:
@@ -194,7 +257,9 @@ def _apply(make: Any, function: Any, operands: Sequence[Any]) -> TiledExpression
     nodes = [x._node if isinstance(x, ElementwiseArray) else x for x in operands]  # noqa: SLF001
     found = make(function, nodes)
     first = arrays[0]
-    return None if found is None else TiledExpression(found, first.chunks, first._edges)  # noqa: SLF001
+    if found is None:
+        return None
+    return TiledExpression(found, first.chunks, first._edges, inherited(*arrays))  # noqa: SLF001
 
 
 def _elementwise(function: Any, *operands: Any, **kwargs: Any) -> da.Array:

@@ -3,95 +3,166 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask import config
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_tiled.array.tile_layer import Pixels, TileLayer, block_of, result_of
+from dask_tiled.array.elementwise import inherited
+from dask_tiled.array.tile_layer import Pixels, Results, TileLayer, block_of, result_of
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs_on_array
 from dask_tiled.model.description import Description
-from dask_tiled.reading.loader import Edges, Source
+from dask_tiled.reading.loader import Edges, Source, like_numpy
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.negotiation import TilingRequest, negotiate
+from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.tile_shapes import usual_tile_bytes
 
-Chunks = tuple[tuple[int, ...], ...]
+SMALL_RESULTS = 1 << 20
+"""Results of so many bytes stay in the cache, however many there are."""
+RESULTS_READ = 32
+"""So many times the bytes of its results a chunk should have, as long as no thread goes without."""
+
+ROOT = "dask-tiled"
+"""A layer without tasks below all jobs: dask fuses what has none before it could find others."""
+
+
+class Reducible(NamedTuple):
+    """An array and what is known of it.
+
+    Attributes
+    ----------
+    arr : dask.array.Array
+    nav_ndim : int
+        How many of its axes are navigation axes.
+    source : tuple of (Description, Source), or None
+        Where its chunks are read from; without it they are computed.
+    """
+
+    arr: Any
+    nav_ndim: int
+    source: tuple[Description, Source] | None
 
 
 def job_array(
-    arr: da.Array,
-    nav_ndim: int,
+    x: Reducible,
     job: Job,
-    dtype: np.dtype,
     *,
     gone: tuple[int, ...] = (),
     tail: tuple[int, ...] = (),
-    source: tuple[Description, Source] | None = None,
+    combine: Callable[..., Array] | None = None,
+    split_every: Any = None,
 ) -> da.Array:
     """Do a job on every chunk of an array.
 
     Parameters
     ----------
-    arr : dask.array.Array
-    nav_ndim : int
-        How many of its axes are navigation axes.
+    x : Reducible
     job : Job
-    dtype : numpy.dtype
-        Type of the results.
     gone : tuple of int
-        Axes of which the results have one position for each chunk.
+        Axes that are reduced.
     tail : tuple of int
         Lengths of the axes that the results have beyond those of the array.
-    source : tuple of (Description, Source), optional
-        Where the chunks are read from; by default they are computed.
+    combine : callable, optional
+        ``combine(results, axes)`` reduces the results of several chunks to one, without these axes.
+        Where it is missing, there is one chunk along the axes that are gone.
+    split_every : int or dict, optional
+        As in the reductions of dask.
 
     Returns
     -------
     dask.array.Array
-        With the axes of the array and the new ones. The axes that are gone are left out where each
-        of them is one chunk.
+        With the axes of the array that are not gone, and the new ones.
     """
-    whole = all(len(arr.chunks[axis]) == 1 for axis in gone)
-    kept = tuple(axis for axis in range(arr.ndim) if not (whole and axis in gone))
-    chunks = tuple(
-        (1,) * len(arr.chunks[axis]) if axis in gone else arr.chunks[axis] for axis in kept
-    )
-    chunks += tuple((n,) for n in tail)
-    meta = np.empty((0,) * len(chunks), dtype)
-    name = f"tiled-{tokenize(arr.name, job, nav_ndim, kept)}"
+    arr, nav_ndim, source = x
+    some = split_every or config.get("split_every", 4)
+    some = max(2, math.prod(some.values()) if isinstance(some, dict) else int(some))
+    name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone, combine, some)}"
     if source is None:
-        edges = tuple(map(Edges, arr.chunks))
-        tile = _tile_of(arr, nav_ndim, job.request)
-        return da.map_blocks(
-            _run_on_block,
-            arr,
-            job,
-            edges,
-            nav_ndim,
-            tile,
-            kept,
-            chunks=chunks,
-            drop_axis=[axis for axis in range(arr.ndim) if axis not in kept],
-            new_axis=list(range(len(kept), len(chunks))),
-            dtype=dtype,
-            meta=meta,
-            name=name,
-        )
-    description, values = source
-    tile_shape = partial(_tile_shape, description, arr.chunks)
-    pixels = Pixels(arr.name, values, nav_ndim, arr.numblocks, tile_shape)
-    layer = TileLayer(name, pixels, job, kept, len(tail))
-    return da.Array(HighLevelGraph({name: layer}, {name: set()}), name, chunks, meta=meta)
+        return _of_blocks(x, job, Results(gone, tail, combine, some, 0), name)
+    pixels = Pixels(arr.name, *source, arr.chunks)
+    results = Results(gone, tail, combine, some, 0)
+    longer = _longer(pixels, job, results)
+    layer = TileLayer(name, pixels, job, results._replace(longer=longer), inherited(arr))
+    chunks = tuple(arr.chunks[axis] for axis in layer.kept) + tuple((n,) for n in tail)
+    meta = np.empty((0,) * len(chunks), job.dtype)
+    graph = HighLevelGraph({name: layer, ROOT: MaterializedLayer({})}, {name: {ROOT}, ROOT: set()})
+    return da.Array(graph, name, chunks, meta=meta)
 
 
-def _tile_shape(
-    description: Description, chunks: Chunks, requests: list[TilingRequest]
-) -> tuple[int, ...]:
-    return negotiate(description, requests, chunks=chunks).tile_shape
+def _longer(pixels: Pixels, job: Job, results: Results) -> int:
+    """Tell how many chunks would better be one.
+
+    Those whose results would take as long to write and combine as they to read.
+    """
+    nav_ndim, gone = pixels.description.nav_ndim, results.gone
+    if results.combine is None or job.request.by == "chunk" or not {*range(nav_ndim)} <= {*gone}:
+        return 0
+    largest = tuple(map(max, pixels.chunks))
+    kept = (n for axis, n in enumerate(largest) if axis not in gone)
+    nbytes = math.prod((*kept, *results.tail)) * job.dtype.itemsize
+    if nbytes <= SMALL_RESULTS:
+        return 1
+    read = max(1, math.prod(largest)) * pixels.description.dtype.itemsize
+    share = -(-math.prod(pixels.numblocks) // machine.thread_count())
+    return min(-(-RESULTS_READ * nbytes // read), share)
+
+
+def _of_blocks(x: Reducible, job: Job, results: Results, name: str) -> da.Array:
+    """Do a job on the chunks of an array that is computed."""
+    arr, nav_ndim, _ = x
+    gone, tail, combine, split_every, _ = results
+    dropped = gone if combine is None else ()
+    kept = tuple(axis for axis in range(arr.ndim) if axis not in dropped)
+    chunks = tuple((1,) * arr.numblocks[k] if k in gone else arr.chunks[k] for k in kept)
+    chunks += tuple((n,) for n in tail)
+    blocks = da.map_blocks(
+        _run_on_block,
+        arr,
+        job,
+        tuple(map(Edges, arr.chunks)),
+        nav_ndim,
+        _tile_of(arr, nav_ndim, job.request),
+        kept,
+        chunks=chunks,
+        drop_axis=list(dropped),
+        new_axis=list(range(len(kept), len(chunks))),
+        dtype=job.dtype,
+        meta=np.empty((0,) * len(chunks), job.dtype),
+        name=name,
+    )
+    if combine is None or not gone:
+        return blocks
+    reduce = partial(_reduce, combine=combine)
+    meta = np.empty((0,) * (blocks.ndim - len(gone)), job.dtype)
+    return da.reduction(
+        blocks,
+        reduce,
+        reduce,
+        axis=gone,
+        dtype=job.dtype,
+        split_every=split_every,
+        concatenate=False,
+        meta=meta,
+    )
+
+
+def _reduce(
+    results: Any,
+    axis: tuple[int, ...],
+    keepdims: bool,  # noqa: FBT001 - dask's call
+    combine: Callable[..., Array],
+) -> Array:
+    """Combine results of chunks as dask asks for it."""
+    results = flatten(results, container=list) if isinstance(results, list) else [results]
+    reduced = combine(list(results), axis)
+    return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
 def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int, ...]:
@@ -118,5 +189,6 @@ def _run_on_block(
     block = block_of(block_id, kept, len(edges))
     box = tuple(bounds[number] for bounds, number in zip(edges, block, strict=True))
     nav_shape = tuple(bounds.size for bounds in edges[:nav_ndim])
-    gone = tuple(axis for axis in range(len(edges)) if axis not in kept)
-    return result_of(run_jobs_on_array(pixels, box, nav_shape, tile_shape, [job]), 0, gone)
+    dropped = tuple(axis for axis in range(len(edges)) if axis not in kept)
+    results = run_jobs_on_array(pixels, box, nav_shape, tile_shape, [job])
+    return result_of(results, 0, dropped, None)

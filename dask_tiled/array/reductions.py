@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.array.utils import validate_axis
-from dask.core import flatten
 
-from dask_tiled.array.job_arrays import job_array
+from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.engine.folding import Fold, are_narrow, can_fold
-from dask_tiled.model.description import Description
-from dask_tiled.reading.loader import Source
-from dask_tiled.tiling import machine
-from dask_tiled.tiling.chunking import merged
 
 Array = npt.NDArray[Any]
-
-SMALL_RESULTS = 1 << 20
-"""Results of so many bytes stay in the cache, however many there are."""
-RESULTS_READ = 32
-"""So many times the bytes of its results a chunk should have, as long as no thread goes without."""
 
 COMBINED_BY: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -33,51 +24,6 @@ COMBINED_BY: dict[str, np.ufunc] = {
     "any": np.logical_or,
     "all": np.logical_and,
 }
-
-
-class Reducible(NamedTuple):
-    """An array and what is known of it.
-
-    Attributes
-    ----------
-    arr : dask.array.Array
-    nav_ndim : int
-    source : tuple of (Description, Source), or None
-        Where its chunks are read from.
-    """
-
-    arr: da.Array
-    nav_ndim: int
-    source: tuple[Description, Source] | None
-
-    def fold(self, fold: Fold, *, tail: tuple[int, ...] = ()) -> da.Array:
-        """Fold every chunk."""
-        nav, sig = tuple(range(self.nav_ndim)), tuple(range(self.nav_ndim, self.arr.ndim))
-        x = self if fold.by_frame else self._with_long_chunks(fold)
-        return job_array(
-            x.arr,
-            x.nav_ndim,
-            fold,
-            fold.dtype,
-            gone=sig if fold.by_frame else nav,
-            tail=tail,
-            source=x.source,
-        )
-
-    def _with_long_chunks(self, fold: Fold) -> Reducible:
-        """Merge chunks whose results would take as long to write and combine as they to read."""
-        arr: Any = self.arr
-        chunks = arr.chunks
-        pixels = math.prod(max(axis) for axis in chunks[self.nav_ndim :])
-        results = pixels * len(fold.initial) * fold.dtype.itemsize
-        if self.source is None or results <= SMALL_RESULTS:
-            return self
-        frames = math.prod(max(axis) for axis in chunks[: self.nav_ndim])
-        wanted = -(-RESULTS_READ * results // (frames * pixels * arr.dtype.itemsize))
-        share = -(-arr.npartitions // machine.thread_count())
-        longer = merged(chunks[: self.nav_ndim], min(wanted, share))
-        found: Reducible = arr.with_chunks(longer + chunks[self.nav_ndim :]).reducible()
-        return found
 
 
 def reduce_array(
@@ -145,77 +91,43 @@ def _simple(
     if name == "sum" and not by_frame and are_narrow(x.arr.dtype, frames):
         dtype = np.dtype(f"{dtype.kind}4")
     fold = Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, (_neutral(name, dtype),))
-    found = x.fold(fold)
-    left = _left(x, axes, found.ndim, by_frame=by_frame)
-    if left:
-        combine = partial(_combine, ufunc=COMBINED_BY[name])
-        found = da.reduction(
-            found,
-            partial(_within, ufunc=COMBINED_BY[name]),
-            combine,
-            combine=combine,
-            axis=left,
-            dtype=dtype,
-            split_every=split_every,
-            concatenate=False,
-            meta=np.empty((0,) * (found.ndim - len(left)), dtype),
-        )
-    return found
+    combine = partial(combine_by, ufunc=COMBINED_BY[name])
+    return job_array(x, fold, gone=axes, combine=combine, split_every=split_every)
 
 
-def _within(block: Array, axis: Any, keepdims: bool, ufunc: np.ufunc) -> Array:  # noqa: ARG001, FBT001
+def combine_by(results: Sequence[Array], axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
+    """Reduce results one by one, without putting them side by side first."""
+    total, *others = (_reduced(block, axes, ufunc) for block in results)
+    for number, block in enumerate(others):
+        own = number and isinstance(total, np.ndarray)  # the first two are those of others
+        total = ufunc(total, block, out=total if own else None)
+    return total
+
+
+def _reduced(block: Array, axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
     """Reduce a block, unless it has one position along the axes already."""
-    if all(block.shape[k] == 1 for k in axis):
-        return block
-    reduced: Array = ufunc.reduce(block, axis, keepdims=True, dtype=block.dtype)
+    if all(block.shape[k] == 1 for k in axes):
+        return block.squeeze(axes)
+    reduced: Array = ufunc.reduce(block, axes, dtype=block.dtype)
     return reduced
-
-
-def _combine(blocks: Any, axis: Any, keepdims: bool, ufunc: np.ufunc) -> Array:  # noqa: FBT001
-    """Combine blocks one by one, without putting them side by side first."""
-    first, *others = flatten(blocks, container=list) if isinstance(blocks, list) else [blocks]
-    found = ufunc(first, others[0]) if others else first
-    for block in others[1:]:
-        ufunc(found, block, out=found)
-    return found if keepdims else found.squeeze(axis)
 
 
 def _moments(x: Reducible, axes: tuple[int, ...], split_every: Any) -> da.Array:
     """Give number, mean, and sum of squared differences from it, along a last axis."""
-    by_frame = axes[-1] >= x.nav_ndim
-    name = f"moments_{'frames' if by_frame else 'pixels'}"
-    found = x.fold(Fold(name, np.dtype(np.float64), (np.nan, 0, 0)), tail=(3,))
-    left = _left(x, axes, found.ndim - 1, by_frame=by_frame)
-    if left:
-        found = da.reduction(
-            found,
-            _merge,
-            _merge,
-            axis=left,
-            dtype=np.float64,
-            split_every=split_every,
-            meta=np.empty((0,) * (found.ndim - len(left)), np.float64),
-        )
-    return found
+    name = f"moments_{'frames' if axes[-1] >= x.nav_ndim else 'pixels'}"
+    fold = Fold(name, np.dtype(np.float64), (np.nan, 0, 0))
+    return job_array(x, fold, gone=axes, tail=(3,), combine=_merge, split_every=split_every)
 
 
-def _left(x: Reducible, axes: tuple[int, ...], ndim: int, *, by_frame: bool) -> tuple[int, ...]:
-    """Say which axes of the chunks' results are still to be reduced."""
-    if ndim == x.arr.ndim:  # there are several results along the axes that are gone
-        return axes
-    there = range(x.nav_ndim) if by_frame else range(x.nav_ndim, x.arr.ndim)
-    return tuple(i for i, k in enumerate(there) if k in axes)
-
-
-def _merge(moments: Array, axis: Any, keepdims: bool) -> Array:  # noqa: FBT001 - dask's call
+def _merge(results: Sequence[Array], axes: tuple[int, ...]) -> Array:
     """Merge the moments of several parts, after Chan, Golub and LeVeque."""
+    moments = np.concatenate(results, axes[0])
     count, mean, squares = (moments[..., k] for k in range(3))
-    n = count.sum(axis, keepdims=True)
+    n = count.sum(axes, keepdims=True)
     with np.errstate(all="ignore"):  # infinite pixels have no spread
-        total = (count * mean).sum(axis, keepdims=True) / n
-        spread = (squares + count * (mean - total) ** 2).sum(axis, keepdims=True)
-    merged = np.stack([n, total, spread], axis=-1)
-    return merged if keepdims else merged.squeeze(axis)
+        total = (count * mean).sum(axes, keepdims=True) / n
+        spread = (squares + count * (mean - total) ** 2).sum(axes, keepdims=True)
+    return np.stack([n, total, spread], axis=-1).squeeze(axes)
 
 
 def _spread(moments: Array, name: str, ddof: float) -> Array:

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.array.utils import meta_from_array
 
-from dask_tiled.array.job_arrays import job_array
-from dask_tiled.array.reductions import Reducible
+from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.engine.tile_jobs import MapTiles, ReduceTiles, checked
@@ -85,15 +84,7 @@ def map_tiles(
         x = _whole_frames(x)
     job = MapTiles(func, np.dtype(dtype), sig_shape if reduced else None, request)
     sig = tuple(range(x.nav_ndim, arr.ndim))
-    return job_array(
-        x.arr,
-        x.nav_ndim,
-        job,
-        job.dtype,
-        gone=sig if reduced else (),
-        tail=sig_shape if reduced else (),
-        source=x.source,
-    )
+    return job_array(x, job, gone=sig, tail=sig_shape) if reduced else job_array(x, job)
 
 
 def reduce_tiles(
@@ -142,14 +133,7 @@ def reduce_tiles(
     state = np.array(init() if callable(init) else init)
     job = ReduceTiles(state, step, request)
     axes = tuple(range(arr.ndim))
-    found = job_array(
-        x.arr, x.nav_ndim, job, state.dtype, gone=axes, tail=state.shape, source=x.source
-    )
-    if found.ndim == state.ndim:
-        return found
-    merge = partial(_merge, combine, arr.ndim)
-    meta = np.empty((0,) * state.ndim, state.dtype)
-    return da.reduction(found, merge, merge, axis=axes, dtype=state.dtype, meta=meta)
+    return job_array(x, job, gone=axes, tail=state.shape, combine=partial(_merge, combine))
 
 
 def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
@@ -215,14 +199,10 @@ def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[i
 
 
 def _merge(
-    combine: Callable[[Array, Array], Any],
-    ndim: int,
-    states: Array,
-    axis: Any,  # noqa: ARG001 - dask's call
-    keepdims: bool,  # noqa: FBT001
+    combine: Callable[[Array, Array], Array], states: Sequence[Array], axes: tuple[int, ...]
 ) -> Array:
-    """Combine states along the first ``ndim`` axes."""
-    shape = states.shape[ndim:]
-    first, *others = states.reshape(-1, *shape)
-    merged = reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first)
-    return merged.reshape((1,) * ndim + shape if keepdims else shape)
+    """Combine states one by one."""
+    first, *others = (state.squeeze(axes) for state in states)
+    if others:
+        first = first.copy()  # a function may change it in place
+    return reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first)

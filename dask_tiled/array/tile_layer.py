@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import product
+from itertools import count, product
+from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -14,46 +15,71 @@ from dask.highlevelgraph import Layer, MaterializedLayer
 
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
-from dask_tiled.reading.loader import Source, decode, load
-from dask_tiled.tiling.requests import TilingRequest
+from dask_tiled.model.description import Description
+from dask_tiled.reading.loader import Edges, Source, like_numpy, pixels_of
+from dask_tiled.tiling.chunking import Chunks, merged
+from dask_tiled.tiling.negotiation import negotiate
 
 Key = tuple[Any, ...]
+Block = tuple[int, ...]
 
-_layers: WeakValueDictionary[int, TileLayer] = WeakValueDictionary()
-"""All layers there are, by their ids: several may have the same name, and come and go."""
+_companies: WeakValueDictionary[str, WeakValueDictionary[int, TileLayer]] = WeakValueDictionary()
+"""The layers of each array by their ids: several may have the same name, and come and go."""
+_lock = Lock()
 
 
 class Pixels(NamedTuple):
-    """The array that jobs work on.
+    """The array that jobs work on, by its name."""
+
+    name: str
+    description: Description
+    source: Source
+    chunks: Chunks
+
+    @property
+    def numblocks(self) -> tuple[int, ...]:
+        """Chunks along each axis."""
+        return tuple(map(len, self.chunks))
+
+    def merged(self, number: int) -> Pixels:
+        """Merge so many neighbouring chunks along the navigation axes."""
+        if number < 2:
+            return self
+        nav_ndim, old = self.description.nav_ndim, self.source
+        chunks = merged(self.chunks[:nav_ndim], number) + self.chunks[nav_ndim:]
+        source = Source(old.layout, old.conversion, tuple(map(Edges, chunks)), old.io)
+        return Pixels(f"{self.name}-{number}", self.description, source, chunks)
+
+
+class Results(NamedTuple):
+    """What becomes of the results of a job.
 
     Attributes
     ----------
-    name : str
-        Its name.
-    source : Source
-    nav_ndim : int
-        How many of its axes are navigation axes.
-    numblocks : tuple of int
-        Chunks along each axis.
-    tile_shape : callable
-        ``tile_shape(requests)`` gives the shape of tiles that suits several jobs.
+    gone : tuple of int
+        Axes of the pixels that they do not have in the end.
+    tail : tuple of int
+        Lengths of the axes that they have beyond those of the pixels.
+    combine : callable, optional
+        ``combine(results, axes)`` reduces the results of several chunks to one, without these axes.
+        Where it is missing, there is one chunk along the axes that are gone.
+    split_every : int
+        So many of them are combined at once.
+    longer : int
+        So many chunks along navigation axes would better be one; 0 where they have to stay.
     """
 
-    name: str
-    source: Source
-    nav_ndim: int
-    numblocks: tuple[int, ...]
-    tile_shape: Callable[[list[TilingRequest]], tuple[int, ...]]
-
-    def blocks(self) -> Iterable[tuple[int, ...]]:
-        """List the positions of all chunks."""
-        return product(*map(range, self.numblocks))
+    gone: tuple[int, ...]
+    tail: tuple[int, ...]
+    combine: Callable[[Sequence[Array], tuple[int, ...]], Array] | None
+    split_every: int
+    longer: int
 
 
 class TileLayer(Layer):
-    """One job on the chunks of one array.
+    """One job on the chunks of one array, and what its results are combined to.
 
-    When dask culls a graph it tells each layer all keys of the graph. Jobs on the same chunks find
+    When dask culls a graph it tells each layer all keys of the graph. Jobs on the same array find
     each other by that, and give the same task under the same key: a chunk is read once for all.
 
     Parameters
@@ -62,26 +88,31 @@ class TileLayer(Layer):
         Name of the array of the results.
     pixels : Pixels
     job : Job
-    kept : tuple of int
-        Axes of the pixels that the results have.
-    new_axes : int
-        Axes that the results have beyond them, of one chunk each.
+    results : Results
+    annotations : dict, optional
+        As in dask.
     """
 
     def __init__(
-        self, name: str, pixels: Pixels, job: Job, kept: tuple[int, ...], new_axes: int
+        self,
+        name: str,
+        pixels: Pixels,
+        job: Job,
+        results: Results,
+        annotations: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(annotations)
         self.name = name
         self.pixels = pixels
         self.job = job
-        self.kept = kept
-        self.new_axes = new_axes
-        _layers[id(self)] = self
+        self.results = results
+        self.kept = tuple(axis for axis in range(len(pixels.chunks)) if axis not in results.gone)
+        with _lock:
+            self._company = _companies.setdefault(pixels.name, WeakValueDictionary())
+        self._company[id(self)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = self.name, self.pixels, self.job, self.kept, self.new_axes
-        return TileLayer, values, {"annotations": self.annotations}
+        return TileLayer, (self.name, self.pixels, self.job, self.results, self.annotations)
 
     def is_materialized(self) -> bool:
         """Tell that tasks are made when they are asked for."""
@@ -89,7 +120,8 @@ class TileLayer(Layer):
 
     def get_output_keys(self) -> set[Key]:
         """Give the keys of all results."""
-        return {self._key(block) for block in self.pixels.blocks()}
+        kept = (range(self.pixels.numblocks[axis]) for axis in self.kept)
+        return set(product([self.name], *kept, *([0] for _ in self.results.tail)))
 
     @cached_property
     def has_legacy_tasks(self) -> bool:
@@ -97,9 +129,19 @@ class TileLayer(Layer):
         return True
 
     @cached_property
+    def first(self) -> Key:
+        """Key of the first result."""
+        return (self.name, *(0 for _ in (*self.kept, *self.results.tail)))
+
+    @cached_property
+    def job_key(self) -> str:
+        """Key of the job, which is that of all layers with the same job."""
+        return f"job-{tokenize(self.job)}"
+
+    @cached_property
     def _alone(self) -> dict[Key, GraphNode]:
         """The tasks for all results, where dask wants them without having culled the graph."""
-        return self._tasks(self.pixels.blocks(), ())
+        return self._tasks(self.get_output_keys(), ())
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._alone)
@@ -117,64 +159,112 @@ class TileLayer(Layer):
 
         ``keys`` holds those of other layers, too.
         """
-        own = [key for key in keys if isinstance(key, tuple) and key[0] == self.name]
-        tasks = self._tasks(map(self._block, own), all_hlg_keys) if own else {}
+        own = keys & self.get_output_keys()
+        tasks = self._tasks(own, all_hlg_keys) if own else {}
         return MaterializedLayer(tasks, annotations=self.annotations), {
             key: set(task.dependencies) for key, task in tasks.items()
         }
 
-    def _tasks(self, blocks: Any, all_keys: Any) -> dict[Key, GraphNode]:
-        layers = self._company(all_keys)
-        names = [layer.name for layer in layers]
-        shape = self.pixels.tile_shape([layer.job.request for layer in layers])
-        gone = tuple(axis for axis in range(len(self.pixels.numblocks)) if axis not in self.kept)
-        # Data of their own, which a cluster sends to each worker once.
-        source = DataNode(f"source-{self.pixels.name}", self.pixels.source)
-        jobs = [DataNode(f"job-{layer.name}", layer.job) for layer in layers]
-        tasks: dict[Any, GraphNode] = {node.key: node for node in (source, *jobs)}
-        shared = f"tiles-{tokenize(*names)}"
-        for block in blocks:
-            pixels, key, wanted = (self.pixels.name, *block), (shared, *block), self._key(block)
-            values = [TaskRef(source.key), block, self.pixels.nav_ndim, shape]
-            references = [TaskRef(job.key) for job in jobs]
-            if pixels in all_keys:  # somebody wants them anyway
-                tasks[pixels] = Task(pixels, pixels_of, TaskRef(source.key), block)
-                values = [TaskRef(pixels), *values]
-            run = run_jobs if len(values) == 4 else run_jobs_on_pixels
-            if len(jobs) == 1:
-                tasks[wanted] = Task(wanted, run_one, run, gone, *values, *references)
-                continue
-            tasks[key] = Task(key, run, *values, List(*references))
-            number = names.index(self.name)
-            tasks[wanted] = Task(wanted, result_of, TaskRef(key), number, gone)
+    def _tasks(self, keys: Iterable[Key], all_keys: Any) -> dict[Key, GraphNode]:
+        reading = Reading(self._present(all_keys), all_keys)
+        token = tokenize(self.name, reading.pixels.name)
+        taken = reading.jobs.index(self.job_key), self.results.gone, self.results.combine
+        nodes = [*reading.values]
+        for key in keys:
+            blocks = self._blocks(key, reading.pixels.numblocks)
+            parts = [(f"part-0-{token}", *block) for block in blocks]
+            parts = parts if len(blocks) > 1 else [key]
+            for part, block in zip(parts, blocks, strict=True):
+                run, shared = reading.tasks(block)
+                nodes += *shared, Task(part, result_of, run, *taken)
+            nodes += self._combined(key, parts, token)
+        tasks: dict[Any, GraphNode] = {node.key: node for node in nodes}
         return tasks
 
-    def _company(self, all_keys: Any) -> list[TileLayer]:
-        """Find the layers that work on the same chunks, this one among them, in a fixed order."""
-        others = [layer() for layer in _layers.valuerefs()]  # other threads may add some
-        here = {
-            layer.name: layer
-            for layer in others
-            if layer is not None
-            and layer.pixels.name == self.pixels.name
-            and layer.first in all_keys
+    def _present(self, all_keys: Any) -> list[TileLayer]:
+        """Find the layers of the same array that are in the graph, in a fixed order."""
+        others = [layer() for layer in self._company.valuerefs()]  # other threads may add some
+        there = {
+            layer.name: layer for layer in others if layer is not None and layer.first in all_keys
         }
-        here[self.name] = self
-        return [here[name] for name in sorted(here)]
+        there[self.name] = self
+        return [there[name] for name in sorted(there)]
 
-    @property
-    def first(self) -> Key:
-        """Key of the result of the first chunk."""
-        return self._key((0,) * len(self.pixels.numblocks))
+    def _blocks(self, key: Key, numblocks: tuple[int, ...]) -> list[Block]:
+        """List the chunks that a result comes from."""
+        block = block_of(key[1:], self.kept, len(numblocks))
+        axes = (
+            range(n) if axis in self.results.gone else [block[axis]]
+            for axis, n in enumerate(numblocks)
+        )
+        return list(product(*axes))
 
-    def _key(self, block: tuple[int, ...]) -> Key:
-        return (self.name, *(block[axis] for axis in self.kept), *(0,) * self.new_axes)
+    def _combined(self, key: Key, parts: list[Key], token: str) -> Iterator[Task]:
+        """Combine results until there is one."""
+        combine, some = self.results.combine, self.results.split_every
+        for level in count(1):
+            if len(parts) == 1:
+                return
+            groups = [parts[k : k + some] for k in range(0, len(parts), some)]
+            parts = [(f"part-{level}-{token}", *group[0][1:]) for group in groups]
+            parts = parts if len(groups) > 1 else [key]
+            for part, group in zip(parts, groups, strict=True):
+                yield Task(part, combined, combine, *map(TaskRef, group))
 
-    def _block(self, key: Key) -> tuple[int, ...]:
-        return block_of(key[1:], self.kept, len(self.pixels.numblocks))
+
+class Reading:
+    """One pass over the chunks of an array, for all jobs that are computed together.
+
+    Parameters
+    ----------
+    layers : sequence of TileLayer
+        At least one.
+    all_keys : set
+        All keys of the graph, or none: those of chunks that somebody wants anyway are told by it.
+
+    Attributes
+    ----------
+    pixels : Pixels
+        What is read: chunks are merged where that suits everybody.
+    jobs : list of str
+        Keys of the jobs.
+    values : list of GraphNode
+        Source and jobs: data of their own, which a cluster sends to each worker once.
+    """
+
+    def __init__(self, layers: Sequence[TileLayer], all_keys: Any) -> None:
+        pixels = layers[0].pixels
+        longer = [layer.results.longer for layer in layers]
+        if all(longer) and max(longer) > 1:
+            chunks = product([pixels.name], *map(range, pixels.numblocks))
+            pixels = (
+                pixels if any(map(all_keys.__contains__, chunks)) else pixels.merged(max(longer))
+            )
+        jobs = {layer.job_key: layer.job for layer in layers}
+        requests = [job.request for job in jobs.values()]
+        self.pixels = pixels
+        self.jobs = list(jobs)
+        self.values: list[GraphNode] = [DataNode(f"source-{pixels.name}", pixels.source)]
+        self.values += (DataNode(key, job) for key, job in jobs.items())
+        self._shape = negotiate(pixels.description, requests, chunks=pixels.chunks).tile_shape
+        self._name = f"tiles-{tokenize(pixels.name, *jobs)}"
+        self._all_keys = all_keys
+
+    def tasks(self, block: Block) -> tuple[Task | TaskRef, list[Task]]:
+        """Do all jobs on a chunk: in a task, or by one of those that several layers share."""
+        key: Any = (self._name, *block)
+        pixels: Any = (self.pixels.name, *block)
+        source, *jobs = (TaskRef(node.key) for node in self.values)
+        values = source, block, self.pixels.description.nav_ndim, self._shape, List(*jobs)
+        shared = []
+        run = Task(key, run_jobs, *values)
+        if pixels in self._all_keys:
+            shared.append(Task(pixels, pixels_of, source, block))
+            run = Task(key, run_jobs_on_pixels, TaskRef(pixels), *values)
+        return (run, shared) if len(jobs) == 1 else (TaskRef(key), [*shared, run])
 
 
-def block_of(numbers: Sequence[int], kept: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+def block_of(numbers: Sequence[int], kept: Sequence[int], ndim: int) -> Block:
     """Give the position of the chunk that a result comes from: 0 along axes that are not kept."""
     block = [0] * ndim
     for axis, number in zip(kept, numbers, strict=False):
@@ -182,26 +272,26 @@ def block_of(numbers: Sequence[int], kept: tuple[int, ...], ndim: int) -> tuple[
     return tuple(block)
 
 
-def pixels_of(source: Source, block: tuple[int, ...]) -> Array:
-    """Read a chunk, as the array itself does it."""
-    return decode(load(source, block))
+def result_of(
+    results: Sequence[Array],
+    number: int,
+    gone: tuple[int, ...],
+    combine: Callable[..., Array] | None,
+) -> Array:
+    """Take the result of one of the jobs, without the axes that are gone."""
+    block = results[number]
+    return like_numpy(block.squeeze(gone) if combine is None else combine([block], gone))
 
 
-def result_of(results: Sequence[Array], number: int, gone: tuple[int, ...]) -> Array:
-    """Take the result of one of the jobs, without axes of length 1 that are not kept."""
-    return results[number].squeeze(gone)
-
-
-def run_one(run: Callable[..., list[Array]], gone: tuple[int, ...], *values: Any) -> Array:
-    """Do a job that is alone."""
-    *values_, job = values
-    return result_of(run(*values_, [job]), 0, gone)
+def combined(combine: Callable[..., Array], *results: Array) -> Array:
+    """Reduce results of several chunks to one."""
+    return like_numpy(combine([block[None] for block in results], (0,)))
 
 
 def run_jobs_on_pixels(
     pixels: Array,
     source: Source,
-    block: tuple[int, ...],
+    block: Block,
     nav_ndim: int,
     tile_shape: tuple[int, ...],
     jobs: Sequence[Job],

@@ -10,16 +10,16 @@ from typing import Any, Self
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.elementwise import Chunks, ElementwiseArray
-from dask_tiled.array.reductions import Reducible, reduce_array
+from dask_tiled.array.elementwise import Annotations, Chunks, ElementwiseArray, symbolic_graph
+from dask_tiled.array.job_arrays import Reducible
+from dask_tiled.array.reductions import reduce_array
 from dask_tiled.engine.expressions import Leaf
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import CutIndex
-from dask_tiled.reading.loader import Edges, Source, decode, load
+from dask_tiled.reading.loader import Edges, Source, decode, load, pixels_of
 from dask_tiled.tiling.division import read_chunks
 from dask_tiled.tiling.negotiation import TilingRequest, TilingScheme, negotiate
 
@@ -51,7 +51,8 @@ class TiledArray(ElementwiseArray):
         io: str,
         requests: tuple[TilingRequest, ...] = (),
         edges: tuple[Edges, ...] | None = None,
-    ) -> Self:
+        annotations: Annotations | None = None,
+    ) -> Any:
         self = object.__new__(cls)
         self._description = description
         self.requests = requests
@@ -59,8 +60,7 @@ class TiledArray(ElementwiseArray):
         edges = edges or tuple(map(Edges, chunks))
         self._source = Source(layout, conversion, edges, io)
         name = _name(description, self._source)
-        self._show(Leaf(layout, conversion, io), name, chunks, edges)
-        return self
+        return self._show(Leaf(layout, conversion, io), name, chunks, edges, annotations)
 
     @property
     def description(self) -> Description | None:
@@ -69,13 +69,18 @@ class TiledArray(ElementwiseArray):
 
     def _make_graph(self) -> HighLevelGraph:
         """Load, then decode, once per chunk."""
-        return _symbolic(self._source, self.chunks, self.name).dask
+        functions: dict[str, Any] = {f"load-{self.name}": load, self.name: decode}
+        return symbolic_graph(self.chunks, self._source, functions)
 
     def _with(
-        self, cuts: Sequence[CutIndex] | None, chunks: Chunks, edges: tuple[Edges, ...] | None
+        self,
+        cuts: Sequence[CutIndex] | None,
+        chunks: Chunks,
+        edges: tuple[Edges, ...] | None,
+        annotations: Annotations,
     ) -> Self:
         description = self._description if cuts is None else self._description.cut(cuts)
-        return type(self)(description, chunks, self._source.io, self.requests, edges)
+        return type(self)(description, chunks, self._source.io, self.requests, edges, annotations)
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype, self._description.dims)
@@ -99,7 +104,8 @@ class TiledArray(ElementwiseArray):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:
             return super().__reduce__()
-        return TiledArray, (self._description, self.chunks, self._source.io, self.requests)
+        shown = self._description, self.chunks, self._source.io, self.requests
+        return TiledArray, (*shown, None, self._annotations)
 
 
 def _reduction(name: str) -> Any:
@@ -148,24 +154,16 @@ def build(
     if da.array_expr_enabled():
         edges = tuple(map(Edges, scheme.chunks))
         source = Source(description.layout, description.conversion, edges, io)
-        return _symbolic(source, scheme.chunks, _name(description, source))
+        name, meta = _name(description, source), np.empty((0,) * len(edges), description.dtype)
+        return da.map_blocks(
+            pixels_of, source, chunks=scheme.chunks, dtype=meta.dtype, meta=meta, name=name
+        )
     return TiledArray(description, scheme.chunks, io, requests)
 
 
 def _name(description: Description, source: Source) -> str:
     # A name of our own: dask would hash every number of the chunks to make one.
     return f"{description.format}-{tokenize(source)}"
-
-
-def _symbolic(source: Source, chunks: Chunks, name: str) -> da.Array:
-    """Make the plain dask array: a symbolic load and a symbolic decode, fused when computed."""
-    meta = np.empty((0,) * len(chunks), dtype=source.conversion.dtype)
-    # What is large is data of its own, which a cluster sends to each worker once.
-    value = delayed(source, name=f"source-{name}", traverse=False) if source.is_large else source
-    raw = da.map_blocks(
-        load, value, chunks=chunks, dtype=meta.dtype, meta=meta, name=f"load-{name}"
-    )
-    return raw.map_blocks(decode, dtype=meta.dtype, meta=meta, name=name)
 
 
 def scheme_of(arr: da.Array) -> TilingScheme:

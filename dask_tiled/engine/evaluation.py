@@ -17,7 +17,7 @@ from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import buffers
 from dask_tiled.reading.backends import Backend
 from dask_tiled.reading.boxes import Box, cut_to
-from dask_tiled.reading.loader import LARGE_BYTES, Edges, RawChunk, value_bytes
+from dask_tiled.reading.loader import LARGE_BYTES, Edges, RawChunk, like_numpy, value_bytes
 from dask_tiled.reading.tile_reader import TileReader
 from dask_tiled.tiling.division import Base, fill, split
 
@@ -56,7 +56,7 @@ class Evaluation:
 
 
 def evaluate(evaluation: Evaluation, block_id: tuple[int, ...]) -> Array:
-    """Compute one chunk: an array of its own, C-contiguous.
+    """Compute one chunk: an array of its own, C-contiguous, or a scalar.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def evaluate(evaluation: Evaluation, block_id: tuple[int, ...]) -> Array:
         for number, tile in enumerate(product(*axes)):
             place: Any = (*(slice(*bounds) for bounds in tile), ...)
             _run(program, partial(read, number), registers, out[place])
-    return out
+    return like_numpy(out)
 
 
 def _read(

@@ -76,5 +76,9 @@ class Job(Protocol):
     def request(self) -> TilingRequest:
         """Which tiles it wishes."""
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of its results."""
+
     def begin(self, chunk: Chunk) -> Run:
         """Begin to work on a chunk."""

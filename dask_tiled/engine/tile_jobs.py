@@ -76,6 +76,11 @@ class ReduceTiles:
     func: Callable[[Array, Array, TileInfo], Any]
     request: TilingRequest
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the state."""
+        return self.init.dtype
+
     def begin(self, chunk: Chunk) -> ReduceRun:
         """Begin to work on a chunk."""
         return ReduceRun(self, chunk)

@@ -111,7 +111,7 @@ def load(source: Source, block_id: tuple[int, ...]) -> RawChunk:
 
 
 def decode(raw: RawChunk) -> npt.NDArray[Any]:
-    """Make the pixels of a chunk: an array of its own, writeable and C-contiguous.
+    """Make the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
 
     Where the files hold the pixels just as they are wanted, it is a read-only view of mapped memory
     instead; on a cluster, where results are kept and sent, it never is.
@@ -121,9 +121,21 @@ def decode(raw: RawChunk) -> npt.NDArray[Any]:
     StaleFileError
         A file has changed since it was opened.
     """
-    return read_pixels(
+    pixels = read_pixels(
         raw, lambda shape: buffers.empty(shape, raw.conversion.dtype), view=not _on_a_cluster()
     )
+    return like_numpy(pixels)
+
+
+def pixels_of(source: Source, block_id: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Load one chunk and decode it."""
+    return decode(load(source, block_id))
+
+
+def like_numpy(pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make a scalar of an array without axes, as numpy does with its results."""
+    scalar: npt.NDArray[Any] = pixels[()]
+    return pixels if pixels.ndim else scalar
 
 
 def read_pixels(

@@ -202,8 +202,9 @@ def test_one_chunk_of_a_result_reads_its_chunk_alone(counted, loads):
         lambda r: da.concatenate([r["centre"], r["masks"]], axis=-1).T,
         lambda r: dask.delayed(np.stack)([r["sum"], r["reduced"]]),
         lambda r: (r["sum"] / r["max"]).rechunk((6, 5)),
+        lambda r: r["sum"] - r["reduced"],
     ],
-    ids=["stack", "arithmetic", "concatenate", "delayed", "rechunk"],
+    ids=["stack", "arithmetic", "concatenate", "delayed", "rechunk", "two alone"],
 )
 def test_what_is_made_of_results_reads_once(scan, counted, loads, derive):
     found = derive(results(counted)).compute()

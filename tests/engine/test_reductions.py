@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import Corrections, Description, negotiate
-from dask_tiled.array import reductions
-from dask_tiled.array.tile_layer import TileLayer
+from dask_tiled.array import job_arrays
+from dask_tiled.array.tile_layer import TileLayer, result_of
 from dask_tiled.array.tiled_array import build
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.files import File
@@ -605,8 +605,8 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
 
 
 def chunks_read(result):
-    (layer,) = [some for some in result.dask.layers.values() if isinstance(some, TileLayer)]
-    return len(tuple(layer.pixels.blocks()))
+    tasks = dict(result.dask.cull(result.__dask_keys__()))
+    return sum(getattr(task, "func", None) is result_of for task in tasks.values())
 
 
 @pytest.mark.parametrize(
@@ -623,8 +623,8 @@ def chunks_read(result):
 def test_chunks_are_merged_for_large_results(
     path, frames, monkeypatch, threads, results_read, chunks, expected
 ):
-    monkeypatch.setattr(reductions, "SMALL_RESULTS", 0)
-    monkeypatch.setattr(reductions, "RESULTS_READ", results_read)
+    monkeypatch.setattr(job_arrays, "SMALL_RESULTS", 0)
+    monkeypatch.setattr(job_arrays, "RESULTS_READ", results_read)
     monkeypatch.setattr(machine, "thread_count", lambda: threads)
     arr = opened(path).with_chunks(chunks)
     check(arr, frames)
