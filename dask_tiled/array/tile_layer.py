@@ -249,6 +249,7 @@ class Reading:
         self._shape = negotiate(pixels.description, requests, chunks=pixels.chunks).tile_shape
         self._name = f"tiles-{tokenize(pixels.name, *jobs)}"
         self._all_keys = all_keys
+        self._shared = len(layers) > 1
 
     def tasks(self, block: Block) -> tuple[Task | TaskRef, list[Task]]:
         """Do all jobs on a chunk: in a task, or by one of those that several layers share."""
@@ -261,7 +262,7 @@ class Reading:
         if pixels in self._all_keys:
             shared.append(Task(pixels, pixels_of, source, block))
             run = Task(key, run_jobs_on_pixels, TaskRef(pixels), *values)
-        return (run, shared) if len(jobs) == 1 else (TaskRef(key), [*shared, run])
+        return (TaskRef(key), [*shared, run]) if self._shared else (run, shared)
 
 
 def block_of(numbers: Sequence[int], kept: Sequence[int], ndim: int) -> Block:

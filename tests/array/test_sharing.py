@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from itertools import combinations
 
 import cloudpickle
 import dask
@@ -20,7 +21,9 @@ from distributed import Client, LocalCluster
 
 import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+from dask_tiled.array.tile_layer import TileLayer
 from dask_tiled.testing import counting_frames, write_mib, write_raw
+from dask_tiled.tiling import machine
 
 NAV, SIG = (6, 5), (16, 64)
 CHUNKS = (2, 5, 16, 64)
@@ -123,6 +126,87 @@ def test_the_array_itself_is_read_once(scan, counted, loads):
     assert loads.nbytes == scan[1].nbytes
     np.testing.assert_array_equal(arr, scan[1])
     check(found, scan[1])
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Write frames of which sums take more than 1 MiB: their path, and their pixels."""
+    frames = counting_frames((4, 513, 512), "u2")
+    return write_raw(tmp_path_factory.mktemp("large") / "scan.raw", frames), frames
+
+
+LARGE_RESULTS = {
+    "sum": lambda x: x.sum(axis=0),
+    "spread": lambda x: x.std(axis=0),
+    "greatest": lambda x: x.max(axis=0),
+    "frame sums": lambda x: x.sum(axis=(1, 2)),
+    "everything": lambda x: x.mean(),
+    "itself": lambda x: x[:],
+    "slice of itself": lambda x: x.blocks[1] + 1,
+}
+
+
+def test_large_results_read_with_others(large, loads, monkeypatch):
+    """Alone they want longer chunks than the others."""
+    monkeypatch.setattr(machine, "thread_count", lambda: 2)
+    path, frames = large
+    options = {"dtype": "u2", "sig_shape": frames.shape[1:], "chunks": (1, 513, 512)}
+    arr = dask_tiled.open_dataset(path, "raw", **options, io="counting")
+    plain = da.from_array(frames, chunks=arr.chunks)
+    assert len(blocks_of(tasks_of(LARGE_RESULTS["sum"](arr)), "part-0-")) == 2
+    expected = dask.compute({name: make(plain) for name, make in LARGE_RESULTS.items()})[0]
+    for names in [*combinations(LARGE_RESULTS, 2), tuple(LARGE_RESULTS)]:
+        del loads[:]
+        (found,) = dask.compute({name: LARGE_RESULTS[name](arr) for name in names})
+        assert loads.nbytes == frames.nbytes, names
+        for name in names:
+            np.testing.assert_allclose(found[name], expected[name], err_msg=f"{name} of {names}")
+
+
+def test_large_states_leave_whole_chunks_alone(large, monkeypatch):
+    """Functions that want a chunk at once get no longer ones than they chose."""
+    monkeypatch.setattr(machine, "thread_count", lambda: 1)
+    path, frames = large
+    shapes = []
+
+    def step(state, tile, _info):
+        shapes.append(tile.shape)
+        state += tile.sum(axis=0)
+
+    options = {"dtype": "u2", "sig_shape": frames.shape[1:], "chunks": (2, 513, 512)}
+    arr = dask_tiled.open_dataset(path, "raw", **options)
+    found = reduce_tiles(
+        arr,
+        init=np.zeros(frames.shape[1:], "u4"),
+        step=step,
+        combine=np.add,
+        tiling=TilingRequest("chunk"),
+    )
+    np.testing.assert_array_equal(found.compute(), frames.sum(axis=0))
+    assert shapes == [(2, 513, 512)] * 2
+
+
+def test_layers_look_at_those_of_their_own_array(scan, monkeypatch):
+    """What is computed of many arrays costs so many times one: nobody looks at all of it."""
+    looked_at = []
+
+    def first(layer):
+        looked_at.append(layer.name)
+        return (layer.name, *(0 for _ in layer.kept))
+
+    class Keys(set):
+        def __iter__(self):
+            raise AssertionError("all keys of the graph are looked at")
+
+    arr = opened(scan)
+    sums = [arr[k // 5, k % 5].sum() for k in range(30)]
+    monkeypatch.setattr(TileLayer, "first", property(first))
+    for lazy in sums:
+        layer = lazy.dask.layers[lazy.name]
+        keys = Keys({(other.name,) for other in sums})
+        tasks, _ = layer.cull(keys, Keys(keys))
+        assert (lazy.name,) in tasks
+    assert looked_at == [lazy.name for lazy in sums]
 
 
 def tasks_of(*collections):
@@ -417,6 +501,7 @@ import numpy as np
 from dask.base import tokenize
 import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+from dask_tiled.array.tile_layer import TileLayer
 arr = dask_tiled.open_dataset(sys.argv[1], chunks=(2, 5, 16, 64))
 for x in (arr, arr[1:, ::2]):
     for lazy in (
