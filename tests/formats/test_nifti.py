@@ -271,6 +271,17 @@ def add(total, tile, _info):
     return total + tile.sum(dtype=float)
 
 
+@pytest.fixture(scope="module")
+def slices(tmp_path_factory):
+    """Write 1000 slices of 16 KiB, plain and compressed."""
+    path = tmp_path_factory.mktemp("slices") / "a.nii"
+    array = np.random.default_rng(0).integers(0, 9, (64, 128, 25, 40)).astype("i2")
+    plain = write(path, array, scl_slope=2)
+    packed = path.with_suffix(".nii.gz")
+    packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
+    return plain, packed
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -284,12 +295,9 @@ def add(total, tile, _info):
     ids=["whole", "slices", "cut", "frames", "pattern", "tiles"],
 )
 @pytest.mark.parametrize("options", [{}, {"scaled": True}, {"dtype": "f4"}], ids=str)
-def test_gzip_is_decompressed_once_not_once_per_slice(tmp_path, decompressions, options, use):
-    """1000 slices of 16 KiB, in one chunk, converted or not, chunk by chunk or tile by tile."""
-    array = np.random.default_rng(0).integers(0, 9, (64, 128, 25, 40)).astype("i2")
-    plain = write(tmp_path / "a.nii", array, scl_slope=2)
-    path = tmp_path / "a.nii.gz"
-    path.write_bytes(gzip.compress(plain.read_bytes(), 1))
+def test_gzip_is_decompressed_once_not_once_per_slice(slices, decompressions, options, use):
+    """In one chunk, converted or not, chunk by chunk or tile by tile."""
+    plain, path = slices
     arr = dask_tiled.open_dataset(path, **options)
     assert arr.npartitions == 1
     found = use(arr).compute()
