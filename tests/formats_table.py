@@ -13,6 +13,7 @@ import h5py
 import hdf5plugin
 import nibabel
 import numpy as np
+import pytest
 import tifffile
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 
@@ -25,13 +26,16 @@ from dask_tiled.testing import (
     write_frms6,
     write_gis,
     write_k2is,
+    write_metaimage,
     write_mgh,
     write_mib,
     write_mib_series,
     write_mrc,
     write_npy,
+    write_nrrd,
     write_raw,
     write_raw_csr,
+    write_ripple,
     write_seq,
     write_ser,
     write_tvips,
@@ -284,6 +288,31 @@ def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, 
     )
 
 
+def make_ripple(folder, stem, *, suffix=".rpl", dtype="u2", shape=(12, 5, 7), **options):
+    array = counting_frames(shape, dtype)
+    members = write_ripple(folder / f"{stem}{suffix}", array, **options)
+    sig_dims = 1 if "record_by" in options else 2
+    path = folder / f"{stem}{suffix}"
+    known_by = "content" if suffix == ".rpl" else "suffix"
+    expected = array.astype(array.dtype.newbyteorder("="))
+    return Sample({"path": path}, expected, members, sig_dims, known_by)
+
+
+def make_volume(folder, stem, *, write, suffix, dtype="u2", shape=(3, 4, 5, 7), **options):
+    """NRRD and MetaImage volumes."""
+    if "\n" in stem and "files" in options:
+        pytest.skip("no line of a header can name the files")
+    array = counting_frames(shape, dtype)
+    members = write(folder / f"{stem}{suffix}", array, **options)
+    expected = array.astype(array.dtype.newbyteorder("="))
+    sig_dims = 3 if "channels" in options or "fields" in options else 2
+    return Sample({"path": members[-1]}, expected, members, sig_dims)
+
+
+make_nrrd = partial(make_volume, write=write_nrrd, suffix=".nrrd")
+make_metaimage = partial(make_volume, write=write_metaimage, suffix=".mha")
+
+
 def make_ome_tiff(folder, stem, *, dtype="u2", **options):
     """Two files, with planes in turns."""
     planes = counting_frames((2, 3, 2, 5, 7), dtype)
@@ -391,5 +420,19 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "gis big-endian": partial(make_gis, suffix=".ima", dtype="f4", order=">", cut=slice(0, 1)),
     "gis text": partial(make_gis, suffix=".dim", ascii=True, cut=slice(1, 2)),
     "gis colours": partial(make_gis, suffix=".dim", dtype="u1", shape=(3, 4, 5, 3), kind="RGB"),
+    "ripple": partial(make_ripple, offset=13),
+    "ripple spectra": partial(
+        make_ripple, suffix=".raw", dtype=">f4", shape=(3, 4, 9), record_by="vector"
+    ),
+    "nrrd": partial(make_nrrd, dtype=">i4"),
+    "nrrd gzip": partial(make_nrrd, encoding="gzip", lines=2, skip=3),
+    "nrrd list": partial(make_nrrd, suffix=".nhdr", files=6, skip=5),
+    "nrrd colours": partial(
+        make_nrrd, dtype="u1", shape=(4, 5, 7, 3), fields={"kinds": ["RGB-color", *["space"] * 3]}
+    ),
+    "metaimage": partial(make_metaimage, dtype="f4"),
+    "metaimage zlib": partial(make_metaimage, dtype=">i2", compressed=True),
+    "metaimage list": partial(make_metaimage, suffix=".mhd", files=3, compressed=True),
+    "metaimage channels": partial(make_metaimage, shape=(3, 5, 7, 2), channels=True),
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }

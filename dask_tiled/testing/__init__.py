@@ -17,6 +17,7 @@ an array or an iterable, and can write files larger than memory.
 - PNDetector FRMS6 sets: `write_frms6`.
 - Gatan K2 in-situ sets: `write_k2is`.
 - GIS and FreeSurfer volumes: `write_gis`, `write_mgh`.
+- NRRD and MetaImage volumes, and Ripple files: `write_nrrd`, `write_metaimage`, `write_ripple`.
 - Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
 - A file of known contents against the reader: `check_format`.
@@ -40,11 +41,14 @@ from dask_tiled.testing.frames import counting_frames, iter_counting_frames, ite
 from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.gis import write_gis
 from dask_tiled.testing.k2is import write_k2is
+from dask_tiled.testing.metaimage import write_metaimage
 from dask_tiled.testing.mgh import write_mgh
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
+from dask_tiled.testing.nrrd import write_nrrd
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.raw_csr import write_raw_csr
+from dask_tiled.testing.ripple import write_ripple
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
@@ -62,13 +66,16 @@ __all__ = [
     "write_frms6",
     "write_gis",
     "write_k2is",
+    "write_metaimage",
     "write_mgh",
     "write_mib",
     "write_mib_series",
     "write_mrc",
     "write_npy",
+    "write_nrrd",
     "write_raw",
     "write_raw_csr",
+    "write_ripple",
     "write_seq",
     "write_seq_corrections",
     "write_ser",

@@ -92,14 +92,7 @@ def _settled(file: File, header: Header, shape: tuple[int, ...]) -> np.dtype:
     dtype, count = header.dtype, math.prod(shape)
     if header.facts["header"]["type"].endswith("LONG") and file.size == 4 * count:
         dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
-    check_bytes(file, shape, dtype)
-    if file.size != count * dtype.itemsize:
-        raise CorruptFileError(
-            "the file of the pixels is longer than the header says",
-            path=file.path,
-            expected=f"{count * dtype.itemsize} bytes, for a {dtype} array of shape {shape}",
-            found=f"{file.size} bytes",
-        )
+    check_bytes(file, shape, dtype, exact=True)
     return dtype
 
 

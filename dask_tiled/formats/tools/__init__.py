@@ -7,17 +7,21 @@
 - Headers as tables: `Fields`, `read_fields`, `parse_fields`, `check_fields` with `Allowed` and
   `POSITIVE`, `wrong_field`, `read_table`, `size_of`, `Order`.
 - Headers as text: `read_pairs`, `parse_pairs`, `read_xml`, `parse_xml`, `plain_tree`, `local_name`.
+- Texts of keys as tables: `Keys`, `parse_keys`, `check_lengths`; `Value`, `TEXT`, `WORD`,
+  `NUMBER`, `choice`, `whole`, `several`.
 - Frame after frame: `Record` with `lay_out`, or `count_frames` and `record_layout`; frames in
   parts: `Part` and `part_layout`.
 - One array in C order: `describe_volume`, or `volume_layout`, `compressed_layout`, `check_bytes`,
   `check_shape`.
+- One behind a text header, or in files that it names: `read_text`, `after_lines`, `pixel_files`,
+  `pixels_beside`, `axis_along`, `describe_parts`.
 - Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`.
 - Several files: `Member`, `gather`, `in_sequence`, `series_of`; `beside`, `common_stem` and
   `natural_key` go by their names.
 - Pixels: `plain` as numpy has them, `Decoder` for packed ones, `codec` and `BlockDecoder`, with
   `Block` and `Fetch`, for what is compressed piece by piece.
 - What can be wrong: `DatasetError`, `CorruptFileError`, `TruncatedFileError`; `check_whole` and
-  `choose_dataset` for what users pass.
+  `choose_dataset` for what users pass; `printable` for texts of the metadata.
 """
 
 from dask_tiled.errors import (
@@ -26,10 +30,19 @@ from dask_tiled.errors import (
     TruncatedFileError,
     check_whole,
     choose_dataset,
+    printable,
 )
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.codecs import codec
 from dask_tiled.formats.tools.compression import compressed_layout, is_compressed, read_start
+from dask_tiled.formats.tools.detached import (
+    after_lines,
+    axis_along,
+    describe_parts,
+    pixel_files,
+    pixels_beside,
+    read_text,
+)
 from dask_tiled.formats.tools.headers import (
     POSITIVE,
     Allowed,
@@ -41,6 +54,18 @@ from dask_tiled.formats.tools.headers import (
     read_table,
     size_of,
     wrong_field,
+)
+from dask_tiled.formats.tools.keys import (
+    NUMBER,
+    TEXT,
+    WORD,
+    Keys,
+    Value,
+    check_lengths,
+    choice,
+    parse_keys,
+    several,
+    whole,
 )
 from dask_tiled.formats.tools.markup import (
     local_name,
@@ -82,7 +107,10 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table
 
 __all__ = [
+    "NUMBER",
     "POSITIVE",
+    "TEXT",
+    "WORD",
     "Allowed",
     "Axis",
     "Block",
@@ -96,6 +124,7 @@ __all__ = [
     "Fields",
     "File",
     "Format",
+    "Keys",
     "Layout",
     "Member",
     "Order",
@@ -103,17 +132,23 @@ __all__ = [
     "Piece",
     "Record",
     "TruncatedFileError",
+    "Value",
+    "after_lines",
+    "axis_along",
     "axis_columns",
     "beside",
     "check_bytes",
     "check_fields",
+    "check_lengths",
     "check_shape",
     "check_whole",
+    "choice",
     "choose_dataset",
     "codec",
     "common_stem",
     "compressed_layout",
     "count_frames",
+    "describe_parts",
     "describe_volume",
     "gather",
     "in_sequence",
@@ -123,23 +158,30 @@ __all__ = [
     "natural_key",
     "nav_axes",
     "parse_fields",
+    "parse_keys",
     "parse_pairs",
     "parse_xml",
     "part_layout",
     "piece_table",
+    "pixel_files",
+    "pixels_beside",
     "plain",
     "plain_tree",
+    "printable",
     "read_exactly",
     "read_fields",
     "read_head",
     "read_pairs",
     "read_start",
     "read_table",
+    "read_text",
     "read_xml",
     "record_layout",
     "series_of",
+    "several",
     "sig_axes",
     "size_of",
     "volume_layout",
+    "whole",
     "wrong_field",
 ]

@@ -1,4 +1,4 @@
-"""Files that are compressed as a whole: gzip, bzip2 and xz."""
+"""Files that are compressed as a whole or from a byte on: gzip, bzip2, xz and zlib."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dask_tiled.model.pieces import Piece
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """What a compressed file begins with, and what reads it."""
-MOST_RATIO = {b"\x1f\x8b": 1032, b"BZh": 1 << 21, b"\xfd7zXZ\0": 1 << 13}
+MOST_RATIO = {b"BZh": 1 << 21, b"\xfd7zXZ\0": 1 << 13, b"": 1032}
 """No byte of a compressed file stands for more; of zeros, it stands for nearly so many."""
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
@@ -65,22 +65,38 @@ def compressed_layout(
         No file of that size could hold them.
     """
     shape = grid + sig_shape
-    head = read_head(file.path, 8)
-    most = file.size * next((r for m, r in MOST_RATIO.items() if head.startswith(m)), 1)
-    if offset + math.prod(shape) * dtype.itemsize > most:
+    check_ratio(file, offset + math.prod(shape) * dtype.itemsize)
+    whole = Piece(0, (0,) * len(shape), shape, 0, (0,) * len(shape), nbytes=file.size)
+    return Layout([file], grid, sig_shape, [whole], [unpacker(dtype, offset)])
+
+
+def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
+    """Make sure that what is compressed from byte ``at`` on can be so many bytes.
+
+    Raises
+    ------
+    TruncatedFileError
+        It cannot.
+    """
+    head = read_head(file.path, 8, at)
+    ratio = next(ratio for magic, ratio in MOST_RATIO.items() if head.startswith(magic))
+    most = max(0, file.size - at) * ratio
+    if nbytes > most:
         raise TruncatedFileError(
             "a compressed file of this size cannot hold the pixels",
             path=file.path,
-            expected=f"{offset + math.prod(shape) * dtype.itemsize} bytes, decompressed",
+            expected=f"{nbytes} bytes, decompressed",
             found=f"{most} at most",
         )
-    decode = BlockDecoder(
+
+
+def unpacker(dtype: np.dtype, offset: int = 0) -> BlockDecoder:
+    """Give the decoder of pixels from a byte of what is decompressed on."""
+    return BlockDecoder(
         "dask_tiled.formats.tools.compression:decode",
         dtype.newbyteorder("="),
         (("offset", offset), ("dtype", dtype.str)),
     )
-    whole = Piece(0, (0,) * len(shape), shape, 0, (0,) * len(shape), nbytes=file.size)
-    return Layout([file], grid, sig_shape, [whole], [decode])
 
 
 def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArray[Any]:
@@ -97,7 +113,8 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
     pixels = np.empty(block.shape, np.dtype(dtype))
     wanted, found = pixels.reshape(-1).view(np.uint8).data, 0
     with _opened(io.BytesIO(data.data), data[:8].tobytes(), block.file.path) as stream:
-        stream.seek(offset)
+        if offset:
+            stream.seek(offset)
         while n := stream.readinto(wanted[found : found + STEP]):
             found += n
         stream.read(1)  # at the end there is a checksum
@@ -114,7 +131,8 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
 @contextmanager
 def _opened(source: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open what begins with some bytes; whatever goes wrong with it is a CorruptFileError."""
-    opener = next(opener for magic, opener in OPENERS.items() if head.startswith(magic))
+    openers = (opener for magic, opener in OPENERS.items() if head.startswith(magic))
+    opener = next(openers, Inflated)
     try:
         with opener(source) as stream:
             yield stream
@@ -122,3 +140,33 @@ def _opened(source: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[
         raise CorruptFileError(
             "the file cannot be decompressed", path=path, found=repr(error)
         ) from error
+
+
+class Inflated(io.RawIOBase):
+    """What a zlib stream holds: nothing sure tells that one begins, so it is what is left."""
+
+    def __init__(self, source: io.BytesIO) -> None:
+        self._source = source
+        self._stream = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        """Say so to those who ask."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Decompress until there is something; 0 bytes at the end.
+
+        Raises
+        ------
+        EOFError
+            The stream has no end.
+        """
+        while not self._stream.eof:
+            data = self._stream.unconsumed_tail or self._source.read(STEP)
+            found = self._stream.decompress(data, len(buffer))
+            if not data and not found:
+                raise EOFError("the stream has no end")
+            if found:
+                buffer[: len(found)] = found
+                return len(found)
+        return 0

@@ -156,13 +156,14 @@ def check_fields(
     name = wrong_field(values, allowed)
     if name is not None:
         where = f"byte {at + fields[name][0]} ({name})"
-        expected = _choices(allowed[name])
+        expected = choices(allowed[name])
         raise kind(
             problem, path=path, where=where, expected=expected, found=values[name], hint=hint
         )
 
 
-def _choices(known: Sequence[int]) -> str:
+def choices(known: Sequence[int]) -> str:
+    """Say in words what a whole number may be."""
     if not isinstance(known, range):
         return " or ".join(map(str, known))
     steps = f", in steps of {known.step}" if known.step > 1 else ""

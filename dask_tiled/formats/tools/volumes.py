@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.compression import compressed_layout, is_compressed
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.description import Axis, Description
@@ -94,15 +94,19 @@ def volume_layout(
     return Layout([file], nav or (1,), sig, [piece], [decoder or plain(dtype)]).show(nav)
 
 
-def check_bytes(file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0) -> None:
-    """Make sure that an array has elements, and lies within its file.
+def check_bytes(
+    file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, exact: bool = False
+) -> None:
+    """Make sure that an array has elements, and lies within its file; or ends it, if `exact`.
 
     Raises
     ------
     DatasetError
         It has none.
     TruncatedFileError
-        It does not.
+        The file is too short.
+    CorruptFileError
+        It is too long: the header has lost something.
     """
     check_shape(file, shape)
     end = offset + math.prod(shape) * dtype.itemsize
@@ -111,6 +115,13 @@ def check_bytes(file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int
             "the volume reaches beyond the file",
             path=file.path,
             where=f"byte {offset}",
+            expected=f"{end} bytes, for a {dtype} array of shape {shape}",
+            found=f"{file.size} bytes",
+        )
+    if exact and end < file.size:
+        raise CorruptFileError(
+            "the file of the pixels is longer than the header says",
+            path=file.path,
             expected=f"{end} bytes, for a {dtype} array of shape {shape}",
             found=f"{file.size} bytes",
         )

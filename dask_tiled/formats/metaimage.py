@@ -1,0 +1,109 @@
+"""MetaImage volumes of ITK: a text header, and the pixels behind it or in other files.
+
+Axes are shown in C order, (z, y, x): the bytes as they lie, x fastest. Channels are a last axis.
+Layout after the documentation of MetaIO, and its source for what that leaves open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats import tools
+
+END = rb"(?m)^ElementDataFile[ \t]*=.*(\n|\Z)"
+MARKS = (re.compile(rb"^NDims\s*=", re.MULTILINE), re.compile(rb"^DimSize\s*=", re.MULTILINE))
+NAMES = ("x", "y", "z", "t", *(f"dim_{k}" for k in range(4, 10)))
+TYPES = {"CHAR": "i1", "SHORT": "i2", "INT": "i4", "LONG": "i4", "LONG_LONG": "i8"}
+TYPES |= {f"U{name}": f"u{dtype[1]}" for name, dtype in TYPES.items()}
+TYPES |= {"FLOAT": "f4", "DOUBLE": "f8"}
+TYPES = {f"MET_{name}": dtype for name, dtype in TYPES.items()}
+TYPES |= {f"{name}_ARRAY": dtype for name, dtype in TYPES.items()}
+TRUE, FALSE = ("True", "T", "1"), ("False", "F", "0")
+UNITS = {"mm": "mm", "um": "µm", "cm": "cm", "?": ""}
+OTHER_NAMES = {
+    "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
+    "Position": "Offset",
+    "Origin": "Offset",
+    "Rotation": "TransformMatrix",
+    "Orientation": "TransformMatrix",
+}
+KEYS: tools.Keys = {
+    "ObjectType": tools.choice({"Image": "Image"}, "Image"),
+    "NDims": tools.whole(range(1, 11)),
+    "DimSize": tools.several(tools.whole(tools.POSITIVE)),
+    "ElementType": tools.choice(TYPES),
+    "ElementNumberOfChannels": tools.whole(range(1, 1 << 31), 1),
+    "BinaryData": tools.choice(dict.fromkeys(TRUE, True), default=True),
+    "BinaryDataByteOrderMSB": tools.choice(
+        dict.fromkeys(TRUE, ">") | dict.fromkeys(FALSE, "<"), "<"
+    ),
+    "CompressedData": tools.choice(
+        dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False), default=False
+    ),
+    "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
+    "ElementSpacing": tools.several(tools.NUMBER, ()),
+    "Offset": tools.several(tools.NUMBER, ()),
+    "TransformMatrix": tools.several(tools.NUMBER, ()),
+    "DistanceUnits": tools.choice(UNITS, ""),
+    "ElementDataFile": tools.TEXT,
+}
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the lines with the sizes, near the start of what begins as text does."""
+    if head[:1].isalpha() and all(mark.search(head) for mark in MARKS):
+        return None
+    return "no lines say NDims and DimSize"
+
+
+def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
+    """Describe a volume.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file: that of the header.
+    outside_folder : bool
+        Whether files of pixels that the header names may lie outside of its folder.
+    """
+    file = tools.File.only(paths, "metaimage")
+    text, end = tools.read_text(file.path, END)
+    pairs = tools.parse_pairs(text, "=")
+    known = {OTHER_NAMES.get(key, key): value for key, value in pairs.items()}
+    values = tools.parse_keys(file.path, known, KEYS)
+    ndim, channels, skip = values["NDims"], values["ElementNumberOfChannels"], values["HeaderSize"]
+    lengths = {"DimSize": ndim, "ElementSpacing": ndim, "Offset": ndim, "TransformMatrix": ndim**2}
+    tools.check_lengths(file.path, values, lengths)
+    name, packed = values["ElementDataFile"], values["CompressedData"]
+    parts = tools.pixel_files(file, "ElementDataFile", name, end, outside=outside_folder)
+    parts = [(part, skip if skip > 0 else start) for part, start in parts]
+    dtype = np.dtype(values["ElementType"]).newbyteorder(values["BinaryDataByteOrderMSB"])
+    shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
+    if channels > 1:
+        shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3
+    return tools.describe_parts(
+        "metaimage", parts, shape, dtype, axes, pairs, sig_dims=sig_dims, packed=packed, skip=skip
+    )
+
+
+def _axes(values: dict[str, Any]) -> list[tools.Axis]:
+    """Calibrate the axes; rows of the matrix are their directions, that of x first."""
+    ndim, units, origin = values["NDims"], values["DistanceUnits"], values["Offset"]
+    matrix = np.reshape(values["TransformMatrix"] or np.eye(ndim), (ndim, ndim))
+    steps = np.reshape(values["ElementSpacing"] or np.ones(ndim), (ndim, 1)) * matrix
+    axes = map(tools.axis_along, NAMES, [units] * ndim, steps.tolist(), [origin] * ndim)
+    return [*axes][::-1]
+
+
+FORMAT = tools.Format(
+    name="metaimage",
+    extensions=(".mha", ".mhd"),
+    summary="all types in both byte orders, channels, zlib, one file or many",
+    nav_shape_from="the header: all axes before the last two",
+    sniff=sniff,
+    describe=describe,
+)

@@ -1,0 +1,134 @@
+"""NRRD volumes of Teem: a text header, and the pixels behind it or in other files.
+
+Axes are shown in C order, (z, y, x): the bytes as they lie, the first axis of the header last. Axes
+before the first one of space make a pixel. Orientation is left to the header in the metadata.
+
+Layout after the "Definition of NRRD File Format" of Teem, version 1.9 and later.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats import tools
+
+MAGIC = re.compile(rb"NRRD(0\d\.\d\d|000\d)\s*\n")
+END = rb"\n\r?\n|(?mi:^data ?file:[ \t]*LIST\b.*\n)"
+INTEGERS = {
+    "i1": "signed char, int8, int8_t",
+    "u1": "uchar, unsigned char, uint8, uint8_t",
+    "i2": "short, short int, signed short, signed short int, int16, int16_t",
+    "u2": "ushort, unsigned short, unsigned short int, uint16, uint16_t",
+    "i4": "int, signed int, int32, int32_t",
+    "u4": "uint, unsigned int, uint32, uint32_t",
+    "i8": "longlong, long long, long long int, signed long long, signed long long int, int64, "
+    "int64_t",
+    "u8": "ulonglong, unsigned long long, unsigned long long int, uint64, uint64_t",
+}
+TYPES = {name: dtype for dtype, names in INTEGERS.items() for name in names.split(", ")}
+TYPES |= {"float": "f4", "double": "f8"}
+PACKED = {"raw": False, "gz": True, "gzip": True, "bz2": True, "bzip2": True}
+SPACE = ("domain", "space", "???", "none")
+"""Kinds of axes that are, or may be, axes of space."""
+NAMES = ("x", "y", "z", "t")
+KINDS = {"time": "t", "list": "list", "complex": "complex"}
+KINDS |= {f"{colours}-color": "s" for colours in ("rgb", "rgba", "hsv", "xyz", "3", "4")}
+"""What axes of other kinds are called; ``component`` without a name here."""
+VECTOR = re.compile(r"none|\(([^()]*)\)", re.IGNORECASE)
+
+
+def _vectors(text: str) -> tuple[tuple[float, ...], ...]:
+    """Read vectors of numbers, as ``(1,0,0) (0,1,0) none``; the last of these is empty."""
+    if VECTOR.sub("", text).strip():
+        raise ValueError(text)
+    found = (match[1] for match in VECTOR.finditer(text))
+    return tuple(tuple(map(float, words.split(","))) if words else () for words in found)
+
+
+VECTORS = tools.Value(_vectors, "vectors such as (1,0,0)", ())
+QUOTED = tools.Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
+KEYS: tools.Keys = {
+    "dimension": tools.whole(range(1, 17)),
+    "type": tools.choice(TYPES),
+    "endian": tools.choice({"little": "<", "big": ">"}),
+    "encoding": tools.choice(PACKED),
+    "sizes": tools.several(tools.whole(tools.POSITIVE)),
+    "datafile": tools.TEXT._replace(default=""),
+    "lineskip": tools.whole(range(1 << 20), 0),
+    "byteskip": tools.whole(range(-1, 1 << 62), 0),
+    "spacings": tools.several(tools.NUMBER, ()),
+    "spacedirections": VECTORS,
+    "spaceorigin": VECTORS,
+    "spaceunits": QUOTED,
+    "units": QUOTED,
+    "labels": QUOTED,
+    "kinds": tools.several(tools.TEXT, ()),
+}
+PER_AXIS = ("spacings", "spacedirections", "units", "labels", "kinds")
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the magic line."""
+    return None if MAGIC.match(head) else "does not begin with a line as NRRD0004"
+
+
+def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
+    """Describe a volume.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file: that of the header.
+    outside_folder : bool
+        Whether files of pixels that the header names may lie outside of its folder.
+    """
+    file = tools.File.only(paths, "nrrd")
+    text, end = tools.read_text(file.path, END)
+    pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
+    fields = {"".join(key.lower().split()): value for key, value in pairs.items()}
+    if TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}:
+        fields.setdefault("endian", "little")
+    values = tools.parse_keys(file.path, fields, KEYS)
+    tools.check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
+    dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
+    parts = tools.pixel_files(file, "data file", values["datafile"], end, outside=outside_folder)
+    parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
+    axes, sig_dims = _axes(values)
+    shape, packed, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
+    header = {key: value.lstrip("= ") for key, value in pairs.items()}
+    return tools.describe_parts(
+        "nrrd", parts, shape, dtype, axes, header, sig_dims=sig_dims, packed=packed, skip=skip
+    )
+
+
+def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
+    """Name and calibrate the axes; count those from the second one of space on."""
+    names, origin = iter(NAMES), next(iter(values["spaceorigin"]), ())
+    axes, in_space = [], []
+    for k in range(values["dimension"]):
+        step, direction, units, label, kind = (values[key][k : k + 1] for key in PER_AXIS)
+        word = kind[0].lower() if kind else "domain"
+        in_space.append(word in SPACE and direction != ((),))
+        name = next(names, f"dim_{k}") if in_space[k] else KINDS.get(word, "component")
+        if any(direction):
+            sizes = [abs(number) for number in direction[0]]
+            step, units = direction[0], values["spaceunits"][sizes.index(max(sizes)) :][:1]
+        start = origin if any(direction) else ()
+        axes.append(tools.axis_along("".join(label) or name, "".join(units), step, start))
+    return axes[::-1], 2 + [*in_space, True].index(True)
+
+
+FORMAT = tools.Format(
+    name="nrrd",
+    extensions=(".nrrd", ".nhdr"),
+    summary="all types in both byte orders, raw, gzip and bzip2, one file or many",
+    nav_shape_from="the header: all axes before the last two of space",
+    sniff=sniff,
+    describe=describe,
+    peers=("pynrrd",),
+)

@@ -1,0 +1,104 @@
+"""Ripple files of Lispix: a text header, ``.rpl``, and beside it the pixels, ``.raw``.
+
+Layout after NIST's description of Lispix, with the calibration that HyperSpy adds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats import tools
+
+MARK = re.compile(rb"^data-length\t", re.MULTILINE | re.IGNORECASE)
+TYPE = "data-type and data-length"
+TYPES = {
+    **{f"signed {size}": f"i{size}" for size in (1, 2, 4, 8)},
+    **{f"unsigned {size}": f"u{size}" for size in (1, 2, 4, 8)},
+    **{f"float {size}": f"f{size}" for size in (4, 8)},
+}
+ORDERS = {"little-endian": "<", "big-endian": ">", "dont-care": "<"}
+"""HyperSpy writes ``dont-care`` for the order of its machine."""
+IMAGE = {"depth": "frame", "height": "y", "width": "x"}
+VECTOR = {"height": "scan_y", "width": "scan_x", "depth": "channel"}
+"""The axes in the order of the file, and their names unless it gives some."""
+KEYS: tools.Keys = {
+    **{axis: tools.whole(tools.POSITIVE) for axis in IMAGE},
+    "offset": tools.whole(range(1 << 62)),
+    TYPE: tools.choice(TYPES),
+    "byte-order": tools.choice(ORDERS),
+    "record-by": tools.choice({"image": (IMAGE, 2), "vector": (VECTOR, 1)}),
+    "ev-per-chan": tools.NUMBER,
+    **{f"{axis}-name": tools.WORD for axis in IMAGE},
+    **{f"{axis}-units": tools.WORD for axis in IMAGE},
+    **{f"{axis}-scale": tools.NUMBER for axis in IMAGE},
+    **{f"{axis}-origin": tools.NUMBER for axis in IMAGE},
+}
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the length of a pixel, in the file or in the header beside a ``.raw``."""
+    header = _header_of(path)
+    if MARK.search(head if header == path else tools.read_head(header, 4096)):
+        return None
+    return "no line says data-length, nor one of a .rpl file beside it"
+
+
+def _header_of(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    return (suffix.lower() == ".raw" and tools.beside(stem, ".rpl", ".RPL")) or path
+
+
+def describe(paths: Sequence[str]) -> tools.Description:
+    """Describe images or spectra. Navigation axes of length 1 are left out.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file: the header or the pixels.
+    """
+    path = _header_of(tools.File.only(paths, "ripple").path)
+    pairs = {key.lower(): text for key, text in tools.read_pairs(path, "\t", "latin1").items()}
+    values = tools.parse_keys(path, _settled(pairs), KEYS)
+    names, sig_dims = values["record-by"]
+    shown = [axis for k, axis in enumerate(names, sig_dims - 3) if k >= 0 or values[axis] > 1]
+    shape, offset = tuple(values[axis] for axis in shown), values["offset"]
+    dtype = np.dtype(values[TYPE]).newbyteorder(values["byte-order"])
+    file = tools.pixels_beside(path, ".raw", ".RAW")
+    tools.check_bytes(file, shape, dtype, offset, exact=True)
+    axes = [_axis(axis, values, names[axis]) for axis in shown]
+    return tools.describe_parts(
+        "ripple", [(file, offset)], shape, dtype, axes, pairs, sig_dims=sig_dims
+    )
+
+
+def _settled(pairs: dict[str, str]) -> dict[str, str]:
+    """Leave out comments, and tell how a single image is recorded."""
+    texts = {key: text.partition(";")[0].strip() for key, text in pairs.items()}
+    texts[TYPE] = " ".join(texts.get(key, "") for key in TYPE.split(" and "))
+    if texts.get("record-by") == "dont-care" and texts.get("depth") == "1":
+        texts["record-by"] = "image"
+    return texts
+
+
+def _axis(axis: str, values: dict[str, Any], default: str) -> tools.Axis:
+    name, units = (values[f"{axis}-{key}"].replace("<undefined>", "") for key in ("name", "units"))
+    scale, origin = values[f"{axis}-scale"], values[f"{axis}-origin"]
+    if default == "channel" and not scale:  # the one calibration that Lispix knows
+        scale, units = values["ev-per-chan"], units or "eV"
+    return tools.Axis.calibrated(name or default, units, scale, origin)
+
+
+FORMAT = tools.Format(
+    name="ripple",
+    extensions=(".rpl",),
+    summary="images and spectra: integers of 8 to 64 bits, floats of 32 and 64, both byte orders",
+    nav_shape_from="the header",
+    sniff=sniff,
+    describe=describe,
+    peers=("RosettaSciIO",),
+)

@@ -1,0 +1,97 @@
+"""Write NRRD volumes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+_TYPES = {"i1": "signed char", "u1": "uchar", "i2": "short", "u2": "ushort", "i4": "int"}
+_TYPES |= {"u4": "uint", "i8": "longlong", "u8": "ulonglong", "f4": "float", "f8": "double"}
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    "raw": bytes,
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+}
+
+
+def write_nrrd(
+    path: str | os.PathLike[str],
+    volume: npt.ArrayLike,
+    *,
+    encoding: str = "raw",
+    files: int = 0,
+    pattern: bool = False,
+    lines: int = 0,
+    skip: int = 0,
+    fields: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Write a volume.
+
+    Parameters
+    ----------
+    path
+        The file of the header; an existing one is replaced, also those beside it.
+    volume
+        Array in C order, the axis that comes first in the header last. It keeps its dtype and byte
+        order.
+    encoding
+        ``"raw"``, ``"gzip"`` or ``"bzip2"``.
+    files
+        Write so many files for the pixels, of equal parts: the path without its suffix, a number of
+        three digits, and ``.raw``. With 0 they follow the header.
+    pattern
+        Name these files by a pattern instead of one by one.
+    lines
+        Lines of text before the pixels of each file.
+    skip
+        Bytes before these, in front of what is compressed.
+    fields
+        Fields that come on top, or instead: None leaves one out. Text is written as it is, and
+        sequences with blanks between their items.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The files: pixels, header.
+    """
+    header, stored = Path(path), np.asarray(volume)
+    kind, order = stored.dtype.str[1:], stored.dtype.str[0]
+    known = {
+        "type": _TYPES[kind],
+        "dimension": stored.ndim,
+        "sizes": stored.shape[::-1],
+        "encoding": encoding,
+        "endian": {"<": "little", ">": "big", "|": None}[order],
+        "line skip": lines or None,
+        "byte skip": skip or None,
+        **(fields or {}),
+    }
+    text = "NRRD0004\n# written to test\n"
+    for field, value in known.items():
+        if value is not None:
+            words = value if isinstance(value, (str, int)) else " ".join(map(str, value))
+            text += f"{field}: {words}\n"
+    parts = stored.reshape(max(files, 1), -1)
+    before = b"a line: of text\n" * lines
+    data = [before + _PACK[encoding](b"\x55" * skip + part.tobytes()) for part in parts]
+    if not files:
+        header.write_bytes(text.encode() + b"\n" + data[0])
+        return [header]
+    members = [header.with_name(f"{header.stem}{k:03}.raw") for k in range(files)]
+    for member, content in zip(members, data, strict=True):
+        member.write_bytes(content)
+    listed = "LIST\n" + "\n".join(member.name for member in members)
+    name = f"{header.stem}%03d.raw 0 {files - 1} 1" if pattern else listed
+    header.write_text(f"{text}data file: {members[0].name if files == 1 else name}\n", "utf8")
+    return [*members, header]
