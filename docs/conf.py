@@ -26,7 +26,8 @@ numpydoc_xref_param_type = False
 numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(dask|zarr)\..*")]  # their inventories would have to be fetched
+# Their inventories would have to be fetched.
+nitpick_ignore_regex = [("py:.*", r"(collections|dask|zarr)\..*")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dask-tiled"

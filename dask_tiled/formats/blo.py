@@ -13,18 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.headers import POSITIVE, Fields, Order, check_fields, read_fields
-from dask_tiled.formats.tools.records import Record, lay_out
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis, Description, nav_axes
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 
 ID = b"IMGBLO"
-ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
+ORDERS: dict[bytes, tools.Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
 """Byte order by the bytes of the magic number, which is 258 or 259."""
-FIELDS: Fields = {
+FIELDS: tools.Fields = {
     "MAGIC": (6, "u2"),
     "Data_offset_1": (8, "u4"),
     "Data_offset_2": (12, "u4"),
@@ -45,7 +39,8 @@ FIELDS: Fields = {
 }
 NOTE = 240
 MAX_NOTE = 1 << 16
-ALLOWED = {"NX": POSITIVE, "NY": POSITIVE, "DP_SZ": POSITIVE, "Data_offset_2": range(NOTE, 1 << 32)}
+SIZES = ("NX", "NY", "DP_SZ")
+ALLOWED = {**dict.fromkeys(SIZES, tools.POSITIVE), "Data_offset_2": range(NOTE, 1 << 32)}
 BIT_DEPTH = re.compile(r"^\s*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
 FRAME_HEADER = 6
 """Bytes 170 and 85, and the number of the frame."""
@@ -58,7 +53,9 @@ def sniff(path: str, head: bytes) -> str | None:
     return "does not begin with 'IMGBLO' and the number 258 or 259"
 
 
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> tools.Description:
     """Describe a blockfile.
 
     Parameters
@@ -68,32 +65,33 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     nav_shape : tuple of int, optional
         Shape of the scan, by default that of the header, (NY, NX).
     """
-    file = File.only(paths, "blo")
-    head = read_head(file.path, 8)
+    file = tools.File.only(paths, "blo")
+    head = tools.read_head(file.path, 8)
     reason = sniff(file.path, head)
     if reason is not None:
-        raise CorruptFileError("not a blockfile", path=file.path, where="byte 0", found=reason)
+        where = "byte 0"
+        raise tools.CorruptFileError("not a blockfile", path=file.path, where=where, found=reason)
     order = ORDERS[head[6:8]]
-    header = read_fields(file.path, FIELDS, order)
-    check_fields(file.path, header, FIELDS, ALLOWED, "the header makes no sense")
+    header = tools.read_fields(file.path, FIELDS, order)
+    tools.check_fields(file.path, header, FIELDS, ALLOWED, "the header makes no sense")
     scan, size = (header["NY"], header["NX"]), header["DP_SZ"]
     first, data = header["Data_offset_1"], header["Data_offset_2"]
     frames = math.prod(scan)
-    note = read_head(file.path, max(0, min(first, data, MAX_NOTE) - NOTE), NOTE)
+    note = tools.read_head(file.path, max(0, min(first, data, MAX_NOTE) - NOTE), NOTE)
     header["Note"] = note.decode("latin1").strip("\0\r\n ")
     dtype = _dtype(header, file.path).newbyteorder(order)
-    record = Record((size, size), plain(dtype), FRAME_HEADER)
-    layout = lay_out([file], record, data, promised=frames, settled=nav_shape is not None)
+    record = tools.Record((size, size), tools.plain(dtype), FRAME_HEADER)
+    layout = tools.lay_out([file], record, data, promised=frames, settled=nav_shape is not None)
     metadata: dict[str, Any] = {"header": header, "byte_order": order}
     if NOTE <= first <= data - frames:
         metadata["virtual_bright_field"] = {"offset": first, "shape": scan, "dtype": "|u1"}
     # Pixels per centimetre of the screen, times 100.
     pixel = 100 / header["SDP"] if header["SDP"] else 0.0
-    axes = (*nav_axes(1), *(Axis.calibrated(name, "cm", pixel) for name in "yx"))
-    desc = Description.of("blo", layout, {"blo": metadata}, axes)
+    axes = (*tools.nav_axes(1), *(tools.Axis.calibrated(name, "cm", pixel) for name in "yx"))
+    desc = tools.Description.of("blo", layout, {"blo": metadata}, axes)
     if nav_shape is not None:
         return desc
-    nav = (Axis.calibrated(f"scan_{name}", "nm", header[f"S{name.upper()}"]) for name in "yx")
+    nav = (tools.Axis.calibrated(f"scan_{name}", "nm", header[f"S{name.upper()}"]) for name in "yx")
     return desc.with_scan(scan, "the header fields NY and NX", tuple(nav))
 
 
@@ -102,13 +100,13 @@ def _dtype(header: dict[str, Any], path: str) -> np.dtype:
     found = BIT_DEPTH.search(header["Note"]) if header["MAGIC"] == 259 else None
     bits = "8" if found is None else found[1]
     if bits not in {"8", "16"}:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "no such bit depth", path=path, where="the note", expected="8 or 16", found=bits
         )
     return np.dtype("u1" if bits == "8" else "u2")
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="blo",
     extensions=(".blo",),
     summary="NanoMegas blockfiles: magic numbers 258 and 259, 8 and 16 bits, both byte orders",

@@ -32,7 +32,7 @@ DTYPES = {0: "u1", 1: ">i4", 3: ">f4", 4: ">i2", 10: ">u2"}
 ALLOWED = {"version": (1,), **dict.fromkeys(SIZES, tools.POSITIVE), "type": tuple(DTYPES)}
 PIXELS = 284
 BEHIND: tools.Fields = {"TR": (0, "f4")}
-"""The time of repetition stands behind the pixels; in an .mgz file they would all come before it."""
+"""The time of repetition stands behind the pixels, which an .mgz file would have to decompress."""
 
 
 def sniff(path: str, head: bytes) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
 from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_head
@@ -127,10 +128,8 @@ def describe(
             )
     decoder = plain(header.dtype)
     grid, frame = nav or (1,), sig or (1,)
-    order = (*reversed(grid + frame),) if not fortran else grid + frame
-    steps = [header.dtype.itemsize * math.prod(order[:k]) for k in range(len(order))]
-    strides = tuple(steps if fortran else reversed(steps))
-    piece = Piece(0, (0,) * len(order), grid + frame, header.offset, strides)
+    strides = strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
+    piece = Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
     cuts = tuple(Cut(0, 1, n) for n in nav + sig) + (() if sig else (Cut(0, 1, 1, kept=False),))
     shown = Selection(nav, math.prod(grid))
     layout = Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)

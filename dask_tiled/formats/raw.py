@@ -7,12 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.records import Record, count_frames, record_layout
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
+from dask_tiled.formats import tools
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -29,7 +24,7 @@ def describe(
     file_header: int = 0,
     frame_header: int = 0,
     frame_footer: int = 0,
-) -> Description:
+) -> tools.Description:
     """Describe raw files.
 
     Parameters
@@ -46,30 +41,32 @@ def describe(
         Bytes before and after each frame.
     """
     if dtype is None or not sig_shape:
-        raise DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
+        raise tools.DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
     try:
         stored = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise DatasetError("not a dtype", path=paths[0], found=dtype) from error
+        raise tools.DatasetError("not a dtype", path=paths[0], found=dtype) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
-        raise DatasetError("not a type that files can hold", path=paths[0], found=stored)
+        raise tools.DatasetError("not a type that files can hold", path=paths[0], found=stored)
     sizes = {
         "file_header": file_header,
         "frame_header": frame_header,
         "frame_footer": frame_footer,
     }
     gaps = {
-        name: check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
+        name: tools.check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
         for name, size in sizes.items()
     }
-    files = [File.at(path) for path in paths]
-    record = Record(sig_shape, plain(stored), gaps["frame_header"], gaps["frame_footer"])
-    counts = count_frames(files, record, gaps["file_header"], settled=nav_shape is not None)
-    layout = record_layout(files, counts, record, gaps["file_header"])
-    return Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
+    files = [tools.File.at(path) for path in paths]
+    record = tools.Record(
+        sig_shape, tools.plain(stored), gaps["frame_header"], gaps["frame_footer"]
+    )
+    counts = tools.count_frames(files, record, gaps["file_header"], settled=nav_shape is not None)
+    layout = tools.record_layout(files, counts, record, gaps["file_header"])
+    return tools.Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="raw",
     extensions=(".bin", ".raw", ".dat"),
     summary="frames of any numpy dtype and byte order, with headers and gaps, in one file or many",

@@ -148,6 +148,22 @@ def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
                 d += out_step
 
 
+def biased(src, starts, step, out, dests, out_step, count, nbytes, lag):
+    """Reverse the bytes of big-endian integers, and move them by half of their range: (u)int."""
+    sign = np.uint8(0x80)
+    for r in range(starts.size):
+        s, d = starts[r], dests[r]
+        if nbytes == 2 and step == 2 and out_step == 2:  # constant steps, or it is not vectorised
+            for k in range(count):
+                store16(out, d + 2 * k, big16(src, s + 2 * k) ^ np.uint16(0x8000))
+            continue
+        for k in range(count):
+            first, last = s + k * step, d + k * out_step + nbytes - 1
+            for i in range(nbytes):
+                out[last - i] = src[first + i]
+            out[last] ^= sign
+
+
 def bits(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Unpack 64 one-bit pixels from a big-endian word, pixel 0 in the lowest bit."""
     for r in range(starts.size):

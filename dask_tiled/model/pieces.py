@@ -172,10 +172,12 @@ def piece_table(
 
     Parameters
     ----------
-    start, shape, strides : array-like of int, of shape (pieces, axes)
-        As in :class:`Piece`; what is the same for all pieces may have shape (axes,).
-    offset, file, decoder, nbytes : array-like of int, of shape (pieces,)
-        As in :class:`Piece`; what is the same for all pieces may be one number.
+    start, shape : array-like of int, of shape (pieces, axes)
+        As in :class:`~dask_tiled.Piece`; what is the same for all pieces may have shape (axes,).
+    offset : array-like of int, of shape (pieces,)
+        The same for all pieces, it may be one number.
+    strides : array-like of int, of shape (pieces, axes) or (axes,)
+    file, decoder, nbytes : array-like of int, of shape (pieces,) or one number
 
     Returns
     -------

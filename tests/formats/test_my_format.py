@@ -62,5 +62,5 @@ def test_a_header_that_makes_no_sense(tmp_path):
     path = tmp_path / "run7.spe"
     write_spe(path, np.ones((6, 7, 9), "<u2"), 17)
 
-    with pytest.raises(dask_tiled.CorruptFileError, match="type 17"):
+    with pytest.raises(dask_tiled.CorruptFileError, match=r"byte 108 \(datatype\).*found 17"):
         dask_tiled.open_dataset(path, format="spe")

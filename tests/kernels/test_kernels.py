@@ -41,6 +41,13 @@ def conjugated(unit):
     return unit ^ (0x80 * (np.arange(unit.size) == unit.size - 1)).astype("u1")
 
 
+def moved(unit):
+    """A signed number, of which half the range is taken away, is an unsigned one."""
+    dtype = f">i{unit.size}"
+    number = int(unit.view(dtype)[0]) + (1 << (8 * unit.size - 1))
+    return np.frombuffer(number.to_bytes(unit.size, "little"), "u1")
+
+
 # The name of each kernel, possible unit sizes, the size of its output per unit, and what a unit
 # (with the unit behind the lag after it) becomes.
 FORMULAS = {
@@ -49,6 +56,7 @@ FORMULAS = {
     "swap2": (range(2, 41, 2), 1, swapped(2)),
     "swap4": (range(4, 41, 4), 1, swapped(4)),
     "swap8": (range(8, 41, 8), 1, swapped(8)),
+    "biased": ([1, 2, 4, 8], 1, moved),
     "unpack12": ([24, 48], Fraction(4, 3), unpacked),
     "bits": ([8], 8, lambda unit: np.unpackbits(unit)[::-1]),
     "bits_reversed": ([8], 8, np.unpackbits),

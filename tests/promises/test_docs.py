@@ -11,6 +11,7 @@ import pytest
 
 import dask_tiled
 import dask_tiled.testing
+from dask_tiled.formats import tools
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.rst"))
@@ -34,7 +35,7 @@ def test_examples_in_docstrings(name, tmp_path, monkeypatch):
 
 def test_the_api_page_is_complete():
     named = re.findall(
-        r"^\.\. auto\w+:: (\S+)$", (DOCS / "api.rst").read_text("utf8"), re.MULTILINE
+        r"^\.\. (?:auto\w+|data):: (\S+)$", (DOCS / "api.rst").read_text("utf8"), re.MULTILINE
     )
     listed = {name.rpartition(".")[2] for name in named}
     functions = inspect.getmembers(dask_tiled.tiles, inspect.isfunction)
@@ -44,5 +45,6 @@ def test_the_api_page_is_complete():
         if function.__module__ == "dask_tiled.tiles" and not name.startswith("_")
     }
     assert {"apply_masks", "center_of_mass"} <= of_tiles
-    public = {*dask_tiled.__all__, *dask_tiled.testing.__all__, *of_tiles} - {"tiles"}
+    packages = dask_tiled, tools, dask_tiled.testing
+    public = {name for package in packages for name in package.__all__} - {"tiles"} | of_tiles
     assert public - listed == set()

@@ -20,6 +20,7 @@ from dask_tiled.formats.dm.pictures import Order, Picture, find_order, read_axes
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.dm_tags import group, parse_header, read_tags
 from dask_tiled.formats.tools.records import Part
+from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes
 from dask_tiled.model.files import File
@@ -109,7 +110,7 @@ def _lay_out(files: Sequence[File], members: Sequence[Picture], order: Order) ->
     frames = 0
     for i, picture in enumerate(members):
         size = picture.dtype.itemsize
-        stored = tuple(size * math.prod(picture.shape[k + 1 :]) for k in range(len(picture.shape)))
+        stored = strides_of(picture.shape, size)
         shape, strides = order.arrange(picture.shape), order.arrange(stored)
         split = len(shape) - order.sig_ndim
         nav, sig = shape[:split], shape[split:]

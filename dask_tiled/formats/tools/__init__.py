@@ -15,7 +15,8 @@
   `check_shape`.
 - One behind a text header, or in files that it names: `read_text`, `after_lines`, `pixel_files`,
   `pixels_beside`, `axis_along`, `describe_parts`.
-- Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`.
+- Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`;
+  `strides_of` for arrays in C or Fortran order.
 - Several files: `Member`, `gather`, `in_sequence`, `series_of`; `beside`, `common_stem` and
   `natural_key` go by their names.
 - Pixels: `plain` as numpy has them, `Decoder` for packed ones, `codec` and `BlockDecoder`, with
@@ -96,6 +97,7 @@ from dask_tiled.formats.tools.volumes import (
     check_bytes,
     check_shape,
     describe_volume,
+    strides_of,
     volume_layout,
 )
 from dask_tiled.model.coded import Block, Fetch
@@ -181,6 +183,7 @@ __all__ = [
     "several",
     "sig_axes",
     "size_of",
+    "strides_of",
     "volume_layout",
     "whole",
     "wrong_field",

@@ -20,9 +20,11 @@ A type can have a shape, ``"3i4"``, or be text, ``"S80"``.
 """
 
 Order: TypeAlias = Literal["<", ">"]
+"""Byte order: little-endian, or big-endian."""
 Allowed: TypeAlias = Mapping[str, Sequence[int]]
 """What whole numbers in a header may be: ``{"depth": (8, 16), "width": POSITIVE}``."""
 POSITIVE = range(1, 1 << 63)
+"""What the number of something may be."""
 
 
 def size_of(fields: Fields) -> int:

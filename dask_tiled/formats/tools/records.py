@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError
+from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
@@ -39,7 +39,7 @@ class Record:
     def sig_strides(self) -> tuple[int, ...]:
         """Bytes between neighbouring units along the signal axes."""
         units = [*self.sig_shape[:-1], -(-self.sig_shape[-1] // self.decoder.pixels)]
-        return tuple(self.decoder.nbytes * math.prod(units[k + 1 :]) for k in range(len(units)))
+        return strides_of(units, self.decoder.nbytes)
 
     @property
     def frame_bytes(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -89,9 +89,26 @@ def volume_layout(
     """
     check_bytes(file, nav + sig, dtype, offset)
     shape = (nav or (1,)) + sig
-    strides = tuple(dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
-    piece = Piece(0, (0,) * len(shape), shape, offset, strides)
+    piece = Piece(0, (0,) * len(shape), shape, offset, strides_of(shape, dtype.itemsize))
     return Layout([file], nav or (1,), sig, [piece], [decoder or plain(dtype)]).show(nav)
+
+
+def strides_of(
+    shape: Sequence[int], nbytes: int, order: Literal["C", "F"] = "C"
+) -> tuple[int, ...]:
+    """Give the bytes from one element to the next along each axis of an array without gaps.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    nbytes : int
+        Bytes of an element.
+    order : {"C", "F"}
+        Whether the last axis or the first one has the smallest stride.
+    """
+    sizes = shape if order == "C" else shape[::-1]
+    strides = tuple(nbytes * math.prod(sizes[k + 1 :]) for k in range(len(sizes)))
+    return strides if order == "C" else strides[::-1]
 
 
 def check_bytes(
