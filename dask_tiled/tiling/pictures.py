@@ -57,7 +57,7 @@ def picture(
     """Compose the picture of a scheme; ``edges`` are those of the tiles of the chunk ``block``."""
     axes, nav_ndim = list(map(_Axis, dims, chunks, block)), len(chunks) - len(tile) + 1
     planes = [_Plane("navigation", axes[:nav_ndim]), _Plane("signal", axes[nav_ndim:])]
-    box = _Box(edges[0], *[(0, 1), (0, 1), *edges[1:]][-2:])
+    box = _Box("chunk", edges[0], *[(0, 1), (0, 1), *edges[1:]][-2:])
     floor = TOP + max(box.height + box.back / 2, *(plane.height for plane in planes))
     parts: list[Shape | Text] = []
     x = GAP
@@ -74,9 +74,10 @@ def picture(
         Text(f"{_count(count, 'tile')} of {_by(tile)}", middle, floor + 32),
         Text(f"{dtype}, {format_bytes(tile_bytes)}", middle, floor + 47),
     ]
-    crowded = ", ".join(panel.title for panel in (*planes, box) if panel.crowded)
+    panels: list[_Plane | _Box] = [*planes, box]
+    crowded = [panel.title for panel in panels if panel.crowded]
     if crowded:
-        text = f"not every cut is drawn: {crowded}"
+        text = f"not every cut is drawn: {', '.join(crowded)}"
         parts.append(Text(text, GAP, floor + BOTTOM, anchor="start"))
     width = x + box.width + max(box.back * SLANT + GAP, 90)
     return Picture(width, floor + BOTTOM + 6, tuple(parts))
@@ -168,9 +169,8 @@ class _Plane:
 class _Box:
     """A chunk as a stack of frames that go back to the right, its tiles, and one tile."""
 
-    title = "chunk"
-
-    def __init__(self, *edges: Sequence[int]) -> None:
+    def __init__(self, title: str, *edges: Sequence[int]) -> None:
+        self.title = title
         self.sizes = [axis[-1] for axis in edges]  # frames, rows, columns
         self.tile = [axis[1] for axis in edges]
         self.height, self.width = _fit(*self.sizes[1:])
