@@ -106,18 +106,23 @@ class TilingError(DatasetError):
 
 
 def check_whole(
-    name: str, value: Any, *, least: int, path: str | os.PathLike[str] | None = None
+    name: str,
+    value: Any,
+    *,
+    least: int,
+    path: str | os.PathLike[str] | None = None,
+    error: type[DatasetError] = DatasetError,
 ) -> int:
     """Take a whole number from a caller. True and False are none.
 
     Raises
     ------
     DatasetError
-        It is something else, or less than ``least``.
+        It is something else, or less than ``least``; or the ``error`` that is given.
     """
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
-        raise DatasetError(
+        raise error(
             f"{name} must be a whole number",
             path=path,
             expected=f"{least} or more",

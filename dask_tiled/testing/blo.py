@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, alike, nav_shape_of, pixels_of
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
     import os
@@ -29,19 +30,12 @@ def write_blo(
     sdp: int = 6226,
     note: str = "Precession angle : ",
 ) -> Path:
-    """Write a blockfile, of 8 or 16 bits as the frames have.
+    """Write a NanoMegas blockfile of square frames, of uint8 or uint16.
 
     The virtual bright field holds the mean of each frame, in 8 bits.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + (n, n) of uint8 or uint16, or iterable of such frames; gone through
-        once, one frame in memory at a time.
-    nav_shape
-        Shape of the scan, (y, x), by default that of an array with two navigation axes.
     order
         Byte order of all numbers and pixels.
     magic
@@ -52,63 +46,31 @@ def write_blo(
         Pixels of a pattern per centimetre, times 100; 0 says nothing.
     note
         Text between header and images, to which the bits are added.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the shape of the scan is neither given nor that of an array, its number of frames is
-        not that of the frames, or these are not square, of one shape and dtype, and unsigned.
     """
-    path = Path(path)
-    scan: tuple[int, ...] = nav_shape or getattr(frames, "shape", ())[:-2]
+    scan = nav_shape_of(frames, nav_shape)
     if len(scan) != 2:
         raise ValueError(f"nav_shape: expected (y, x), found {scan}")
+    first, every = alike(frames)
+    side, bits = first.shape[-1], 8 * first.itemsize
+    if first.shape != (side, side) or first.dtype not in (np.uint8, np.uint16):
+        raise ValueError(f"expected squares of uint8 or uint16, found {first.dtype} {first.shape}")
+    magic = magic or (258 if bits == 8 else 259)
+    if magic == 259:
+        note += f"\r\nBlo Bit Depth: {bits} bits\r\n"
     count = math.prod(scan)
     data = -(-(_VBF + count) // 16) * 16
     means = bytearray()
-    kind: tuple[tuple[int, ...], np.dtype] | None = None
-    with path.open("wb") as file:
-        file.seek(data)
-        for number, frame in enumerate(iter_frames(frames)):
-            kind = kind or (frame.shape, frame.dtype)
-            side = frame.shape[-1]
-            if (frame.shape, frame.dtype) != kind or frame.shape != (side, side):
-                raise ValueError(f"frame {number}: {frame.dtype} of shape {frame.shape}")
-            if frame.dtype not in (np.uint8, np.uint16):
-                raise ValueError(f"expected uint8 or uint16, found {frame.dtype}")
-            means.append(int(frame.mean()) >> (8 * frame.itemsize - 8))
-            file.write(b"\xaa\x55" + struct.pack(f"{order}I", number))
-            file.write(frame.astype(frame.dtype.newbyteorder(order)).tobytes())
-        if kind is None or len(means) != count:
-            raise ValueError(f"expected {count} frames, found {len(means)}")
-        bits = 8 * kind[1].itemsize
-        magic = magic or (258 if bits == 8 else 259)
-        if magic == 259:
-            note += f"\r\nBlo Bit Depth: {bits} bits\r\n"
-        header = b"IMGBLO" + struct.pack(
-            f"{order}HIIIHHHHHddIHId",
-            magic,
-            _VBF,
-            data,
-            131141,
-            side,
-            0,
-            scan[1],
-            scan[0],
-            150,
-            step[1],
-            step[0],
-            200_000,
-            sdp,
-            2000,
-            42_340.5,
-        )
-        file.seek(0)
-        file.write((header.ljust(_NOTE, b"\0") + note.encode("latin1")).ljust(_VBF, b"\0"))
-        file.write(means)
-    return path
+    sizes = (data, 131141, side, 0, *scan[::-1], 150)
+    scales = (*step[::-1], 200_000, sdp, 2000, 42_340.5)
+    head = b"IMGBLO" + struct.pack(f"{order}HIIIHHHHHddIHId", magic, _VBF, *sizes, *scales)
+    head = (head.ljust(_NOTE, b"\0") + note.encode("latin1")).ljust(_VBF, b"\0")
+
+    def record(number: int, frame: Array) -> bytes:
+        means.append(int(frame.mean()) >> (bits - 8))
+        return b"\xaa\x55" + struct.pack(f"{order}I", number) + pixels_of(frame, order)
+
+    def header(_count: int) -> bytes:
+        return (head + means).ljust(data, b"\0")
+
+    write_records(path, every, record, header=header, count=count)
+    return Path(path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -124,6 +125,43 @@ def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
     array: Any = frames
     for index in np.ndindex(*shape[: len(shape) - sig_dims]):
         yield np.asarray(array[index])
+
+
+def alike(frames: Frames, sig_dims: int = 2) -> tuple[Array, Iterator[Array]]:
+    """Give the first frame, and all; there has to be one, and the others have to be like it."""
+    every = same_kind(iter_frames(frames, sig_dims))
+    first = next(every, None)
+    if first is None:
+        raise ValueError("expected at least one frame, found none")
+    return first, chain([first], every)
+
+
+def same_kind(frames: Iterable[Array]) -> Iterator[Array]:
+    """Give frames on, as long as they have the shape and the dtype of the first."""
+    kind: tuple[Any, ...] | None = None
+    for number, frame in enumerate(frames):
+        found = (frame.shape, frame.dtype)
+        kind = kind or found
+        if found != kind:
+            raise ValueError(f"frame {number}: expected shape and dtype {kind}, found {found}")
+        yield frame
+
+
+def nav_shape_of(
+    frames: Frames, nav_shape: Sequence[int] | None, sig_dims: int = 2
+) -> tuple[int, ...]:
+    """Give the shape of the scan: as given, or that of an array."""
+    if nav_shape is not None:
+        return tuple(nav_shape)
+    shape = getattr(frames, "shape", None)
+    if shape is None:
+        raise ValueError("frames that come as an iterable need a nav_shape")
+    return tuple(shape[: len(shape) - sig_dims])
+
+
+def pixels_of(frame: Array, order: str = "<") -> bytes:
+    """Give the pixels of a frame in one byte order."""
+    return frame.astype(frame.dtype.newbyteorder(order)).tobytes()
 
 
 def _bits_of(dtype: np.dtype[Any], bits: int | None) -> int:

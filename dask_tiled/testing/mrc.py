@@ -9,7 +9,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
     import os
@@ -36,14 +37,11 @@ def write_mrc(
 ) -> Path:
     """Write frames to one MRC file.
 
+    Frames are of int8, uint8, int16, uint16, float16, float32 or complex64. With ``sig_dims=3``,
+    int16 frames of (y, x, 2) give mode 3, complex numbers of two int16.
+
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + (y, x), or iterable of (y, x) frames, of int8, uint8, int16, uint16,
-        float16, float32 or complex64; gone through once, one frame in memory at a time. With
-        ``sig_dims=3``, int16 frames of (y, x, 2) give mode 3, complex numbers of two int16.
     byte_order
         Of header and pixels.
     stamp
@@ -63,45 +61,16 @@ def write_mrc(
         Along x, y and z of the cell, in Angstrom.
     extended, extended_type
         An extended header and its type, such as ``b"FEI1"``.
-    sig_dims
-        Number of trailing axes of an array that make a frame.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    TypeError
-        If no mode is for the dtype of the frames.
-    ValueError
-        If there are no frames, or they differ in shape or dtype.
     """
-    path = Path(path)
-    count = 0
-    first = None
-    with path.open("wb") as file:
-        file.write(bytes(1024) + extended)
-        for frame in iter_frames(frames, sig_dims):
-            first = frame if first is None else first
-            if (frame.shape, frame.dtype) != (first.shape, first.dtype):
-                raise ValueError(
-                    f"frame {count}: expected {first.dtype} of {first.shape},"
-                    f" found {frame.dtype} of {frame.shape}"
-                )
-            file.write(frame.astype(frame.dtype.newbyteorder(byte_order)).tobytes())
-            count += 1
-        if first is None:
-            raise ValueError("expected at least one frame, found none")
-        kind = f"{first.dtype.kind}{first.dtype.itemsize}"
-        if kind not in MODES:
-            raise TypeError(f"no mode of MRC is for {first.dtype}")
-        mode = 3 if first.ndim == 3 else MODES[kind]
+    first, every = alike(frames, sig_dims)
+    kind = f"{first.dtype.kind}{first.dtype.itemsize}"
+    if kind not in MODES:
+        raise TypeError(f"no mode of MRC is for {first.dtype}")
+    mode = 3 if first.ndim == 3 else MODES[kind]
+
+    def header(count: int) -> bytes:
         sizes = (first.shape[1], first.shape[0], count)
-        steps = [0, 0, 0]
-        for axis, size in zip(axes, sizes, strict=True):
-            steps[axis - 1] = size
+        steps = [sizes[axes.index(k)] for k in (1, 2, 3)]
         steps[2] = depth or (1 if space_group == 0 else steps[2])
         head = bytearray(1024)
 
@@ -120,13 +89,16 @@ def write_mrc(
             put(152, "2i", 1146047817, int(kind == "i1"))
         put(196, "3f", *origin)
         if stamp:
-            head[208:212] = b"MAP "
-            head[212:214] = b"DD" if byte_order == "<" else b"\x11\x11"
+            put(208, "4s2s", b"MAP ", b"DD" if byte_order == "<" else b"\x11\x11")
         put(216, "f", -1)
         put(220, "i80s", 1, b"synthetic".ljust(80))
-        file.seek(0)
-        file.write(head)
-    return path
+        return bytes(head) + extended
+
+    def record(_number: int, frame: Array) -> bytes:
+        return pixels_of(frame, byte_order)
+
+    write_records(path, every, record, header=header)
+    return Path(path)
 
 
 def write_direct_electron(
@@ -144,8 +116,6 @@ def write_direct_electron(
     ----------
     folder
         Where to write ``<name>_movie.mrc`` and the files beside it.
-    frames
-        As for `write_mrc`.
     info
         Keys and values of the ``_info.txt`` file.
     coordinates
@@ -153,16 +123,6 @@ def write_direct_electron(
     name
         What the names of the files begin with.
     **options
-        As for `write_mrc`.
-
-    Returns
-    -------
-    pathlib.Path
-        The movie.
-
-    Raises
-    ------
-    TypeError, ValueError
         As for `write_mrc`.
     """
     stem = Path(folder) / name

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, iter_frames, same_kind
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
     import os
@@ -32,42 +33,18 @@ def write_raw(
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + sig, or iterable of frames of one shape and dtype; gone through once,
-        one frame in memory at a time.
     file_header, frame_header, frame_footer
         Sizes in bytes: once at the start of the file, before each frame, after each frame.
-    sig_dims
-        Number of trailing axes of an array that make a frame.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the frames differ in shape or dtype, or a size is negative.
     """
-    path = Path(path)
-    start_of_file = _filler(b"FILE HEADER ", file_header)
+    header = _filler(b"FILE HEADER ", file_header)
     before = _filler(b"frame header ", frame_header)
     after = _filler(b"frame footer ", frame_footer)
-    expected: tuple[tuple[int, ...], np.dtype[Any]] | None = None
-    with path.open("wb") as file:
-        file.write(start_of_file)
-        for number, frame in enumerate(iter_frames(frames, sig_dims)):
-            found = (frame.shape, frame.dtype)
-            expected = expected or found
-            if found != expected:
-                raise ValueError(
-                    f"frame {number}: expected shape and dtype {expected}, found {found}"
-                )
-            file.write(before + frame.tobytes() + after)
-    return path
+
+    def record(_number: int, frame: Array) -> bytes:
+        return before + frame.tobytes() + after
+
+    write_records(path, same_kind(iter_frames(frames, sig_dims)), record, header=header)
+    return Path(path)
 
 
 def write_npy(
@@ -77,36 +54,24 @@ def write_npy(
     version: tuple[int, int] = (1, 0),
     order: Literal["C", "F"] = "C",
 ) -> Path:
-    """Write an array as a `.npy` file.
+    """Write an array without Python objects as a `.npy` file; its byte order is kept.
 
     Parameters
     ----------
     path
         The file to write; unlike `numpy.save`, no extension is added.
     array
-        Any array without Python objects; its byte order is kept.
+        Of any shape.
     version
         Version of the `.npy` format: (1, 0), (2, 0) or (3, 0).
     order
         Order of the pixels in the file, and ``fortran_order`` in its header. Arrays of fewer
         than two axes of more than one pixel are the same in both orders, and written as "C".
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the array holds Python objects, or numpy does not know `version`.
     """
-    path = Path(path)
-    with path.open("wb") as file:
-        np.lib.format.write_array(
-            file, np.asarray(array, order=order), version=version, allow_pickle=False
-        )
-    return path
+    ordered = np.asarray(array, order=order)
+    with Path(path).open("wb") as file:
+        np.lib.format.write_array(file, ordered, version=version, allow_pickle=False)
+    return Path(path)
 
 
 def _filler(pattern: bytes, size: int) -> bytes:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
     import os
@@ -31,15 +32,10 @@ def write_seq(
     compression: int = 0,
     image_format: int = 100,
 ) -> Path:
-    """Write a sequence of unsigned frames, each with its time stamp and padding.
+    """Write a Norpix sequence of unsigned frames, each with its time stamp and padding.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + sig, or iterable of frames of one shape and unsigned dtype; gone
-        through once, one frame in memory at a time.
     version
         4, with 1024 bytes before the first frame, or 5, with 8192 and finer time stamps.
     depth
@@ -50,60 +46,29 @@ def write_seq(
         Frames of zeros that follow, for which there was room.
     compression, image_format
         Other values than 0 and 100 are a lie: frames are neither compressed nor coloured.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the frames differ in shape or dtype, or are not unsigned.
     """
     path = Path(path)
-    kind: tuple[tuple[int, ...], np.dtype] | None = None
-    count = stride = 0
-    with path.open("wb") as file:
-        file.seek(_FIRST[version])
-        for frame in iter_frames(frames):
-            kind = kind or (frame.shape, frame.dtype)
-            if (frame.shape, frame.dtype) != kind or frame.dtype.kind != "u":
-                raise ValueError(f"frame {count}: {frame.dtype} of shape {frame.shape}")
-            unit = _ALIGNMENT[version]
-            stride = -(-(frame.nbytes + 8) // unit) * unit
-            stamp = struct.pack("<IH", 1_660_245_687, count % 1000)
-            if version >= 5:
-                stamp += struct.pack("<H", 646)
-            pixels = frame.astype(frame.dtype.newbyteorder("<")).tobytes()
-            file.write((pixels + stamp).ljust(stride, b"\xfe"))
-            count += 1
-        if kind is None:
-            raise ValueError("no frames")
+    first, every = alike(frames)
+    if first.dtype.kind != "u":
+        raise ValueError(f"expected unsigned frames, found {first.dtype}")
+    unit, (height, width), bits = _ALIGNMENT[version], first.shape, 8 * first.itemsize
+    stride = -(-(first.nbytes + 8) // unit) * unit
+
+    def record(number: int, frame: Array) -> bytes:
+        stamp = struct.pack("<IHH", 1_660_245_687, number % 1000, 646)
+        return (pixels_of(frame) + stamp[: 8 if version >= 5 else 6]).ljust(stride, b"\xfe")
+
+    def header(count: int) -> bytes:
+        names = ("Norpix seq".encode("utf-16-le"), version, 1024, "synthetic".encode("utf-16-le"))
+        sizes = (width, height, bits, depth or bits, first.nbytes, image_format)
+        frames = (count if promised is None else promised, 0, stride, 30.0)
+        head = struct.pack("<I24sii512s9Id", 0xFEED, *names, *sizes, *frames)
+        head += struct.pack("<i3IiiiIiHH", 0, 0, 0, 16, 0, 0, 0, compression, 0, 0, 0)
+        return head.ljust(_FIRST[version], b"\0")
+
+    write_records(path, every, record, header=header)
+    with path.open("ab") as file:
         file.write(bytes(room * stride))
-        (height, width), dtype = kind
-        bits = 8 * dtype.itemsize
-        header = struct.pack(
-            "<I24sii512s9Id",
-            0xFEED,
-            "Norpix seq".encode("utf-16-le"),
-            version,
-            1024,
-            "synthetic".encode("utf-16-le"),
-            width,
-            height,
-            bits,
-            depth or bits,
-            width * height * dtype.itemsize,
-            image_format,
-            count if promised is None else promised,
-            0,
-            stride,
-            30.0,
-        )
-        header += struct.pack("<i3IiiiIiHH", 0, 0, 0, 16, 0, 0, 0, compression, 0, 0, 0)
-        file.seek(0)
-        file.write(header)
     return path
 
 
@@ -119,7 +84,7 @@ def write_seq_corrections(
     at: int = 272,
     sections: int = 32766,
 ) -> list[Path]:
-    """Write what lies beside a sequence.
+    """Write what lies beside a sequence of a Direct Electron camera; give the files.
 
     Parameters
     ----------
@@ -138,11 +103,6 @@ def write_seq_corrections(
     sections
         Sections that the ``.mrc`` files promise: by default far more than the one that they hold,
         as in those of a camera.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
     """
     root = str(path).removesuffix(".seq").removesuffix(".seq") + ".seq"
     written = []

@@ -6,17 +6,15 @@ The layout follows TVIPS' description of the format, as LiberTEM and RosettaSciI
 from __future__ import annotations
 
 import struct
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.records import in_files, write_records
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-
-    import numpy as np
 
 
 def write_tvips(
@@ -31,15 +29,10 @@ def write_tvips(
     pixel_size: int = 15600,
     interval: int = 20,
 ) -> list[Path]:
-    """Write frames to a series of files: `<prefix>_000.tvips`, `<prefix>_001.tvips`, ...
+    """Write a TVIPS series of uint8 or uint16: `<prefix>_000.tvips`, `<prefix>_001.tvips`, ...
 
     Parameters
     ----------
-    prefix
-        Path without number and extension.
-    frames
-        Array of shape nav + (y, x), or iterable of (y, x) frames, of uint8 or uint16; gone through
-        once, one frame in memory at a time.
     version
         1, with frame headers of 12 bytes, or 2.
     frame_header
@@ -55,57 +48,36 @@ def write_tvips(
         In nm.
     interval
         Time from one frame to the next, in milliseconds.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files, in the order of their frames.
-
-    Raises
-    ------
-    TypeError
-        If the frames are neither uint8 nor uint16.
-    ValueError
-        If there are no frames, they differ in shape or dtype, or the version is another one.
     """
     if version not in {1, 2}:
         raise ValueError(f"version: expected 1 or 2, found {version}")
     prefix = Path(prefix)
     size = frame_header if version == 2 else 12
-    remaining = iter_frames(frames)
-    first = next(remaining, None)
-    if first is None:
-        raise ValueError("expected at least one frame, found none")
+    first, every = alike(frames)
     if first.dtype.kind != "u" or first.dtype.itemsize > 2:
         raise TypeError(f"expected uint8 or uint16, found {first.dtype}")
-    remaining = chain([first], remaining)
+
+    def record(number: int, frame: Array) -> bytes:
+        head = bytearray(size)
+        time = 1_700_000_000_000 + number * interval
+        struct.pack_into("<3I", head, 0, number, time // 1000, time % 1000)
+        if number < len(rotator):
+            struct.pack_into("<I", head, 48, rotator[number])
+        if number < len(positions):
+            struct.pack_into("<2f", head, 68, *reversed(positions[number]))
+        return bytes(head) + pixels_of(frame)
+
+    header = _series_header(first, version, pixel_size, size)
     paths: list[Path] = []
-    number = 0
-    while (frame := next(remaining, None)) is not None:
-        path = prefix.with_name(f"{prefix.name}_{len(paths):03d}.tvips")
-        with path.open("wb") as file:
-            if not paths:
-                file.write(_series_header(first, version, pixel_size, size))
-            for member in islice(chain([frame], remaining), frames_per_file):
-                if (member.shape, member.dtype) != (first.shape, first.dtype):
-                    raise ValueError(
-                        f"frame {number}: expected {first.dtype} of {first.shape},"
-                        f" found {member.dtype} of {member.shape}"
-                    )
-                head = bytearray(size)
-                time = 1_700_000_000_000 + number * interval
-                struct.pack_into("<3I", head, 0, number, time // 1000, time % 1000)
-                if number < len(rotator):
-                    struct.pack_into("<I", head, 48, rotator[number])
-                if number < len(positions):
-                    struct.pack_into("<2f", head, 68, *reversed(positions[number]))
-                file.write(bytes(head) + member.astype(f"<u{member.dtype.itemsize}").tobytes())
-                number += 1
-        paths.append(path)
+    count = 0
+    for members in in_files(every, frames_per_file):
+        paths.append(prefix.with_name(f"{prefix.name}_{len(paths):03d}.tvips"))
+        count += write_records(paths[-1], members, record, header=header, first=count)
+        header = b""
     return paths
 
 
-def _series_header(frame: np.ndarray, version: int, pixel_size: int, size: int) -> bytes:
+def _series_header(frame: Array, version: int, pixel_size: int, size: int) -> bytes:
     height, width = frame.shape
     bits = 8 * frame.dtype.itemsize
     values = (256, version, width, height, bits, 0, 0, 1, 1, pixel_size, 200, 80, size)

@@ -15,34 +15,29 @@ from dask_tiled.tiling.division import Base
 
 
 def bases(desc: Description) -> tuple[Base, ...]:
-    """Give the blocks of every axis that is shown.
-
-    Raises
-    ------
-    TilingError
-        The base shape of the format is none.
-    """
+    """Give the blocks of every axis that is shown."""
     layout = desc.layout
-    grid, nav = layout.grid, layout.nav_shape
-    shape = desc.base_shape or (1,) * len(grid + layout.sig_shape)
-    if len(shape) != len(grid + layout.sig_shape) or any(n < 1 for n in shape):
+    axes, grid, nav = layout.grid + layout.sig_shape, len(layout.grid), len(layout.nav_shape)
+    shape = desc.base_shape or (1,) * len(axes)
+    if len(shape) != len(axes) or any(n < 1 for n in shape):
         raise TilingError(
             f"the format {desc.format} gives a base shape that is none",
             path=desc.files[0].path,
-            expected=f"sizes of blocks for the axes {grid + layout.sig_shape}",
+            expected=f"sizes of blocks for the axes {axes}",
             found=desc.base_shape,
         )
-    nav_cuts, sig_cuts = layout.cuts[: len(nav)], layout.cuts[len(nav) :]
-    first = layout.selection.first
-    found = [
-        Base.of(size, cut.start + (first if len(nav) == 1 else 0), cut.step)
-        for size, cut in zip(_nav_sizes(layout, shape[: len(grid)]), nav_cuts, strict=True)
+    first = layout.selection.first if nav == 1 else 0
+    nav_blocks = [
+        Base.of(size, cut.start + first, cut.step)
+        for size, cut in zip(_nav_sizes(layout, shape[:grid]), layout.cuts[:nav], strict=True)
         if cut.kept
     ]
-    sig = [(size, cut) for size, cut in zip(shape[len(grid) :], sig_cuts, strict=True) if cut.kept]
-    for (size, cut), unit in zip(sig, layout.unit_shape(), strict=True):
-        found.append(Base.of(math.lcm(size, unit), cut.start, cut.step))
-    return tuple(found)
+    sig = [(n, cut) for n, cut in zip(shape[grid:], layout.cuts[nav:], strict=True) if cut.kept]
+    sig_blocks = [
+        Base.of(math.lcm(size, unit), cut.start, cut.step)
+        for (size, cut), unit in zip(sig, layout.unit_shape(), strict=True)
+    ]
+    return (*nav_blocks, *sig_blocks)
 
 
 def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
@@ -67,15 +62,7 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def frames_base(starts: Sequence[int], sizes: Sequence[int], nav: Sequence[Base]) -> Base:
-    """Give the blocks of the frames of a chunk, put one after the other.
-
-    Parameters
-    ----------
-    starts, sizes : sequence of int
-        Where the chunk begins, and how large it is, along each navigation axis.
-    nav : sequence of Base
-        The blocks of the navigation axes.
-    """
+    """Give the blocks of the frames of a chunk, put one after the other."""
     k = next((k for k, base in enumerate(nav) if base.size > 1), None)
     if k is None:
         return Base()
@@ -128,11 +115,11 @@ def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | No
         return None
     starts = np.unique(np.searchsorted(shown, firsts))
     starts = starts[(starts > 0) & (starts < len(shown))]
-    size = int(starts[1] - starts[0]) if len(starts) > 1 else 0
-    if not size or (np.diff(starts) != size).any():
+    sizes = np.unique(np.diff(starts)).tolist()
+    if len(sizes) != 1:
         return None
     before, after = int(starts[0]), len(shown) - int(starts[-1])
-    return Base(size, size - before) if 0 < before <= size >= after else None
+    return Base(sizes[0], sizes[0] - before) if 0 < before <= sizes[0] >= after else None
 
 
 def _first_frames(layout: Layout) -> Index:

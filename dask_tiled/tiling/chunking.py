@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dask_tiled.errors import TilingError, format_bytes
+from dask import config
+
+from dask_tiled.errors import format_bytes
 from dask_tiled.tiling.blocks import file_blocks, frame_bytes
 from dask_tiled.tiling.division import even_size, fill, largest_divisor, split
-from dask_tiled.tiling.requests import Question, check_positive
+from dask_tiled.tiling.requests import Question, check_positive, parse_size
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -16,57 +18,24 @@ THREAD_CHUNKS = 8
 
 
 def chunk_limit(q: Question, chunk_bytes: int | None, memory: int, whose: str) -> int:
-    """Find the largest size of a chunk, in bytes.
-
-    Parameters
-    ----------
-    q : Question
-    chunk_bytes : int or None
-        What the caller demands.
-    memory : int
-        Bytes that a thread may use; 0 where there is no limit.
-    whose : str
-        Where that memory is, in words.
-    """
+    """Find the largest size of a chunk; ``memory`` is that of a thread, 0 where it has no limit."""
     asked = [w.nbytes for w in q.wishes if w.by in {"chunk", "pixel"} and w.nbytes is not None]
     if chunk_bytes is not None:
-        limit = min(check_positive("chunk_bytes", chunk_bytes), *asked, chunk_bytes)
-        why = "the least that was asked for"
+        asked.append(check_positive("chunk_bytes", chunk_bytes))
+    if asked:
+        limit, why = min(asked), "the least that was asked for"
     else:
-        if asked:
-            limit, why = min(asked), "the least that was asked for"
-        else:
-            limit, why = _configured(), "dask's array.chunk-size"
-        if memory and memory // THREAD_CHUNKS < limit:
-            limit = max(1, memory // THREAD_CHUNKS)
-            why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
+        why = "dask's array.chunk-size"
+        limit = parse_size(why, config.get("array.chunk-size"))
+    if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
+        limit = max(1, memory // THREAD_CHUNKS)
+        why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
     q.say("chunk limit", f"{format_bytes(limit)}: {why}")
     return limit
 
 
-def _configured() -> int:
-    from dask import config
-    from dask.utils import parse_bytes
-
-    size = config.get("array.chunk-size")
-    try:
-        limit = int(parse_bytes(size))
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise TilingError("dask's array.chunk-size is no size", found=size) from error
-    return check_positive("dask's array.chunk-size", limit)
-
-
 def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
-    """Decide the chunks.
-
-    Parameters
-    ----------
-    q : Question
-    limit : int
-        Bytes of a chunk, at most; but one block of the file is never cut.
-    align_bytes : int
-        Chunks begin at multiples of this in the file where that costs nothing.
-    """
+    """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut."""
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
     pixels = max(1, limit // q.dtype.itemsize)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
@@ -87,9 +56,7 @@ def _nav_chunks(q: Question, frames: int, align_bytes: int) -> Chunks:
     nav, bases = q.desc.nav_shape, q.nav_bases
     sizes, leads = [*fill(nav, frames, bases)], [base.lead for base in bases]
     where = "divided evenly"
-    cut = max(
-        (k for k, (n, size) in enumerate(zip(nav, sizes, strict=True)) if n > size), default=0
-    )
+    cut = max((k for k, n in enumerate(nav) if n > sizes[k]), default=0)
     inner = math.prod(nav[cut + 1 :])
     if any(base.size > 1 for base in bases):
         where = f"in whole blocks of {tuple(base.size for base in bases)}"
@@ -118,28 +85,25 @@ def _by_file(q: Question, axis: int, usual: int, limit: int) -> tuple[int, int, 
             return None
     else:
         size, where = largest_divisor(files.size, limit), "none across files"
-    lead = files.lead % size
-    parts = split(n, size, lead)
+    parts = split(n, size, files.lead % size)
     even = 2 * min(parts) >= max(parts)
-    return (size, lead, where) if even and 2 * size > usual else None
+    return (size, files.lead % size, where) if even and 2 * size > usual else None
 
 
 def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int, int, str] | None:
     """Find chunks that are well aligned in the file, if they are as even and hardly smaller."""
-    place = frame_bytes(q.desc.layout)
-    nav = q.desc.nav_shape
-    cuts = q.desc.layout.cuts[: len(q.desc.layout.nav_shape)]
+    layout, nav = q.desc.layout, q.desc.nav_shape
+    place, cuts = frame_bytes(layout), layout.cuts[: len(layout.nav_shape)]
     if align_bytes < 2 or place is None or any(cut[:2] != (0, 1) for cut in cuts):
         return None
     offset, distance = place
-    strides = [distance * math.prod(q.desc.layout.nav_shape[k + 1 :]) for k in range(len(cuts))]
-    strides = [stride for stride, cut in zip(strides, cuts, strict=True) if cut.kept]
+    inner = [math.prod(layout.nav_shape[k + 1 :]) for k, cut in enumerate(cuts) if cut.kept]
+    strides = [distance * frames for frames in inner]
     outer = [stride for n, stride in zip(nav[:axis], strides, strict=False) if n > 1]
-    begin = offset + q.desc.layout.selection.first * distance
+    begin = offset + layout.selection.first * distance
     if any(at % align_bytes for at in (begin, *outer)):
         return None
-    unit = align_bytes // math.gcd(strides[axis], align_bytes)
-    n = nav[axis]
+    unit, n = align_bytes // math.gcd(strides[axis], align_bytes), nav[axis]
     for size in range(usual // unit * unit, max(1, 9 * usual // 10) - 1, -unit):
         if (n % size or size) * usual >= (n % usual or usual) * size:
             return size, 0, f"divided evenly, each beginning at a multiple of {align_bytes} bytes"

@@ -15,12 +15,7 @@ from dask_tiled.errors import TilingError
 class Base(NamedTuple):
     """Where an axis may be cut: between blocks of one size.
 
-    Attributes
-    ----------
-    size : int
-        Positions in a block.
-    lead : int
-        Positions of the first block that lie before the axis begins; less than ``size``.
+    ``lead`` positions of the first block lie before the axis begins.
     """
 
     size: int = 1
@@ -43,13 +38,7 @@ class Base(NamedTuple):
 def read_chunks(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them; a mapping may also name its axes.
-
-    Raises
-    ------
-    TilingError
-        They do not suit the shape, or are none.
-    """
+    """Read chunks as dask takes them; a mapping may also name its axes."""
     if _covers(chunks, shape):
         return chunks  # there may be a million
     if isinstance(chunks, Mapping):
@@ -86,8 +75,7 @@ def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
 def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
     """Cut an axis into chunks of one size.
 
-    The first is ``lead`` shorter, the last takes what is left; nothing is cut if one chunk is
-    enough.
+    The first is ``lead`` shorter, the last takes what is left.
     """
     if chunk >= size:
         return (size,)
@@ -98,21 +86,8 @@ def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
 def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
     """Find the size of equal chunks, the last of which is at least half as large as the others.
 
-    Parameters
-    ----------
-    size : int
-        Length of the axis.
-    limit : int
-        Largest size of a chunk; taken as ``unit`` where it is smaller.
-    unit : int
-        Chunks are multiples of this, but for the first and the last one.
-    lead : int
-        So much shorter is the first chunk.
-
-    Returns
-    -------
-    int
-        Never smaller for a larger limit; ``size`` where nothing is to be cut.
+    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
+    ``lead`` shorter. The size is never smaller for a larger limit.
     """
     if size <= max(limit, unit - lead):
         return size
@@ -120,13 +95,9 @@ def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
     units = -(-total // unit)
     for count in range(-(-units // max(1, limit // unit)), units):
         chunk = -(-units // count) * unit
-        if _is_even(total, chunk):
+        if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
             return min(chunk, size)
     return min(unit, size)
-
-
-def _is_even(total: int, chunk: int) -> bool:
-    return 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk
 
 
 def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
@@ -137,14 +108,7 @@ def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
 def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
     """Take whole axes from the last one on, and an even part of the first that does not fit.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Lengths of the axes.
-    budget : int
-        So many elements fit; the smallest parts are taken even if they have more.
-    bases : sequence of Base
-        Where the axes may be cut.
+    The smallest parts are taken even if they have more elements than the budget.
     """
     sizes = least_sizes(shape, bases)
     for k in range(len(shape) - 1, -1, -1):

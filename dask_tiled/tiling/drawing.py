@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dask_tiled.tiling.pictures import Picture, Shape, Text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE = "#4a90d9", "#e8833a"
@@ -26,10 +27,10 @@ FONT_SIZE = 10.5
 def svg(picture: Picture) -> str:
     """Draw a picture as SVG, in the colour of the text around it."""
     drawn = (_svg_shape(p) if isinstance(p, Shape) else _svg_text(p) for p in picture.parts)
-    size = f'width="{picture.width:.0f}" height="{picture.height:.0f}"'
+    width, height = f"{picture.width:.0f}", f"{picture.height:.0f}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
-        f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" '
         f'font-family="sans-serif" font-size="{FONT_SIZE}" fill="currentColor" '
         'style="max-width: 100%; height: auto">' + "".join(drawn) + "</svg>"
     )
@@ -45,12 +46,11 @@ def _svg_shape(shape: Shape) -> str:
 
 
 def _svg_text(text: Text) -> str:
-    turn = f' transform="rotate(-90 {text.x:.1f} {text.y:.1f})"' if text.upright else ""
+    place = f'x="{text.x:.1f}" y="{text.y:.1f}"'
     weight = ' font-weight="bold"' if text.bold else ""
-    escaped = html.escape(text.text)
+    turn = f' transform="rotate(-90 {text.x:.1f} {text.y:.1f})"' if text.upright else ""
     return (
-        f'<text x="{text.x:.1f}" y="{text.y:.1f}"{weight}{turn} '
-        f'text-anchor="{text.anchor}">{escaped}</text>'
+        f'<text {place}{weight}{turn} text-anchor="{text.anchor}">{html.escape(text.text)}</text>'
     )
 
 
@@ -65,13 +65,7 @@ def page(picture: Picture, reasons: Sequence[tuple[str, str]]) -> str:
 
 
 def figure(picture: Picture) -> Figure:
-    """Draw a picture with matplotlib, in the colour that its style has for text.
-
-    Raises
-    ------
-    ImportError
-        There is no matplotlib.
-    """
+    """Draw a picture with matplotlib, in the colour that its style has for text."""
     try:
         from matplotlib import rcParams
         from matplotlib.figure import Figure
@@ -84,29 +78,31 @@ def figure(picture: Picture) -> Figure:
     axes = fig.add_axes((0, 0, 1, 1), facecolor="none")
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
     axes.set_axis_off()
-    text_colour = rcParams["text.color"]
     for part in picture.parts:
         if isinstance(part, Text):
-            axes.text(
-                part.x,
-                part.y,
-                part.text,
-                ha="left" if part.anchor == "start" else "center",
-                va="baseline",
-                size=FONT_SIZE,
-                weight="bold" if part.bold else "normal",
-                rotation=90 if part.upright else 0,
-                rotation_mode="anchor",
-            )
+            _write(axes, part)
             continue
         colour, width, opacity = STYLES[part.style]
         patch = Polygon(
             part.points,
             closed=part.style != "cut",
             facecolor=(colour, opacity) if colour else "none",
-            edgecolor=(colour or text_colour) if width else "none",
+            edgecolor=(colour or rcParams["text.color"]) if width else "none",
             linewidth=width,
             joinstyle="round",
         )
         axes.add_patch(patch)
     return fig
+
+
+def _write(axes: Axes, text: Text) -> None:
+    axes.text(
+        text.x,
+        text.y,
+        text.text,
+        ha="left" if text.anchor == "start" else "center",
+        size=FONT_SIZE,
+        weight="bold" if text.bold else "normal",
+        rotation=90 if text.upright else 0,
+        rotation_mode="anchor",
+    )

@@ -60,12 +60,12 @@ def _sysconf(name: str) -> int:
 
 
 def thread_memory() -> tuple[int, str]:
-    """Give the memory that one thread of dask may use, in bytes, and whose it is, in words.
-
-    It is that of the workers if there is a distributed client, otherwise that of the machine or the
-    container; 0 where it has no known limit.
-    """
-    limits = list(_worker_limits())
+    """Give the bytes that one thread of dask may use, 0 for no known limit, and whose they are."""
+    limits = [
+        int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
+        for worker in _workers()
+        if worker.get("memory_limit")
+    ]
     if limits:
         return min(limits), "the least memory that a thread of the workers has"
     return _machine_memory(), "the memory that a core of this machine has"
@@ -76,12 +76,6 @@ def thread_count() -> int:
     from dask.system import CPU_COUNT
 
     return sum(int(worker.get("nthreads") or 1) for worker in _workers()) or CPU_COUNT
-
-
-def _worker_limits() -> Iterator[int]:
-    for worker in _workers():
-        if worker.get("memory_limit"):
-            yield int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
 
 
 def _workers() -> Iterable[Any]:

@@ -7,6 +7,7 @@ What the machine has stands in for arguments that are not given.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,32 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import TilingError, format_bytes
+from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.tiling import drawing, machine
 from dask_tiled.tiling.blocks import bases
 from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
 from dask_tiled.tiling.division import Base, read_chunks
 from dask_tiled.tiling.pictures import Picture, picture
-from dask_tiled.tiling.requests import (
-    By,
-    Question,
-    TilingRequest,
-    as_requests,
-    check_positive,
-)
-from dask_tiled.tiling.tile_shapes import (
-    tile_edges,
-    tile_limit,
-    tile_shape,
-    usual_tile_bytes,
-    whole_chunk,
-)
+from dask_tiled.tiling.requests import Question, TilingRequest, as_requests, check_positive
+from dask_tiled.tiling.tile_shapes import tile_edges, tile_shape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["By", "TilingRequest", "TilingScheme", "as_requests", "negotiate"]
+__all__ = ["TilingRequest", "TilingScheme", "as_requests", "negotiate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +163,8 @@ def negotiate(
         raise TilingError(
             "not a description", expected="what describe() returns", found=type(desc).__name__
         )
-    q = Question(
-        desc,
-        as_requests(requests),
-        desc.dtype if dtype is None else np.dtype(dtype),
-        bases(desc),
-    )
+    dtype = desc.dtype if dtype is None else np.dtype(dtype)
+    q = Question(desc, as_requests(requests), dtype, bases(desc))
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
     if chunks is None:
@@ -187,7 +172,7 @@ def negotiate(
     else:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
-    tile = _tile(q, _largest(chunks), cache_bytes)
+    tile = tile_shape(q, _largest(chunks), cache_bytes)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
 
 
@@ -196,9 +181,7 @@ def _largest(chunks: Chunks) -> tuple[int, ...]:
 
 
 def _say_what_is_known(q: Question) -> None:
-    counts = {str(wish): 0 for wish in sorted(q.wishes, key=str)}
-    for wish in q.wishes:
-        counts[str(wish)] += 1
+    counts = Counter(sorted(map(str, q.wishes)))
     wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
     q.say("consumers", "; ".join(wishes))
     if any(base.size > 1 for base in q.bases):
@@ -212,34 +195,9 @@ def _say_what_is_known(q: Question) -> None:
 def _chunks(
     q: Question, chunk_bytes: int | None, memory_bytes: int | None, align_bytes: int
 ) -> Chunks:
+    memory, whose = 0, ""
     if memory_bytes is not None:
         memory, whose = check_positive("memory_bytes", memory_bytes), "as given"
     elif chunk_bytes is None:
         memory, whose = machine.thread_memory()
-    else:
-        memory, whose = 0, ""
-    limit = chunk_limit(q, chunk_bytes, memory, whose)
-    return make_chunks(q, limit, align_bytes)
-
-
-def _tile(q: Question, sizes: tuple[int, ...], cache_bytes: int | None) -> tuple[int, ...]:
-    if "chunk" in q.kinds:
-        return whole_chunk(q, sizes)
-    return tile_shape(q, sizes, tile_limit(q, *_tile_bytes(cache_bytes)))
-
-
-def _tile_bytes(cache_bytes: int | None) -> tuple[int, str]:
-    """Give the bytes of a usual tile, and where they come from."""
-    from dask import config
-    from dask.utils import parse_bytes
-
-    configured: Any = config.get("dask-tiled.tile-bytes", None)
-    if cache_bytes is None and configured is not None:
-        try:
-            size = int(parse_bytes(configured))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise TilingError("dask-tiled.tile-bytes is no size", found=configured) from error
-        return check_positive("dask-tiled.tile-bytes", size), "dask-tiled.tile-bytes"
-    cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
-    size = usual_tile_bytes(check_positive("cache_bytes", cache))
-    return size, f"for a cache of {format_bytes(cache)} per thread"
+    return make_chunks(q, chunk_limit(q, chunk_bytes, memory, whose), align_bytes)

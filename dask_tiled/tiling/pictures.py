@@ -15,19 +15,13 @@ Point = tuple[float, float]
 MOST_LINES, MOST_DEEP_LINES = 32, 16
 """More cuts along an axis, or along the frames of a chunk, are not all drawn."""
 PANEL, GAP, DEPTH = 168.0, 46.0, 84.0
-TOP, BOTTOM = 40.0, 66.0
-TITLE, SLANT = 18.0, math.sqrt(3) / 2
+TITLE, TOP, BOTTOM = 18.0, 40.0, 66.0
+SLANT = math.sqrt(3) / 2
 LEAST_DEPTH = 3.0  # of a tile, so that it can be seen
 
 
 class Shape(NamedTuple):
-    """A polygon; for the style "cut", a line.
-
-    Attributes
-    ----------
-    style : {"outline", "cut", "body", "chunk", "tile"}
-    points : tuple of (float, float)
-    """
+    """A polygon; for the style "cut", a line."""
 
     style: str
     points: tuple[Point, ...]
@@ -60,52 +54,33 @@ def picture(
     dtype: np.dtype,
     edges: Sequence[Sequence[int]],
 ) -> Picture:
-    """Compose the picture of a scheme.
-
-    Parameters
-    ----------
-    chunks : sequence of tuple of int
-        dask chunks of the array.
-    dims : sequence of str
-        Names of the axes.
-    block : tuple of int
-        Number, along each axis, of the chunk that is shown.
-    tile : tuple of int
-        Shape of a tile: frames, then signal axes.
-    dtype : numpy.dtype
-        Type of the pixels.
-    edges : sequence of sequence of int
-        Where the tiles of that chunk begin and end: among its frames, and along its signal axes.
-    """
-    nav_ndim = len(chunks) - len(tile) + 1
-    sizes = [axis[i] for axis, i in zip(chunks, block, strict=True)]
-    planes = [
-        _Plane(title, [_Axis(dims[k], chunks[k], block[k]) for k in axes])
-        for title, axes in (("navigation", range(nav_ndim)), ("signal", range(nav_ndim, len(dims))))
-    ]
-    rows, columns = ([(0, 1)] * (3 - len(edges)) + [*edges[1:]])[-2:]
-    box = _Box(edges[0], rows, columns)
+    """Compose the picture of a scheme; ``edges`` are those of the tiles of the chunk ``block``."""
+    axes, nav_ndim = list(map(_Axis, dims, chunks, block)), len(chunks) - len(tile) + 1
+    planes = [_Plane("navigation", axes[:nav_ndim]), _Plane("signal", axes[nav_ndim:])]
+    box = _Box("chunk", edges[0], *[(0, 1), (0, 1), *edges[1:]][-2:])
     floor = TOP + max(box.height + box.back / 2, *(plane.height for plane in planes))
     parts: list[Shape | Text] = []
     x = GAP
     for plane in planes:
         parts += plane.parts(x, floor)
         x += plane.width + GAP
-    parts += box.parts(x, floor)
-    nbytes = [math.prod(shape) * dtype.itemsize for shape in (sizes, tile)]
+    sizes = [axis.chunks[axis.shown] for axis in axes]
+    chunk_bytes, tile_bytes = (math.prod(shape) * dtype.itemsize for shape in (sizes, tile))
     count = math.prod(len(axis) - 1 for axis in edges)
     middle = x + box.width / 2
     parts += [
-        Text(f"one chunk, {format_bytes(nbytes[0])}", middle, TITLE, bold=True),
+        *box.parts(x, floor),
+        Text(f"one chunk, {format_bytes(chunk_bytes)}", middle, TITLE, bold=True),
         Text(f"{_count(count, 'tile')} of {_by(tile)}", middle, floor + 32),
-        Text(f"{dtype}, {format_bytes(nbytes[1])}", middle, floor + 47),
+        Text(f"{dtype}, {format_bytes(tile_bytes)}", middle, floor + 47),
     ]
-    notes = [plane.note for plane in planes if plane.note] + [box.note] * bool(box.note)
-    if notes:
-        text = f"not every cut is drawn: {', '.join(notes)}"
+    panels: list[_Plane | _Box] = [*planes, box]
+    crowded = [panel.title for panel in panels if panel.crowded]
+    if crowded:
+        text = f"not every cut is drawn: {', '.join(crowded)}"
         parts.append(Text(text, GAP, floor + BOTTOM, anchor="start"))
-    width = x + box.width + box.back * SLANT + GAP
-    return Picture(max(width, x + box.width + 90), floor + BOTTOM + 6, tuple(parts))
+    width = x + box.width + max(box.back * SLANT + GAP, 90)
+    return Picture(width, floor + BOTTOM + 6, tuple(parts))
 
 
 def _count(n: int, noun: str) -> str:
@@ -116,34 +91,32 @@ def _by(shape: Iterable[int]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape))
 
 
-def _every(count: int, most: int = MOST_LINES) -> int:
-    """Tell which of some cuts are drawn: every one, every second, ..."""
-    return max(1, -(-count // most))
+def _some(cuts: Sequence[float], most: int = MOST_LINES) -> Sequence[float]:
+    """Give the cuts that are drawn: every one, every second, ..."""
+    every = max(1, -(-len(cuts) // most))
+    return cuts[every - 1 :: every]
 
 
-def _fit(height: int, width: int, size: float) -> tuple[float, float]:
+def _fit(height: int, width: int) -> tuple[float, float]:
     """Give a height and a width in the ratio of the axes, as far as that can be seen."""
     ratio = min(max(height / width, 0.2), 5.0)
-    return (size, size / ratio) if ratio > 1 else (size * ratio, size)
-
-
-def _rectangle(x: float, y: float, width: float, height: float) -> tuple[Point, ...]:
-    return (x, y), (x + width, y), (x + width, y + height), (x, y + height)
+    return (PANEL, PANEL / ratio) if ratio > 1 else (PANEL * ratio, PANEL)
 
 
 class _Axis(NamedTuple):
     """An axis, its chunks, and the number of the one that is shown."""
 
-    name: str
-    chunks: tuple[int, ...]
-    shown: int
+    name: str = ""
+    chunks: tuple[int, ...] = (1,)
+    shown: int = 0
 
-    def places(self, length: float) -> tuple[list[float], float, float]:
+    def __str__(self) -> str:
+        return f"{self.name} {sum(self.chunks)}"
+
+    def places(self, length: float) -> tuple[Sequence[float], float, float]:
         """Give the cuts that are drawn on so long an axis, and both ends of the chunk."""
-        edges = np.cumsum(self.chunks) * (length / sum(self.chunks))
-        begin = float(edges[self.shown - 1]) if self.shown else 0.0
-        every = _every(len(edges) - 1)
-        return edges[every - 1 : -1 : every].tolist(), begin, float(edges[self.shown])
+        edges = [0.0, *(np.cumsum(self.chunks) * (length / sum(self.chunks))).tolist()]
+        return _some(edges[1:-1]), edges[self.shown], edges[self.shown + 1]
 
 
 class _Plane:
@@ -151,31 +124,38 @@ class _Plane:
 
     def __init__(self, title: str, axes: Sequence[_Axis]) -> None:
         self.title, self.axes = title, axes
-        self.y, self.x = ([_Axis("", (1,), 0)] * (2 - len(axes)) + [*axes[-2:]])[-2:]
-        self.height, self.width = _fit(sum(self.y.chunks), sum(self.x.chunks), PANEL)
-        every = max(_every(len(axis.chunks) - 1) for axis in (self.y, self.x))
-        self.note = title if every > 1 else ""
+        self.y, self.x = [_Axis(), _Axis(), *axes][-2:]
+        self.height, self.width = _fit(sum(self.y.chunks), sum(self.x.chunks))
+        self.crowded = max(len(self.y.chunks), len(self.x.chunks)) - 1 > MOST_LINES
 
-    def parts(self, x: float, floor: float) -> Iterator[Shape | Text]:
-        y = floor - self.height
-        right, middle = x + self.width, x + self.width / 2
+    def parts(self, left: float, floor: float) -> Iterator[Shape | Text]:
         rows, top, bottom = self.y.places(self.height)
         columns, first, last = self.x.places(self.width)
+
+        def at(x: float, y: float) -> Point:
+            return left + x, floor - self.height + y
+
+        def rectangle(style: str, x0: float, y0: float, x1: float, y1: float) -> Shape:
+            return Shape(style, (at(x0, y0), at(x1, y0), at(x1, y1), at(x0, y1)))
+
         for row in rows:
-            yield Shape("cut", ((x, y + row), (right, y + row)))
+            yield Shape("cut", (at(0, row), at(self.width, row)))
         for column in columns:
-            yield Shape("cut", ((x + column, y), (x + column, floor)))
-        yield Shape("outline", _rectangle(x, y, self.width, self.height))
-        yield Shape("chunk", _rectangle(x + first, y + top, last - first, bottom - top))
+            yield Shape("cut", (at(column, 0), at(column, self.height)))
+        yield rectangle("outline", 0, 0, self.width, self.height)
+        yield rectangle("chunk", first, top, last, bottom)
+        yield from self._texts(left, floor)
+
+    def _texts(self, left: float, floor: float) -> Iterator[Text]:
+        middle = left + self.width / 2
         yield Text(self.title, middle, TITLE, bold=True)
         yield Text(self._caption(), middle, floor + 32)
         if self.axes:
-            yield Text(f"{self.x.name} {sum(self.x.chunks)}", middle, floor + 16)
+            yield Text(str(self.x), middle, floor + 16)
         if len(self.axes) > 1:
-            name = f"{self.y.name} {sum(self.y.chunks)}"
-            yield Text(name, x - 8, floor - self.height / 2, upright=True)
+            yield Text(str(self.y), left - 8, floor - self.height / 2, upright=True)
         if len(self.axes) > 2:
-            more = ", ".join(f"{axis.name} {sum(axis.chunks)}" for axis in self.axes[:-2])
+            more = ", ".join(map(str, self.axes[:-2]))
             yield Text(f"for each of {more}", middle, floor + 47)
 
     def _caption(self) -> str:
@@ -189,22 +169,18 @@ class _Plane:
 class _Box:
     """A chunk as a stack of frames that go back to the right, its tiles, and one tile."""
 
-    def __init__(self, frames: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> None:
-        self.frames, self.rows, self.columns = frames, rows, columns
-        self.height, self.width = _fit(rows[-1], columns[-1], PANEL)
-        self.back = DEPTH if frames[-1] > 1 else 6.0
-        self.every = [
-            _every(len(edges) - 2, most)
-            for edges, most in (
-                (frames, MOST_DEEP_LINES),
-                (rows, MOST_LINES),
-                (columns, MOST_LINES),
-            )
-        ]
-        self.note = "chunk" if max(self.every) > 1 else ""
+    def __init__(self, title: str, *edges: Sequence[int]) -> None:
+        self.title = title
+        self.sizes = [axis[-1] for axis in edges]  # frames, rows, columns
+        self.tile = [axis[1] for axis in edges]
+        self.height, self.width = _fit(*self.sizes[1:])
+        self.back = DEPTH if self.sizes[0] > 1 else 6.0
+        cuts, most = [axis[1:-1] for axis in edges], (MOST_DEEP_LINES, MOST_LINES, MOST_LINES)
+        self.cuts = list(map(_some, cuts, most))
+        self.crowded = any(map(int.__gt__, map(len, cuts), most))
 
     def parts(self, x: float, floor: float) -> Iterator[Shape | Text]:
-        d, n, m = self.frames[-1], self.rows[-1], self.columns[-1]
+        d, n, m = self.sizes
 
         def at(frame: float, row: float, column: float) -> Point:
             z = self.back * frame / d
@@ -219,11 +195,8 @@ class _Box:
                 right = corners[1], at(deep, 0, m), at(deep, low, m), corners[2]
                 yield Shape(style, right)
 
-        deep, low, wide = (
-            edges[every:-1:every]
-            for edges, every in zip((self.frames, self.rows, self.columns), self.every, strict=True)
-        )
         yield from faces("body", d, n, m)
+        deep, low, wide = self.cuts
         for k in low:
             yield Shape("cut", (at(0, k, 0), at(0, k, m), at(d, k, m)))
         for k in wide:
@@ -231,7 +204,7 @@ class _Box:
         for k in deep:
             yield Shape("cut", (at(k, 0, 0), at(k, 0, m), at(k, n, m)))
         yield from faces("outline", d, n, m)
-        thick = min(d, max(self.frames[1], d * LEAST_DEPTH / self.back))
-        yield from faces("tile", thick, self.rows[1], self.columns[1])
+        thick = min(d, max(self.tile[0], d * LEAST_DEPTH / self.back))
+        yield from faces("tile", thick, *self.tile[1:])
         (x0, y0), (x1, y1) = at(0, n, m), at(d, n, m)
         yield Text(_count(d, "frame"), (x0 + x1) / 2 + 6, (y0 + y1) / 2 + 14, anchor="start")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from dask.utils import parse_bytes
 
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.division import Base
 
 By = Literal["tile", "frame", "chunk", "pixel"]
+
+check_positive = partial(check_whole, least=1, error=TilingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,8 @@ class TilingRequest:
                 "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
             )
         for name in ("depth", "nbytes"):
-            value = getattr(self, name)
-            if value is not None:
-                check_positive(name, value)
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
 
     def __str__(self) -> str:
         wishes = [f"depth {self.depth}"] * (self.depth is not None)
@@ -56,17 +59,13 @@ class TilingRequest:
         return f"by {self.by}" + (f" ({', '.join(wishes)})" if wishes else "")
 
 
-def check_positive(name: str, value: Any) -> int:
-    """Give back a positive whole number, and refuse anything else.
-
-    Raises
-    ------
-    TilingError
-        It is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise TilingError(f"{name} must be a positive whole number", found=value)
-    return int(value)
+def parse_size(name: str, value: Any) -> int:
+    """Read a number of bytes as dask's configuration has them."""
+    try:
+        size = int(parse_bytes(value))
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise TilingError(f"{name} is no size", found=value) from error
+    return check_positive(name, size)
 
 
 def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
@@ -83,18 +82,8 @@ def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
 class Question:
     """All that chunks and tiles are negotiated from, and the reasons that come up on the way.
 
-    Attributes
-    ----------
-    desc : Description
-        The array.
-    wishes : tuple of TilingRequest
-        What the consumers wish; at least one.
-    dtype : numpy.dtype
-        Type of the pixels that consumers get, after conversion.
-    bases : tuple of Base
-        Where each axis may be cut.
-    reasons : list of (str, str)
-        What was decided so far, and why.
+    There is at least one wish; ``dtype`` is that of the pixels that consumers get, and ``bases``
+    tell where each axis may be cut.
     """
 
     desc: Description

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
+
+from dask import config
 
 from dask_tiled.errors import format_bytes
+from dask_tiled.tiling import machine
 from dask_tiled.tiling.blocks import frames_base
 from dask_tiled.tiling.division import Base, even_size, fill, least_sizes, split
-from dask_tiled.tiling.requests import Question
+from dask_tiled.tiling.requests import Question, check_positive, parse_size
 
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
 """Below, calls per tile cost more than misses of the cache; above, nothing is gained."""
@@ -20,42 +24,40 @@ def usual_tile_bytes(cache_bytes: int) -> int:
     return min(max(cache_bytes // 2, LEAST_TILE_BYTES), MOST_TILE_BYTES)
 
 
-def tile_limit(q: Question, usual: int, why: str) -> int:
-    """Find the largest size of a tile, in bytes: the smallest that a consumer wants.
-
-    Parameters
-    ----------
-    q : Question
-    usual : int
-        Bytes of a tile for consumers that do not say.
-    why : str
-        Where that number comes from, in words.
-    """
-    sizes = [wish.nbytes or usual for wish in q.wishes if wish.by in {"tile", "frame"}]
-    limit = min(sizes, default=usual)
-    asked = any(w.nbytes == limit for w in q.wishes if w.by in {"tile", "frame"})
-    why = "the least that was asked for" if asked else why
+def _tile_limit(q: Question, cache_bytes: int | None) -> int:
+    """Find the largest size of a tile in bytes: the smallest that a consumer wants."""
+    usual, why = _usual_size(cache_bytes)
+    asked = [wish.nbytes for wish in q.wishes if wish.by in {"tile", "frame"}]
+    limit = min((nbytes or usual for nbytes in asked), default=usual)
+    if limit in asked:
+        why = "the least that was asked for"
     q.say("tile limit", f"{format_bytes(limit)}: {why}")
     return limit
 
 
-def tile_shape(q: Question, sizes: Sequence[int], limit: int) -> tuple[int, ...]:
+def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
+    """Give the bytes of a tile for consumers that do not say, and where they come from."""
+    name = "dask-tiled.tile-bytes"
+    configured: Any = config.get(name, None)
+    if cache_bytes is None and configured is not None:
+        return parse_size(name, configured), name
+    cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
+    size = usual_tile_bytes(check_positive("cache_bytes", cache))
+    return size, f"for a cache of {format_bytes(cache)} per thread"
+
+
+def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tuple[int, ...]:
     """Decide the shape of a tile inside a chunk: frames, then signal axes.
 
-    Parameters
-    ----------
-    q : Question
-    sizes : sequence of int
-        The largest chunk along each axis.
-    limit : int
-        Bytes of a tile, at most; but one block of the file is never cut.
+    One block of the file is never cut. ``sizes`` are those of the largest chunk.
     """
     nav_ndim = q.desc.nav_ndim
-    nav, sig = sizes[:nav_ndim], tuple(sizes[nav_ndim:])
-    frames = math.prod(nav)
-    block = frames_base((0,) * nav_ndim, nav, q.nav_bases)
+    frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
+    if "chunk" in q.kinds:
+        return _said(q, (frames, *sig), "a consumer wants whole chunks")
+    block = frames_base((0,) * nav_ndim, sizes[:nav_ndim], q.nav_bases)
     least = min(block.size, frames)
-    budget = max(1, limit // q.dtype.itemsize)
+    budget = max(1, _tile_limit(q, cache_bytes) // q.dtype.itemsize)
     deep = min((w.depth for w in q.wishes if w.depth is not None), default=None)
     if "frame" in q.kinds or math.prod(sig) * least <= budget:
         tile_sig, why = sig, "whole frames"
@@ -83,13 +85,6 @@ def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -
     return fill(sig, max(least, budget // depth), q.sig_bases)
 
 
-def whole_chunk(q: Question, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Give a tile of all that a chunk holds."""
-    nav_ndim = q.desc.nav_ndim
-    tile = (math.prod(sizes[:nav_ndim]), *sizes[nav_ndim:])
-    return _said(q, tile, "a consumer wants whole chunks")
-
-
 def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:
     q.say("tile", f"{tile}: {why}, {format_bytes(math.prod(tile) * q.dtype.itemsize)}")
     return tile
@@ -98,21 +93,9 @@ def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:
 def tile_edges(
     starts: Sequence[int], sizes: Sequence[int], tile: tuple[int, ...], bases: Sequence[Base]
 ) -> list[list[int]]:
-    """Find where the tiles of a chunk begin and end.
+    """Find where the tiles of a chunk begin and end: along its frames, and each signal axis.
 
-    Parameters
-    ----------
-    starts, sizes : sequence of int
-        Where the chunk begins in the array, and how large it is, along each axis.
-    tile : tuple of int
-        Shape of a tile: frames, then signal axes.
-    bases : sequence of Base
-        Where each axis of the array may be cut.
-
-    Returns
-    -------
-    list of list of int
-        For the frames of the chunk, one after the other, and for each of its signal axes.
+    The chunk begins at ``starts`` in the array, whose axes may be cut as ``bases`` say.
     """
     nav_ndim = len(sizes) - len(tile) + 1
     frames = frames_base(starts[:nav_ndim], sizes[:nav_ndim], bases[:nav_ndim])

@@ -1,0 +1,59 @@
+"""Files of records: a header, and what is written of each frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dask_tiled.testing.frames import Array
+
+if TYPE_CHECKING:
+    import os
+
+
+def write_records(
+    path: str | os.PathLike[str],
+    frames: Iterable[Array],
+    record: Callable[[int, Array], bytes],
+    *,
+    header: bytes | Callable[[int], bytes] = b"",
+    first: int = 0,
+    count: int | None = None,
+) -> int:
+    """Write a header and, of each frame and its number, a record; give the number of frames.
+
+    Parameters
+    ----------
+    path
+        The file to write; an existing one is replaced.
+    frames
+        One of them is in memory at a time.
+    record
+        Makes the bytes of a frame, and of what surrounds it, from its number and itself.
+    header
+        If it depends on the frames, a function of how many they are, which is also called before
+        the first: its bytes are always as many.
+    first
+        Number of the first frame.
+    count
+        So many frames there have to be.
+    """
+    head = header if callable(header) else lambda _: header
+    number = first
+    with Path(path).open("wb") as file:
+        file.write(head(0))
+        for number, frame in enumerate(frames, first + 1):
+            file.write(record(number - 1, frame))
+        if count not in (None, number - first):
+            raise ValueError(f"expected {count} frames, found {number - first}")
+        file.seek(0)
+        file.write(head(number - first))
+    return number - first
+
+
+def in_files(frames: Iterator[Array], frames_per_file: int | None) -> Iterator[Iterator[Array]]:
+    """Give the frames of each file; they have to be taken before those of the next one."""
+    for frame in frames:
+        yield chain([frame], islice(frames, frames_per_file and frames_per_file - 1))
