@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -129,6 +131,24 @@ def check_whole(
             found=repr(value),
         )
     return int(value)
+
+
+def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleType:
+    """Import a library that a file is read with, and that comes with an extra of this package.
+
+    Raises
+    ------
+    DatasetError
+        It is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise DatasetError(
+            f"it is read with {library}, which is not installed",
+            path=path,
+            hint=f"Run: pip install dask-tiled[{extra}]",
+        ) from error
 
 
 def choose_dataset(

@@ -1,5 +1,6 @@
 """HDF5: every way in which pixels can be stored gives what h5py reads."""
 
+import contextlib
 import importlib
 import pickle
 import threading
@@ -7,6 +8,8 @@ import threading
 import dask
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dask_tiled import (
     CorruptFileError,
@@ -18,6 +21,8 @@ from dask_tiled import (
     open_dataset,
 )
 from dask_tiled.formats.hdf5 import chunks as hdf5_chunks
+from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS
+from dask_tiled.formats.hdf5.properties import filters_of
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -77,6 +82,8 @@ PIPELINES = {
     "only shuffled": {"shuffle": True},
     "summed": {"compression": 4, "shuffle": True, "fletcher32": True},
     "only summed": {"fletcher32": True},
+    "lzf": {"compression": "lzf", "shuffle": True, "fletcher32": True},
+    "szip": {"compression": "szip"},
 }
 PLUGINS = {
     "zstd": ("Zstd", {}),
@@ -84,48 +91,130 @@ PLUGINS = {
     "blosc bits": ("Blosc", {"cname": "zstd", "shuffle": 2}),
     "blosc zlib": ("Blosc", {"cname": "zlib", "shuffle": 0}),
     "lz4": ("LZ4", {}),
+    "blosc snappy": ("Blosc", {"cname": "snappy", "shuffle": 1}),
+    "bzip2": ("BZip2", {}),
     "lz4 in blocks": ("LZ4", {"nbytes": 300}),
+    "bits": ("Bitshuffle", {"cname": "none"}),
+    "bits lz4": ("Bitshuffle", {}),
+    "bits lz4 in blocks": ("Bitshuffle", {"nelems": 64}),
+    "bits zstd": ("Bitshuffle", {"cname": "zstd"}),
 }
-BY_LIBRARY = {"bitshuffle": ("Bitshuffle", {}), "blosc2": ("Blosc2", {}), "bzip2": ("BZip2", {})}
 
 
-def plugin(name, options):
+def pipeline(name):
+    """Give the options with which h5py applies filters."""
+    if name in PIPELINES:
+        return PIPELINES[name]
     module = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
-    return dict(getattr(module, name)(**options))
+    filter, options = PLUGINS[name]
+    return dict(getattr(module, filter)(**options))
 
 
 @pytest.mark.usefixtures("no_library")
 @pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
 @pytest.mark.parametrize("noise", [False, True])
 def test_known_filters_need_no_h5py_in_the_task(tmp_path, name, noise):
-    """Deflate, shuffle, fletcher32, Zstandard, Blosc and LZ4; also where nothing gets smaller."""
-    options = PIPELINES[name] if name in PIPELINES else plugin(*PLUGINS[name])
+    """Also where nothing gets smaller."""
     data = COUNTS.astype("u2")
     if noise:
         data = np.random.default_rng(1).integers(0, 1 << 16, SHAPE, "u2")
-    path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **options)
+    path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **pipeline(name))
     assert functions(path) <= {"decode", "Decoder"}  # filters that gain nothing are left out
     check_format(path, data, cuts=5)
 
 
-@pytest.mark.parametrize("name", [*BY_LIBRARY, "lzf", "scaleoffset", "szip"])
-def test_other_filters_are_left_to_h5py(tmp_path, name):
+@pytest.mark.parametrize("options", [{"scaleoffset": 0}, {"scaleoffset": 0, "compression": 4}])
+def test_other_filters_are_left_to_h5py(tmp_path, options):
     """Block by block."""
     data = COUNTS.astype("u2")
-    if name in BY_LIBRARY:
-        options = plugin(*BY_LIBRARY[name])
-    elif name == "scaleoffset":
-        options = {"scaleoffset": 0}
-    else:
-        options = {"compression": name}
     path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **options)
     assert functions(path) == {"read"}
     check_format(path, data, cuts=5)
 
 
+def stored_chunk(folder, data, name):
+    """Let h5py and its plugins write a chunk; give its bytes and its filters."""
+    with h5py.File(folder / "chunk.h5", "w") as file:
+        made = file.create_dataset("d", data=data, chunks=data.shape, **pipeline(name))
+        skipped, content = made.id.read_direct_chunk((0,))
+        found = filters_of(made)
+    some = tuple(f for k, f in enumerate(found) if not skipped >> k & 1)
+    return np.frombuffer(content, "u1"), some
+
+
+def undo(content, applied, size):
+    for number, values in reversed(applied):
+        content = FILTERS[number](content, values, size)
+    return content
+
+
+@pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
+@given(st.data())
+def test_filters_give_what_plugins_were_given(tmp_path_factory, name, data):
+    """Chunks of any size: elements, and blocks of them, that do not come out even."""
+    dtype = data.draw(st.sampled_from(["u1", ">u2", "u4", "f8"] + ["S3", "c16"] * (name != "szip")))
+    some = st.integers(32, 99) | st.sampled_from([32, 127, 4096, 8191, 8193, 20001])
+    size = data.draw(some if name == "szip" else st.integers(1, 31) | some)
+    noise = data.draw(st.sampled_from([2, 20, 256]))
+    content = np.random.default_rng(size).integers(0, noise, size * np.dtype(dtype).itemsize, "u1")
+    chunk, applied = stored_chunk(tmp_path_factory.getbasetemp(), content.view(dtype), name)
+    np.testing.assert_array_equal(undo(chunk, applied, len(content)), content)
+
+
+@pytest.fixture(params=[*PIPELINES, *PLUGINS], scope="module")
+def intact(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chunks")
+    return stored_chunk(folder, COUNTS.ravel().astype("u2"), request.param)
+
+
+@given(data=st.data())
+@settings(max_examples=100)
+def test_damaged_chunks_give_no_more_than_there_should_be(intact, data):
+    """Whatever their bytes are, and those of the parameters: nothing ends the process."""
+    chunk, applied = intact
+    size = COUNTS.size * 2
+    place = st.integers(0, min(24, len(chunk)) - 1) | st.integers(0, len(chunk) - 1)
+    chunk = chunk.copy()
+    for at in data.draw(st.lists(place, max_size=4)):
+        chunk[at] = data.draw(st.integers(0, 255))
+    chunk = chunk[: data.draw(st.just(len(chunk)) | place)]
+    if data.draw(st.booleans()):
+        wrong = st.integers(0, 64) | st.sampled_from([2**31 - 1, 2**31, 2**32 - 1])
+        applied = [
+            (n, tuple(data.draw(st.just(v) | wrong) for v in values)) for n, values in applied
+        ]
+    with contextlib.suppress(*CODEC_ERRORS):
+        assert len(undo(chunk, applied, size)) <= size + 1
+
+
+def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
+    """LZ4 would have left a block as it is that has the length of its pixels."""
+    for zeros in range(600):
+        data = np.random.default_rng(0).integers(0, 256, 20000, "u1")
+        data[8192 - zeros : 8192] = 0
+        chunk, applied = stored_chunk(tmp_path, data, "bits lz4")
+        if int.from_bytes(chunk[12:16].tobytes(), "big") == 8192:
+            break
+    else:
+        pytest.fail("there is no such block")
+    np.testing.assert_array_equal(undo(chunk, applied, len(data)), data)
+
+
+def test_checksums_of_old_files(tmp_path):
+    """Some have the bytes of each half exchanged; h5py takes both."""
+    data = np.arange(100, dtype="u2")
+    chunk, applied = stored_chunk(tmp_path, data, "only summed")
+    swapped = np.concatenate([chunk[:-4], chunk[[-3, -4, -1, -2]]])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("d", (100,), "u2", chunks=(100,), fletcher32=True)
+        made.id.write_direct_chunk((0,), swapped.tobytes())
+        np.testing.assert_array_equal(made, data)
+    np.testing.assert_array_equal(undo(swapped, applied, 200).view("u2"), data)
+
+
 def test_a_task_opens_the_file_once_and_closes_it(tmp_path, monkeypatch):
     """However many blocks it reads; afterwards nothing is open."""
-    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, compression="lzf")
+    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, scaleoffset=0)
     opened = []
 
     class Counted(h5py.File):
@@ -156,7 +245,7 @@ def test_chunks_that_skip_filters(tmp_path):
     check_format(path, data)
 
 
-@pytest.mark.parametrize("options", [{}, {"compression": 4}, {"compression": "lzf"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"compression": 4}, {"scaleoffset": 4}], ids=str)
 @pytest.mark.parametrize("fill", [None, 7])
 def test_chunks_that_were_never_written(tmp_path, options, fill):
     """They read as the fill value of the file; none, some or all of them are there."""
@@ -296,27 +385,23 @@ def test_virtual_datasets_of_parts(tmp_path):
 
 def test_a_file_that_has_changed_is_stale(tmp_path):
     """Also where the library reads it."""
-    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, compression="lzf")
+    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, scaleoffset=0)
     arr = open_dataset(path)
-    write(path, COUNTS.astype("u2") + 1, chunks=CHUNKS, compression="lzf")
+    write(path, COUNTS.astype("u2") + 1, chunks=CHUNKS, scaleoffset=0)
     with pytest.raises(StaleFileError):
         arr.compute()
     np.testing.assert_array_equal(open_dataset(path).compute(), COUNTS + 1)
 
 
-@pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS, "lzf"])
+@pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
 def test_damaged_chunks(tmp_path, name):
-    """Whatever their bytes are: pixels, or a typed error."""
-    if name in PLUGINS:
-        options = plugin(*PLUGINS[name])
-    else:
-        options = PIPELINES.get(name, {"compression": "lzf"})
-    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=SHAPE, **options)
+    """Whatever their bytes are: pixels, or a typed error that names the place."""
+    path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=SHAPE, **pipeline(name))
     with h5py.File(path, "r") as file:
         chunk = file["scan/data"].id.get_chunk_info(0)
     good = path.read_bytes()
     rng = np.random.default_rng(4)
-    failed = 0
+    failed = []
     for k in range(60):
         data = bytearray(good)
         span = 20 if k % 2 else chunk.size
@@ -325,9 +410,10 @@ def test_damaged_chunks(tmp_path, name):
         path.write_bytes(data)
         try:
             open_dataset(path).compute()
-        except CorruptFileError:
-            failed += 1
-    assert failed or name == "only shuffled"
+        except CorruptFileError as error:
+            failed.append((error.path, error.where))
+    assert set(failed) <= {(str(path), f"byte {chunk.byte_offset}")}
+    assert failed or name in {"only shuffled", "bits"}
 
 
 def test_threads_decode_beside_each_other(tmp_path, monkeypatch):

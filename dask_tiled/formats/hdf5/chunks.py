@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS
+from dask_tiled.errors import CorruptFileError, require
+from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS, Filter
 from dask_tiled.model.coded import Block, Fetch
 from dask_tiled.model.files import File
 
@@ -39,7 +39,7 @@ def decode(
     stored: np.dtype,
     dtype: np.dtype,
     chunk: tuple[int, ...],
-    filters: tuple[tuple[int, int], ...],
+    filters: tuple[Filter, ...],
 ) -> Array:
     """Decode a chunk.
 
@@ -52,8 +52,8 @@ def decode(
     chunk : tuple of int
         Shape of the chunk in the file, with the axes of the block; at the edges of the array it is
         larger than the block.
-    filters : tuple of (int, int)
-        Number of each filter, in the order in which they were applied, and its first parameter.
+    filters : tuple of (int, tuple of int)
+        Number and parameters of each filter, in the order in which they were applied.
 
     Raises
     ------
@@ -64,8 +64,8 @@ def decode(
     data = fetched
     size = stored.itemsize * math.prod(chunk)
     try:
-        for number, parameter in reversed(filters):
-            data = FILTERS[number](data, parameter, size)
+        for number, values in reversed(filters):
+            data = FILTERS[number](data, values, size)
     except CODEC_ERRORS as error:
         raise _corrupt(block, "data of its filters", error) from error
     if len(data) != size:
@@ -153,14 +153,7 @@ def library(path: str) -> Any:
     DatasetError
         h5py is not installed.
     """
-    try:
-        import h5py
-    except ImportError as error:
-        raise DatasetError(
-            "HDF5 files are read with h5py, which is not installed",
-            path=path,
-            hint="Run: pip install dask-tiled[hdf5]",
-        ) from error
+    h5py = require("h5py", "hdf5", path)
     if importlib.util.find_spec("hdf5plugin"):
         with suppress(ImportError, OSError, RuntimeError):
             importlib.import_module("hdf5plugin")

@@ -1,38 +1,61 @@
 """The filters of HDF5 files that are undone without the HDF5 library.
 
-It does one thing at a time in a process, however many threads ask; these run beside each other.
+It does one thing at a time in a process, however many threads ask; these run beside each other. No
+length that a chunk claims is believed: all get the room that they should need, and no more.
 
-Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message", the list
-of registered filter plugins of The HDF Group, and RFC 8878 for the frames of Zstandard.
+Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
+of registered filter plugins of The HDF Group; for bitshuffle the source of its filter.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
+Filter = tuple[int, tuple[int, ...]]
+"""Its number, and its parameters."""
 
-MOST_EXPANDED = 1 << 30
-"""More than this, deflated data is only inflated as far as it should go: it may be hostile."""
-DEFLATE_RATIO = 1032
-"""No data is deflated better."""
-DEFLATE, SHUFFLE, FLETCHER32, BLOSC, LZ4, ZSTD = 1, 2, 3, 32001, 32004, 32015
-
-
-def _inflate(data: Bytes, parameter: int, size: int) -> Bytes:
-    if len(data) * DEFLATE_RATIO <= max(MOST_EXPANDED, size):
-        return np.frombuffer(zlib.decompress(data.data, bufsize=size), np.uint8)
-    return np.frombuffer(zlib.decompressobj().decompress(data.data, size), np.uint8)
+DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
+LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
+ZSTD_BLOCKS = 3
+"""What bitshuffle calls Zstandard; 2 is LZ4, and 0 nothing."""
 
 
-def _unshuffle(data: Bytes, itemsize: int, size: int) -> Bytes:
+def _codecs() -> Any:
+    import imagecodecs
+
+    return imagecodecs
+
+
+def _decompress(codec: str, data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    return getattr(_codecs(), codec)(data, out=np.empty(size, np.uint8))
+
+
+def _unbzip2(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    # With room for one byte more the codec goes on to the checksum.
+    return _decompress("bz2_decode", data, values, size + 1)
+
+
+def _unszip(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    return _codecs().szip_decode(data, *values[:4], header=True, out=np.empty(size, np.uint8))
+
+
+def _unblosc(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    claimed = int.from_bytes(data[12:16].tobytes(), "little")
+    if not 16 <= claimed <= len(data):  # the codec is not told where they end
+        raise ValueError(f"{claimed} compressed bytes in {len(data)}")
+    return _decompress("blosc_decode", data, values, size)
+
+
+def _unshuffle(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
     """Put the bytes of every element together again; they lie in as many rows."""
-    if itemsize < 2:
+    itemsize = values[0]
+    if not 1 < itemsize <= len(data):
         return data
     count = len(data) // itemsize
     if itemsize == 2 and len(data) == 2 * count:  # most counts; words are quicker than bytes
@@ -48,86 +71,87 @@ def _unshuffle(data: Bytes, itemsize: int, size: int) -> Bytes:
     return out
 
 
-def _check_sum(data: Bytes, parameter: int, size: int) -> Bytes:
-    from numcodecs.fletcher32 import Fletcher32
-
-    return _bytes(Fletcher32().decode(data))
-
-
-def _unzstd(data: Bytes, parameter: int, size: int) -> Bytes:
-    from numcodecs.zstd import decompress
-
-    if len(data) < 14 or _zstd_length(data) != size:
-        raise ValueError(f"a frame that does not say that it holds {size} bytes")
-    return _bytes(decompress(data, np.empty(size, np.uint8)))
+def _check_sum(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    content, stored = data[:-4], data[-4:].tobytes()
+    found = _codecs().h5checksum_fletcher32(content).to_bytes(4, "little")
+    if stored not in {found, found[1::-1] + found[:1:-1]}:  # the latter in some old files
+        raise ValueError(f"the checksum {stored.hex()} of bytes with {found.hex()}")
+    return content
 
 
-def _zstd_length(data: Bytes) -> int | None:
-    """Read how many bytes a frame holds, from its header."""
-    flags = int(data[4])
-    width = (1 if flags & 32 else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (not flags & 32) + (0, 1, 2, 4)[flags & 3]
-    length = int.from_bytes(data[at : at + width].tobytes(), "little")
-    return (length + 256 * (width == 2)) if width else None
-
-
-def _unblosc(data: Bytes, parameter: int, size: int) -> Bytes:
-    from numcodecs.blosc import decompress
-
-    _check_length(data, 4, 4, "little", size)
-    return _bytes(decompress(data, np.empty(size, np.uint8)))
-
-
-def _unlz4(data: Bytes, parameter: int, size: int) -> Bytes:
-    """Decompress blocks: the size of all, of one, and before each block its own, big-endian."""
-    from numcodecs.lz4 import decompress
-
-    _check_length(data, 0, 8, "big", size)
-    most = min(int.from_bytes(data[8:12].tobytes(), "big"), size)
+def _unbitshuffle(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
+    """Put the bits of every 8 elements together again; they lie in rows, block by block."""
+    itemsize, count, method = (*values[2:], 0, 0)[:3]
+    if method:
+        count = int.from_bytes(data[8:12].tobytes(), "big") // itemsize
+        data = _join_blocks(data, count * itemsize, size, size // itemsize % 8 * itemsize, method)
+    if len(data) != size:
+        raise ValueError(f"{len(data)} bytes")
     out = np.empty(size, np.uint8)
-    at, done = 12, 0
-    while done < size:
-        length = int.from_bytes(data[at : at + 4].tobytes(), "big")
-        part = data[at + 4 : at + 4 + length]
-        count = min(most, size - done)
-        if not 0 < length == len(part) or not count:
-            raise ValueError(f"a block of {length} bytes at byte {at} of {len(data)}")
-        if length == count:
-            out[done : done + count] = part
-        else:
-            framed = count.to_bytes(4, "little") + part.tobytes()
-            out[done : done + count] = _bytes(decompress(framed))
-        at += 4 + length
-        done += count
+    _codecs().bitshuffle_decode(data.data, itemsize=itemsize, blocksize=count, out=out)
     return out
 
 
-def _check_length(data: Bytes, at: int, width: int, order: Any, size: int) -> None:
-    """Libraries write as many bytes as the data claims to have."""
-    claimed = int.from_bytes(data[at : at + width].tobytes(), order)
-    if len(data) < 16 or claimed != size:
-        raise ValueError(f"data of {claimed} bytes, not of {size}")
+def _join_blocks(data: Bytes, block: int, size: int, rest: int, method: int) -> Bytes:
+    """Decompress what was bitshuffled: blocks after their lengths, and a rest that is not packed.
+
+    Parameters
+    ----------
+    data : uint8 array
+        It begins as LZ4 does: with the size of all, and of a block.
+    block, size, rest : int
+        Bytes of a block, of all, and of what is not packed.
+    method : int
+        What packed the blocks.
+    """
+    codecs, view, at = _codecs(), data.data, 12
+    parts: list[memoryview] = []
+    if int.from_bytes(view[:8], "big") != size or not block:
+        raise ValueError(f"{bytes(view[:12]).hex()} before the blocks of {size} bytes")
+    starts = range(0, size - rest, block)
+    for _ in starts:
+        stop = at + 4 + int.from_bytes(view[at : at + 4], "big")
+        if stop + rest > len(data):
+            raise ValueError(f"a block from byte {at} to {stop} of {len(data)}")
+        parts.append(view[at + 4 : stop])
+        at = stop
+    out = np.empty(size, np.uint8)
+    packed = out[: size - rest]
+    if method == ZSTD_BLOCKS:
+        done = len(codecs.zstd_decode(b"".join(parts), out=packed)) if parts else 0
+    elif any(len(p) == min(block, size - k) for k, p in zip(starts, parts, strict=True)):
+        # The LZ4 filter leaves blocks of this length as they are, bitshuffle does not.
+        done = sum(
+            len(codecs.lz4_decode(part, out=packed[k : k + block]))
+            for k, part in zip(starts, parts, strict=True)
+        )
+    else:
+        done = len(codecs.lz4h5_decode(view[:at], out=out))
+    if done != len(packed):
+        raise ValueError(f"blocks of {done} bytes, not of {len(packed)}")
+    out[done:] = data[at : at + rest]
+    return out
 
 
-def _bytes(data: Any) -> Bytes:
-    return np.frombuffer(data, np.uint8)
-
-
-CODEC_ERRORS = (zlib.error, ValueError, RuntimeError, TypeError, LookupError, ArithmeticError)
-"""What the libraries raise."""
-FILTERS: Mapping[int, Callable[[Bytes, int, int], Bytes]] = {
-    DEFLATE: _inflate,
+CODEC_ERRORS = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError)
+"""What is raised for data that is damaged."""
+FILTERS: dict[int, Callable[[Bytes, tuple[int, ...], int], Bytes]] = {
+    DEFLATE: partial(_decompress, "deflate_decode"),
     SHUFFLE: _unshuffle,
     FLETCHER32: _check_sum,
+    SZIP: _unszip,
+    BZIP2: _unbzip2,
+    LZF: partial(_decompress, "lzf_decode"),
     BLOSC: _unblosc,
-    LZ4: _unlz4,
-    ZSTD: _unzstd,
+    LZ4: partial(_decompress, "lz4h5_decode"),
+    BITSHUFFLE: _unbitshuffle,
+    ZSTD: partial(_decompress, "zstd_decode"),
 }
-"""What undoes a filter, by its number: ``function(data, parameter, size)``, where ``size`` is the
+"""What undoes a filter, by its number: ``function(data, parameters, size)``, where ``size`` is the
 number of bytes of the whole chunk."""
 
 
-def are_known(filters: Sequence[tuple[int, int]]) -> bool:
+def are_known(filters: Sequence[Filter]) -> bool:
     """Tell whether a pipeline can be undone without the HDF5 library.
 
     Every step has to end with the size of the whole chunk, so data is compressed once, and a

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.filters import are_known
+from dask_tiled.errors import DatasetError, require
+from dask_tiled.formats.hdf5.filters import Filter, are_known
 
 
 def source_box(source: Any) -> tuple[tuple[int, ...], tuple[int, ...], str, str]:
@@ -39,7 +39,7 @@ def is_plain(dataset: Any) -> bool:
     return bool(h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type()))
 
 
-def filters_of(dataset: Any) -> tuple[tuple[int, int], ...]:
+def filters_of(dataset: Any) -> tuple[Filter, ...]:
     """List the filters of a dataset in the order in which they are applied.
 
     Raises
@@ -52,8 +52,9 @@ def filters_of(dataset: Any) -> tuple[tuple[int, int], ...]:
     properties = dataset.id.get_create_plist()
     found = []
     for k in range(properties.get_nfilters()):
+        require("imagecodecs", "hdf5", dataset.file.filename)
         number, _, values, name = properties.get_filter(k)
-        found.append((number, int(values[0]) if values else 0))
+        found.append((number, tuple(map(int, values))))
         if not are_known(found[-1:]) and not h5z.filter_avail(number):
             raise DatasetError(
                 "a filter of the dataset is not installed",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.chunks import open_file
-from dask_tiled.formats.hdf5.filters import are_known
+from dask_tiled.formats.hdf5.filters import Filter, are_known
 from dask_tiled.formats.hdf5.grids import boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.properties import (
     beside,
@@ -261,7 +261,7 @@ class Pieces:
         self.blocks(origin, blocks)
 
     def _chunk_decoder(
-        self, dataset: Any, filters: tuple[tuple[int, int], ...], origin: tuple[int, ...]
+        self, dataset: Any, filters: tuple[Filter, ...], origin: tuple[int, ...]
     ) -> int:
         if is_plain(dataset) and are_known(filters):
             stored = np.dtype("u1") if self.stored.kind == "b" else self.stored
