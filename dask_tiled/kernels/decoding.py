@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.words import (
     big16,
     big32,
@@ -262,8 +263,8 @@ def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
 def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
     """Import and compile a kernel.
 
-    The machine code is kept on disk by numba. Where that cache cannot be written or is damaged,
-    the kernel is compiled in memory.
+    The machine code is kept on disk. Where that is damaged, or there is no place for it, the kernel
+    is compiled again.
 
     Parameters
     ----------
@@ -278,10 +279,11 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
     with _COMPILING:
+        kernel = njit(**options)(python)
         try:
-            kernel = njit(cache=True, **options)(python)
+            kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
             kernel.compile(signature)
-        except Exception:  # noqa: BLE001 - numba raises RuntimeError, EOFError, UnpicklingError, OSError, ...
+        except Exception:  # noqa: BLE001 - numba finds no folder, or cannot load what it wrote
             kernel = njit(**options)(python)
             kernel.compile(signature)
         kernel.disable_compile()

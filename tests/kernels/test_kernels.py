@@ -230,12 +230,11 @@ damages = [
     lambda content: b"not a cache " * 100,
     lambda content: content[:-200] + b"?" * 200,
 ]
-for suffix in (".nbi", ".nbc"):
-    for damage in damages:
-        for path, content in whole.items():
-            path.write_bytes(damage(content) if path.suffix == suffix else content)
-        swap()
-        sys.stdout.flush()
+for damage in damages:
+    for path, content in whole.items():
+        path.write_bytes(damage(content))
+    swap()
+    sys.stdout.flush()
 for path in whole:
     path.unlink()
     path.mkdir()
@@ -265,11 +264,11 @@ def test_no_place_for_a_cache():
 
 
 def test_a_damaged_cache(tmp_path, filled_cache):
-    """Index or code emptied, cut in half, zeroed, replaced, overwritten; folders in their place."""
+    """Emptied, cut in half, zeroed, replaced, overwritten; folders in the place of files."""
     folder = tmp_path / "cache"
     shutil.copytree(filled_cache, folder)
     output = run(SWAP + DAMAGE, str(folder), NUMBA_CACHE_DIR=str(folder)).splitlines()
-    assert pixels(output) == pixels(COMPILED) * 11
+    assert output == COMPILED * 6
 
 
 @pytest.fixture(scope="module")

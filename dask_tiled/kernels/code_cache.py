@@ -1,0 +1,79 @@
+"""Machine code on disk: a file for each function and its types, with a checksum of what it holds.
+
+numba loads what it finds in its cache, and one flipped bit of that ends the process. What differs
+from its checksum is not loaded here: it is compiled and written again. Files appear whole or not at
+all, and no two kernels share one, so that any number of processes can read and write at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def digest_of(folder: Path) -> str:
+    """Give a digest of all modules in a folder: their functions call each other."""
+    modules = sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
+
+
+SOURCES = digest_of(Path(__file__).parent)
+"""Of what this process compiles: taken early, before anybody changes a module."""
+
+
+class CodeCache(FunctionCache):
+    """Where numba looks for a function's machine code, and leaves it.
+
+    Parameters
+    ----------
+    function : function
+        Plain Python.
+    options : object
+        With what it is compiled, beside its types.
+    """
+
+    def __init__(self, function: Any, options: object) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp(), SOURCES, options
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write machine code, if there is a place for it."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class _Files(IndexDataCacheFile):
+    """The files of one function, without numba's index, in which processes overwrite each other."""
+
+    def load(self, key: Any) -> Any:
+        """Give what was saved; None where that is not there, or not as it was written."""
+        try:
+            content = Path(self._path(key)).read_bytes()
+        except OSError:
+            return None
+        code = content[DIGEST_BYTES:]
+        if content[:DIGEST_BYTES] != self._digest(key, code):
+            return None
+        return pickle.loads(code)  # noqa: S301 - it is what was written
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write what numba made."""
+        code = self._dump(data)
+        with self._open_for_write(self._path(key)) as file:
+            file.write(self._digest(key, code) + code)
+
+    def _path(self, key: Any) -> str:
+        types = hashlib.sha256(repr(key).encode()).digest()
+        return str(self._data_path(self._data_name(int.from_bytes(types[:8]))))
+
+    def _digest(self, key: Any, code: bytes) -> bytes:
+        made_from = repr((self._version, self._source_stamp, key)).encode()
+        return hashlib.sha256(made_from + code).digest()
