@@ -41,7 +41,7 @@ def check(path, **options):
     with tifffile.TiffFile(path) as other:
         for number, series in enumerate(other.series):
             for level, expected in enumerate(series.levels):
-                arr = open_dataset(path, format="tiff", series=number, level=level, **options)
+                arr = open_dataset(path, format="tiff", dataset=number, level=level, **options)
                 pixels = expected.asarray()
                 assert arr.shape == pixels.shape
                 assert arr.dtype == pixels.dtype
@@ -254,15 +254,15 @@ def test_pages_of_other_shape_or_type_are_other_series(tmp_path):
         for array in (*arrays, *arrays):
             writer.write(array, metadata=None)
     for number, array in enumerate(arrays):
-        np.testing.assert_array_equal(open_dataset(path, series=number), [array, array])
-    listed = describe(path).metadata["tiff"]["all_series"]
+        np.testing.assert_array_equal(open_dataset(path, dataset=number), [array, array])
+    listed = describe(path).metadata["tiff"]["datasets"]
     assert [one["shape"] for one in listed] == [(2, 5, 6), (2, 7, 8), (2, 5, 6)]
     check(path)
-    with pytest.raises(DatasetError, match="no such series"):
-        open_dataset(path, series=3)
+    with pytest.raises(DatasetError, match="no such dataset"):
+        open_dataset(path, dataset=3)
 
 
-def test_series_by_name(tmp_path):
+def test_datasets_by_name(tmp_path):
     path = tmp_path / "a.tif"
     first, second = counting_frames((5, 20, 30), "u2"), counting_frames((7, 8), "f4")
     with tifffile.TiffWriter(path) as writer:
@@ -270,9 +270,9 @@ def test_series_by_name(tmp_path):
         writer.write(second, metadata={"name": "second"})
     check(path)
     assert open_dataset(path).description.dims == ("t", "y", "x")
-    np.testing.assert_array_equal(open_dataset(path, series="second"), second)
+    np.testing.assert_array_equal(open_dataset(path, dataset="second"), second)
     with pytest.raises(DatasetError, match="'first', 'second'"):
-        open_dataset(path, series="third")
+        open_dataset(path, dataset="third")
 
 
 def test_segments_that_were_never_written(tmp_path):
@@ -467,7 +467,7 @@ def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(
         tiff_kind.Kind, "__eq__", lambda *both: compared.append(both) or tuple.__eq__(*both)
     )
-    assert len(describe(path).metadata["tiff"]["all_series"]) == 20
+    assert len(describe(path).metadata["tiff"]["datasets"]) == 20
     assert len(compared) < 20
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.ome_tiff.xml import Document, Source
+from dask_tiled.formats.ome_tiff.xml import Document
 from dask_tiled.formats.tiff.ome_text import read_uuid
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
@@ -174,22 +174,45 @@ def find_members(
     DatasetError
         One is outside of the folder.
     """
-    own = os.path.abspath(document.path)
-    names = Counter(source.uuid for source in document.sources if source.name)
-
-    def is_own(source: Source) -> bool:
-        # Where several names have one UUID, it was copied together with the XML, and says nothing.
-        return source.uuid in {"", document.uuid} and (
-            not source.name or (source.uuid != "" and names[source.uuid] <= 1)
-        )
-
-    found: dict[int, str | None] = {}
-    for number in numbers:
-        source = document.sources[number]
-        found[number] = own if is_own(source) else folder.find(source.name)
+    path, own = os.path.abspath(document.path), _own(document)
+    found = {
+        number: path if number in own else folder.find(document.sources[number].name)
+        for number in numbers
+    }
     known = {path for path in found.values() if path is not None}
-    for number, path in found.items():
+    for number, member in found.items():
         uuid = document.sources[number].uuid
-        if path is None and uuid:
+        if member is None and uuid:
             found[number] = folder.search(uuid, known)
     return found
+
+
+def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
+    """Find the sources that a file is: that of the XML, and what has its name, or its UUID."""
+    own = _own(document)
+    real = os.path.realpath(path)
+    if real == os.path.realpath(document.path) and own:
+        return [*own]
+    names = {os.path.basename(path), os.path.basename(real)}
+    others = [(n, one) for n, one in enumerate(document.sources) if n not in own]
+    named = [
+        number
+        for number, source in others
+        if os.path.basename(source.name) in names
+        and os.path.realpath(folder.find(source.name) or "") == real
+    ]
+    uuid = read_uuid(path)
+    return named or [number for number, source in others if source.uuid == uuid != ""]
+
+
+def _own(document: Document) -> set[int]:
+    """Find the sources that are the file of the XML itself: those without a name, or its UUID.
+
+    Where several names have one UUID, it was copied together with the XML, and says nothing.
+    """
+    names = Counter(source.uuid for source in document.sources if source.name)
+    return {
+        number
+        for number, (uuid, name) in enumerate(document.sources)
+        if uuid in {"", document.uuid} and (not name or (uuid != "" and names[uuid] <= 1))
+    }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.errors import check_whole, choose_dataset
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tiff.axes import named_axes, read_tags
 from dask_tiled.formats.tiff.kind import Kind
@@ -58,10 +58,10 @@ def describe(
     paths: Sequence[str],
     *,
     nav_shape: tuple[int, ...] | None = None,
-    series: int | str = 0,
+    dataset: int | str | None = None,
     level: int = 0,
 ) -> Description:
-    """Describe a series of a TIFF file, or of several files.
+    """Describe a series of pages of a TIFF file, or of several files.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def describe(
         and all frames, one file after the other, if they have not.
     nav_shape : tuple of int, optional
         The shape in which the frames will be shown, also if there are fewer than promised.
-    series : int or str
-        Number or name of a series.
+    dataset : int or str, optional
+        Number or name of a series of pages; by default the first.
     level : int
         Level of its pyramid, 0 for full resolution.
     """
@@ -85,7 +85,8 @@ def describe(
             found = parts[0].found
         else:
             found = find_series(pages, chain, settled=nav_shape is not None)
-        parts.append(_part(pages, path, chain, found, series, level))
+        chosen = choose_dataset(path, [one.name for one in found], dataset)
+        parts.append(Part(found, chain, chosen, found[chosen].rows(pages, chain, level)))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
@@ -99,8 +100,8 @@ def describe(
     metadata = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "series": first.chosen,
-        "all_series": tuple(_summary(pages, first, one) for one in first.found[:MOST_LISTED]),
+        "dataset": first.chosen,
+        "datasets": tuple(_summary(pages, first, one) for one in first.found[:MOST_LISTED]),
         "level": level,
         "levels": pages.count_levels(row),
         "tags": tags,
@@ -112,25 +113,6 @@ def describe(
         axes,
         base_shape=base_shape_of(pages, row),
     )
-
-
-def _part(
-    pages: Pages, path: str, chain: Index, found: list[Series], series: int | str, level: int
-) -> Part:
-    names = [one.name for one in found]
-    if isinstance(series, str) and series in names:
-        chosen = names.index(series)
-    elif isinstance(series, (int, np.integer)) and 0 <= series < len(found):
-        chosen = int(series)  # False, which a list of files comes with, is 0
-    else:
-        named = [repr(name) for name in names if name]
-        raise DatasetError(
-            "no such series",
-            path=path,
-            expected=", ".join([f"0 to {len(found) - 1}", *named[:MOST_LISTED]]),
-            found=repr(series),
-        )
-    return Part(found, chain, chosen, found[chosen].rows(pages, chain, level))
 
 
 def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
