@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -124,6 +125,24 @@ def check_whole(
             found=repr(value),
         )
     return int(value)
+
+
+def require(library: str, extra: str, path: str | os.PathLike[str]) -> Any:
+    """Import what an extra of this package brings, for reading a file.
+
+    Raises
+    ------
+    DatasetError
+        It is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise DatasetError(
+            f"the file is read with {library}, which is not installed",
+            path=path,
+            hint=f"Run: pip install dask-tiled[{extra}]",
+        ) from error
 
 
 def choose_dataset(

@@ -19,7 +19,8 @@ from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, descr
 from dask_tiled.formats.tiff import decode as tiff_decode
 from dask_tiled.formats.tiff import kind as tiff_kind
 from dask_tiled.formats.tiff import pages as tiff_pages
-from dask_tiled.formats.tiff.pages import Pages, count_pages, read_description
+from dask_tiled.formats.tiff.image_description import read_description
+from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import layout_of
 from dask_tiled.model.files import File
 from dask_tiled.testing import counting_frames
@@ -474,7 +475,7 @@ def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
 def test_table_of_pages(tmp_path):
     frames = counting_frames((6, 5, 7), "u2")
     file = File.at(write(tmp_path / "a.tif", frames, description="what it is", metadata=None))
-    assert count_pages(file) == 6
+    assert len(Pages().read(file)) == 6
     assert read_description(file) == "what it is"
     pages = Pages()
     rows = pages.read(file, [4, 0, 4])
@@ -557,6 +558,29 @@ def test_fields_that_cannot_be(tmp_path, entries, kind):
     with pytest.raises(kind) as caught:
         open_dataset(path)[:2, :2].compute()
     assert caught.value.path == str(path)
+
+
+def test_more_levels_than_can_be_counted(tmp_path):
+    """The page itself is as it was."""
+    frame = counting_frames((8, 9), "u2")
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path, bigtiff=True, byteorder="<") as writer:
+        writer.write(frame, subifds=1, metadata=None)
+        writer.write(frame[::2, ::2], metadata=None)
+    with tifffile.TiffFile(path) as file:
+        at = file.pages[0].tags[330].offset + 4
+    content = bytearray(path.read_bytes())
+    content[at : at + 8] = struct.pack("<Q", 2**64 - 1)
+    path.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(path), frame)
+    with pytest.raises(DatasetError):
+        open_dataset(path, level=1)
+
+
+def test_a_shape_of_no_axes(tmp_path):
+    frame = counting_frames((1, 1), "u1")
+    path = write(tmp_path / "a.tif", frame, description='{"shape": []}', metadata=None)
+    np.testing.assert_array_equal(open_dataset(path), frame)
 
 
 def test_pages_that_share_their_lists_of_strips(tmp_path):

@@ -22,9 +22,10 @@ from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, choos
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.ome_tiff.axes import nav_axes_of, sig_axes_of
 from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
-from dask_tiled.formats.ome_tiff.stack import Stack, name_of
+from dask_tiled.formats.ome_tiff.stack import Stack
+from dask_tiled.formats.ome_tiff.text import is_document
 from dask_tiled.formats.ome_tiff.xml import Document, Modulo
-from dask_tiled.formats.tiff.ome_text import is_document, is_ome_tiff
+from dask_tiled.formats.tiff.image_description import is_ome_tiff
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.model.description import Description, nav_axes
 
@@ -88,7 +89,7 @@ def describe(
         layout.show(shape, numbers=numbers),
         {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
         axes + sig_axes_of(image, stack.kind.shape, stack.kind.axes),
-        base_shape=base_shape_of(stack.pages, int(rows[0])),
+        base_shape=base_shape_of(stack.kind),
     )
 
 
@@ -122,7 +123,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
         "dataset": number,
         "datasets": tuple(one.name for one in document.images),
         "nav_shape_from": "SizeT, SizeC and SizeZ in the OME-XML",
-        "levels": stack.pages.count_levels(int(stack.rows[stack.there][0])),
+        "levels": stack.pages[stack.rows[stack.there][0]].levels,
         "xml_path": document.path,
         "creator": document.creator,
         "channels": image.channels,
@@ -131,7 +132,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
     }
     if not stack.there.all():
         listed = stack.missing[:MAX_LISTED]
-        facts["missing_files"] = tuple(name_of(document, source) for source in listed)
+        facts["missing_files"] = tuple(document.name_of(source) for source in listed)
         facts["missing_planes"] = stack.missing_planes(MAX_LISTED)
     return facts
 
@@ -139,7 +140,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 FORMAT = Format(
     name="ome_tiff",
     extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
-    summary="OME-TIFF sets, from any of their files: series, pyramids, missing planes",
+    summary="OME-TIFF sets, from any of their files: several images, pyramids, missing planes",
     nav_shape_from="the OME-XML",
     sniff=sniff,
     describe=describe,
