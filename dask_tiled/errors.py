@@ -169,14 +169,15 @@ def choose_dataset(
         There is no such dataset.
     """
     wanted = 0 if dataset is None else dataset
-    if isinstance(wanted, str) and wanted in names:
+    if isinstance(wanted, str) and names.count(wanted) == 1:
         return names.index(wanted)
     whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
     if not whole or not 0 <= int(wanted) < len(names):
+        listed = [repr(name) for name in names if name][:20]
         raise DatasetError(
             "no such dataset",
             path=path,
-            expected=f"a number below {len(names)}, or one of {', '.join(names[:20])}",
+            expected=f"a number below {len(names)}, or one of {', '.join(listed) or 'no names'}",
             found=repr(dataset),
         )
     return int(wanted)

@@ -466,7 +466,7 @@ def test_another_nav_shape_keeps_the_order_of_planes(tmp_path):
 # Images, samples, axes
 
 
-def test_series_by_number_and_by_name(tmp_path):
+def test_datasets_by_number_and_by_name(tmp_path):
     """Of different shapes, each in pages of both files, with pages of others between them."""
     shapes = {"first": (2, 1, 3, 5, 7), "second": (1, 2, 2, 4, 6)}
     stacks = {name: counting_frames(shape, "u2") for name, shape in shapes.items()}
@@ -487,13 +487,68 @@ def test_series_by_number_and_by_name(tmp_path):
         write_pages(tmp_path / file, pages, document(inner, uuid_of(file)))
     for file in names:
         for number, name in enumerate(shapes):
-            for series in (number, name):
-                found = read(tmp_path / file, series=series, squeeze=False)
+            for dataset in (number, name):
+                found = read(tmp_path / file, dataset=dataset, squeeze=False)
                 np.testing.assert_array_equal(found, stacks[name])
-    assert facts_of(tmp_path / names[0])["series_names"] == ("first", "second")
-    for series in (2, -1, "third", 1.0, None):
-        with pytest.raises(DatasetError, match="no such series"):
-            open_dataset(tmp_path / names[0], series=series)
+    assert facts_of(tmp_path / names[0])["datasets"] == ("first", "second")
+    assert [facts_of(tmp_path / file)["dataset"] for file in names] == [1, 0]  # of the first pages
+    for dataset in (2, -1, "third", 1.0, True):
+        with pytest.raises(DatasetError, match="no such dataset"):
+            open_dataset(tmp_path / names[0], dataset=dataset)
+
+
+def write_images(folder, stacks, *, one_uuid=False, binary=False):
+    """Write a set of images, each plane of T in a file of its own; in all files all of the XML."""
+    paths = [[folder / f"{k}{t}.ome.tif" for t in range(len(s))] for k, s in enumerate(stacks)]
+    uuids = {path: uuid_of("a" if one_uuid else path.name) for own in paths for path in own}
+    inner = ""
+    for k, (stack, own) in enumerate(zip(stacks, paths, strict=True)):
+        runs = [
+            tiff_data(0, 8, {"T": t}, uuid=uuids[path], name=path.name)
+            for t, path in enumerate(own)
+        ]
+        inner += image(stack.shape, "".join(runs), name=f"image {k}", number=k)
+    for stack, own in zip(stacks, paths, strict=True):
+        for planes, path in zip(stack, own, strict=True):
+            xml = document(inner, uuids[path])
+            if binary and path != paths[0][0]:
+                xml = binary_only(paths[0][0].name, uuids[paths[0][0]], uuids[path])
+            write_pages(path, planes.reshape(-1, 5, 7), xml)
+    (folder / "all.companion.ome").write_bytes(document(inner))
+    return paths
+
+
+@pytest.mark.parametrize("way", ["copies", "one UUID", "binary only", "renamed", "linked"])
+def test_a_file_opens_the_image_that_holds_it(tmp_path, way):
+    """The metadata list the others, and the option chooses them."""
+    stacks = [PLANES, PLANES[:2] + 100, PLANES[:2, :, ::-1] + 200]
+    options = {"one_uuid": way == "one UUID", "binary": way == "binary only"}
+    (tmp_path / "set").mkdir()
+    for k, own in enumerate(write_images(tmp_path / "set", stacks, **options)):
+        for path in own:
+            other = path.with_name("other.tif") if way == "renamed" else tmp_path / path.name
+            if way == "renamed":
+                path.rename(other)
+            elif way == "linked":
+                other.symlink_to(path)
+            else:
+                other = path
+            arr = open_dataset(other)
+            np.testing.assert_array_equal(arr.compute(), stacks[k])
+            facts = arr.description.metadata["ome_tiff"]
+            assert facts["dataset"] == k
+            assert facts["datasets"] == ("image 0", "image 1", "image 2")
+            np.testing.assert_array_equal(read(other, dataset="image 1"), stacks[1])
+            if way == "renamed":
+                other.rename(path)
+    np.testing.assert_array_equal(read(tmp_path / "set/all.companion.ome"), PLANES)
+
+
+def test_names_of_two_images_choose_none(tmp_path):
+    inner = image(SHAPE, "<TiffData/>") * 2
+    path = write_pages(tmp_path / "a.ome.tif", FLAT, document(inner))
+    with pytest.raises(DatasetError, match="no such dataset"):
+        open_dataset(path, dataset="img")
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])

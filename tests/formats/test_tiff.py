@@ -19,7 +19,8 @@ from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, descr
 from dask_tiled.formats.tiff import decode as tiff_decode
 from dask_tiled.formats.tiff import kind as tiff_kind
 from dask_tiled.formats.tiff import pages as tiff_pages
-from dask_tiled.formats.tiff.pages import Pages, count_pages, read_description
+from dask_tiled.formats.tiff.image_description import read_description
+from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import layout_of
 from dask_tiled.model.files import File
 from dask_tiled.testing import counting_frames
@@ -41,7 +42,7 @@ def check(path, **options):
     with tifffile.TiffFile(path) as other:
         for number, series in enumerate(other.series):
             for level, expected in enumerate(series.levels):
-                arr = open_dataset(path, format="tiff", series=number, level=level, **options)
+                arr = open_dataset(path, format="tiff", dataset=number, level=level, **options)
                 pixels = expected.asarray()
                 assert arr.shape == pixels.shape
                 assert arr.dtype == pixels.dtype
@@ -254,15 +255,15 @@ def test_pages_of_other_shape_or_type_are_other_series(tmp_path):
         for array in (*arrays, *arrays):
             writer.write(array, metadata=None)
     for number, array in enumerate(arrays):
-        np.testing.assert_array_equal(open_dataset(path, series=number), [array, array])
-    listed = describe(path).metadata["tiff"]["all_series"]
+        np.testing.assert_array_equal(open_dataset(path, dataset=number), [array, array])
+    listed = describe(path).metadata["tiff"]["datasets"]
     assert [one["shape"] for one in listed] == [(2, 5, 6), (2, 7, 8), (2, 5, 6)]
     check(path)
-    with pytest.raises(DatasetError, match="no such series"):
-        open_dataset(path, series=3)
+    with pytest.raises(DatasetError, match="no such dataset"):
+        open_dataset(path, dataset=3)
 
 
-def test_series_by_name(tmp_path):
+def test_datasets_by_name(tmp_path):
     path = tmp_path / "a.tif"
     first, second = counting_frames((5, 20, 30), "u2"), counting_frames((7, 8), "f4")
     with tifffile.TiffWriter(path) as writer:
@@ -270,9 +271,9 @@ def test_series_by_name(tmp_path):
         writer.write(second, metadata={"name": "second"})
     check(path)
     assert open_dataset(path).description.dims == ("t", "y", "x")
-    np.testing.assert_array_equal(open_dataset(path, series="second"), second)
+    np.testing.assert_array_equal(open_dataset(path, dataset="second"), second)
     with pytest.raises(DatasetError, match="'first', 'second'"):
-        open_dataset(path, series="third")
+        open_dataset(path, dataset="third")
 
 
 def test_segments_that_were_never_written(tmp_path):
@@ -467,14 +468,14 @@ def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(
         tiff_kind.Kind, "__eq__", lambda *both: compared.append(both) or tuple.__eq__(*both)
     )
-    assert len(describe(path).metadata["tiff"]["all_series"]) == 20
+    assert len(describe(path).metadata["tiff"]["datasets"]) == 20
     assert len(compared) < 20
 
 
 def test_table_of_pages(tmp_path):
     frames = counting_frames((6, 5, 7), "u2")
     file = File.at(write(tmp_path / "a.tif", frames, description="what it is", metadata=None))
-    assert count_pages(file) == 6
+    assert len(Pages().read(file)) == 6
     assert read_description(file) == "what it is"
     pages = Pages()
     rows = pages.read(file, [4, 0, 4])
@@ -557,6 +558,29 @@ def test_fields_that_cannot_be(tmp_path, entries, kind):
     with pytest.raises(kind) as caught:
         open_dataset(path)[:2, :2].compute()
     assert caught.value.path == str(path)
+
+
+def test_more_levels_than_can_be_counted(tmp_path):
+    """The page itself is as it was."""
+    frame = counting_frames((8, 9), "u2")
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path, bigtiff=True, byteorder="<") as writer:
+        writer.write(frame, subifds=1, metadata=None)
+        writer.write(frame[::2, ::2], metadata=None)
+    with tifffile.TiffFile(path) as file:
+        at = file.pages[0].tags[330].offset + 4
+    content = bytearray(path.read_bytes())
+    content[at : at + 8] = struct.pack("<Q", 2**64 - 1)
+    path.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(path), frame)
+    with pytest.raises(DatasetError):
+        open_dataset(path, level=1)
+
+
+def test_a_shape_of_no_axes(tmp_path):
+    frame = counting_frames((1, 1), "u1")
+    path = write(tmp_path / "a.tif", frame, description='{"shape": []}', metadata=None)
+    np.testing.assert_array_equal(open_dataset(path), frame)
 
 
 def test_pages_that_share_their_lists_of_strips(tmp_path):

@@ -76,11 +76,6 @@ def decode(
     return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))
 
 
-def constant(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
-    """Give what was never written: one value, as often as it is asked for."""
-    return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)
-
-
 def read(
     block: Block,
     fetch: Fetch,

@@ -25,6 +25,7 @@ from dask_tiled.formats.hdf5.properties import (
     is_plain,
     source_box,
 )
+from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM
@@ -130,7 +131,7 @@ class Pieces:
         if dataset.id.get_create_plist().fill_value_defined():
             value[0] = dataset.fillvalue
         pixel = value.astype(self.plain.dtype).tobytes()
-        number = self.task("constant", pixel=pixel)
+        number = self.decoder(unwritten(self.plain.dtype, pixel))
         self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
 
     def add(self, dataset: Any, path: str, origin: tuple[int, ...]) -> None:

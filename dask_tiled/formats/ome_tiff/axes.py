@@ -13,15 +13,7 @@ def nav_axes_of(
 ) -> tuple[tuple[Axis, ...], tuple[int, ...]]:
     """Give the axes of planes, in the order T, C and Z, and how many there are along each.
 
-    Parameters
-    ----------
-    image : Image
-    shape : tuple of int
-        Planes along T, C and Z.
-    modulo : dict
-        Axes inside of them, by letter.
-    squeeze : bool
-        Whether those of one plane are left out.
+    `modulo` are the axes inside of them; with `squeeze` those of one plane are left out.
     """
     axes: list[tuple[Axis, int]] = []
     for letter, size in zip("TCZ", shape, strict=True):
@@ -36,16 +28,7 @@ def nav_axes_of(
 
 
 def sig_axes_of(image: Image, shape: tuple[int, ...], letters: str) -> tuple[Axis, ...]:
-    """Give the axes of a page.
-
-    Parameters
-    ----------
-    image : Image
-    shape : tuple of int
-        Its shape; less than in the XML along Y and X for levels of a pyramid.
-    letters : str
-        Its axes.
-    """
+    """Give the axes of a page, which has fewer pixels than the XML says on levels of a pyramid."""
     return tuple(
         _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
         if letter in "yx"

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, choose_dataset
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.ome_tiff.axes import nav_axes_of, sig_axes_of
-from dask_tiled.formats.ome_tiff.files import Folder, find_members, open_document
-from dask_tiled.formats.ome_tiff.stack import Stack, name_of
+from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
+from dask_tiled.formats.ome_tiff.stack import Stack
+from dask_tiled.formats.ome_tiff.text import is_document
 from dask_tiled.formats.ome_tiff.xml import Document, Modulo
-from dask_tiled.formats.tiff.ome_text import is_document, is_ome_tiff
+from dask_tiled.formats.tiff.image_description import is_ome_tiff
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.model.description import Description, nav_axes
 
@@ -41,7 +42,7 @@ def describe(
     paths: Sequence[str],
     *,
     nav_shape: tuple[int, ...] | None = None,
-    series: int | str = 0,
+    dataset: int | str | None = None,
     level: int = 0,
     squeeze: bool = True,
     outside_folder: bool = False,
@@ -54,8 +55,8 @@ def describe(
         A file of the set, or several.
     nav_shape : tuple of int, optional
         Another shape for the planes, in the order of (T, C, Z). Missing ones keep their places.
-    series : int or str
-        Number or name of an image.
+    dataset : int or str, optional
+        Number or name of an image; by default the one that holds the first plane of the file.
     level : int
         Level of its pyramid, 0 for full resolution.
     squeeze : bool
@@ -67,7 +68,12 @@ def describe(
     folder = Folder(paths[0], outside=outside_folder)
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
-    number = _number_of(document, series)
+    if not document.images:
+        raise CorruptFileError("the OME-XML has no image", path=document.path)
+    if dataset is None:
+        number = _number_of(paths[0], document, folder)
+    else:
+        number = choose_dataset(document.path, [one.name for one in document.images], dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
@@ -83,24 +89,22 @@ def describe(
         layout.show(shape, numbers=numbers),
         {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
         axes + sig_axes_of(image, stack.kind.shape, stack.kind.axes),
-        base_shape=base_shape_of(stack.pages, int(rows[0])),
+        base_shape=base_shape_of(stack.kind),
     )
 
 
-def _number_of(document: Document, series: int | str) -> int:
-    names = [image.name for image in document.images]
-    if not names:
-        raise CorruptFileError("the OME-XML has no image", path=document.path)
-    if isinstance(series, str) and names.count(series) == 1:
-        return names.index(series)
-    if isinstance(series, (int, np.integer)) and 0 <= series < len(names):
-        return int(series)  # False, which a list of files comes with, is 0
-    raise DatasetError(
-        "no such series",
-        path=document.path,
-        expected=f"a number below {len(names)}, or one of the names {', '.join(names[:20])}",
-        found=repr(series),
-    )
+def _number_of(path: str, document: Document, folder: Folder) -> int:
+    """Choose the image that holds the first plane of a file; the first image if none does."""
+    if len(document.images) == 1:
+        return 0
+    own = numbers_of(path, document, folder)
+    first_pages = []
+    for number, image in enumerate(document.images):
+        runs = image.runs
+        inside = np.isin(runs.source, own) & (runs.planes != 0)
+        if inside.any():
+            first_pages.append((int(runs.page[inside].min()), number))
+    return min(first_pages, default=(0, 0))[1]
 
 
 def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
@@ -116,10 +120,10 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
 def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
     document, image = stack.document, stack.image
     facts = {
-        "series": number,
-        "series_names": tuple(one.name for one in document.images),
+        "dataset": number,
+        "datasets": tuple(one.name for one in document.images),
         "nav_shape_from": "SizeT, SizeC and SizeZ in the OME-XML",
-        "levels": stack.pages.count_levels(int(stack.rows[stack.there][0])),
+        "levels": stack.pages[stack.rows[stack.there][0]].levels,
         "xml_path": document.path,
         "creator": document.creator,
         "channels": image.channels,
@@ -128,7 +132,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
     }
     if not stack.there.all():
         listed = stack.missing[:MAX_LISTED]
-        facts["missing_files"] = tuple(name_of(document, source) for source in listed)
+        facts["missing_files"] = tuple(document.name_of(source) for source in listed)
         facts["missing_planes"] = stack.missing_planes(MAX_LISTED)
     return facts
 
@@ -136,7 +140,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 FORMAT = Format(
     name="ome_tiff",
     extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
-    summary="OME-TIFF sets, from any of their files: series, pyramids, missing planes",
+    summary="OME-TIFF sets, from any of their files: several images, pyramids, missing planes",
     nav_shape_from="the OME-XML",
     sniff=sniff,
     describe=describe,

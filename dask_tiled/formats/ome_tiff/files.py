@@ -9,120 +9,89 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.ome_tiff.xml import Document, Source
-from dask_tiled.formats.tiff.ome_text import read_uuid
+from dask_tiled.formats.ome_tiff.text import read_uuid
+from dask_tiled.formats.ome_tiff.xml import Document
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Files that are called so may be members under another name than the XML says."""
 
 
 class Folder:
-    """The folder of a set, which its members do not lead out of.
+    """The folder of a set, which its members do not lead out of, unless `outside` says so.
 
     Where the file is a symbolic link, what is not beside it may be beside what it leads to.
-
-    Parameters
-    ----------
-    path : str
-        A file in it.
-    outside : bool
-        Whether members may lie elsewhere.
     """
 
     def __init__(self, path: str, *, outside: bool) -> None:
         self.start = os.path.abspath(path)
-        self.path = os.path.dirname(self.start)
         self.outside = outside
-        self._real = os.path.realpath(self.path)
-        target = os.path.realpath(self.start)
-        elsewhere = os.path.dirname(target) != self._real
-        self._behind = Folder(target, outside=outside) if elsewhere else None
-        self._uuids: dict[str, list[str]] | None = None
+        self.path, behind = (os.path.dirname(one) for one in (self.start, os.path.realpath(path)))
+        self._paths = [self.path] if os.path.realpath(self.path) == behind else [self.path, behind]
+        self._uuids: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
-        """Give the path of a member, or None if there is none of that name.
-
-        Raises
-        ------
-        DatasetError
-            It is outside of the folder.
-        """
-        found = self._find(name)
-        return self._behind.find(name) if found is None and self._behind else found
-
-    def _find(self, name: str) -> str | None:
+        """Give the path of a member, or None if there is none of that name."""
         if not name or "\0" in name:
             return None
-        path = os.path.normpath(os.path.join(self.path, name))
-        if not self.outside and os.path.commonpath([path, self.path]) != self.path:
-            raise self._outside(name, path)
+        return next(filter(None, (self._find(folder, name) for folder in self._paths)), None)
+
+    def _find(self, folder: str, name: str) -> str | None:
+        path = os.path.normpath(os.path.join(folder, name))
+        if not self.outside and os.path.commonpath([path, folder]) != folder:
+            raise self._outside(folder, name, path)
         try:
             mode = os.lstat(path).st_mode
         except OSError:
             return None
-        linked = stat.S_ISLNK(mode) or os.path.dirname(path) != self.path
+        linked = stat.S_ISLNK(mode) or os.path.dirname(path) != folder
         if linked and not self.outside and path != self.start:
-            real = os.path.realpath(path)
-            if os.path.commonpath([real, self._real]) != self._real:
-                raise self._outside(name, real)
+            target, real = os.path.realpath(path), os.path.realpath(folder)
+            if os.path.commonpath([target, real]) != real:
+                raise self._outside(folder, name, target)
         return path if os.path.isfile(path) else None
 
     def search(self, uuid: str, known: Iterable[str]) -> str | None:
-        """Find the file with a UUID among those that are not known by another one.
+        """Find the file with a UUID among those that are not known by another one."""
+        for folder in self._paths:
+            if folder not in self._uuids:
+                self._uuids[folder] = self._read_uuids(folder, set(known))
+            found = self._uuids[folder].get(uuid, [])
+            if len(found) > 1:
+                raise CorruptFileError(
+                    "two files have the same UUID",
+                    path=found[0],
+                    found=f"{uuid} in {found[1]}, too",
+                )
+            if found:
+                return found[0]
+        return None
 
-        Raises
-        ------
-        CorruptFileError
-            There are several.
-        """
-        if self._uuids is None:
-            self._uuids = self._read_uuids(set(known))
-        found = self._uuids.get(uuid, [])
-        if len(found) > 1:
-            raise CorruptFileError(
-                "two files have the same UUID", path=found[0], found=f"{uuid} in {found[1]}, too"
-            )
-        if not found and self._behind:
-            return self._behind.search(uuid, known)
-        return found[0] if found else None
-
-    def _read_uuids(self, known: set[str]) -> dict[str, list[str]]:
+    def _read_uuids(self, folder: str, known: set[str]) -> dict[str, list[str]]:
         uuids: dict[str, list[str]] = {}
-        for entry in sorted(os.listdir(self.path)):
-            path = os.path.join(self.path, entry)
-            if path in known or not entry.lower().endswith(ENDINGS):
-                continue
-            try:
-                if self._find(entry) is None:
-                    continue
-                uuids.setdefault(read_uuid(path), []).append(path)
-            except (DatasetError, OSError):  # whatever it is, it is not what is looked for
-                continue
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if path not in known and name.lower().endswith(ENDINGS):
+                with suppress(DatasetError, OSError):  # then it is not what is looked for
+                    if self._find(folder, name) is not None:
+                        uuids.setdefault(read_uuid(path), []).append(path)
         return uuids
 
-    def _outside(self, name: str, path: str) -> DatasetError:
+    def _outside(self, folder: str, name: str, path: str) -> DatasetError:
         return DatasetError(
             "a file of the set lies outside of its folder",
             path=self.start,
             where=f"the file name {name!r} in the OME-XML",
-            expected=f"a file in {self.path}",
+            expected=f"a file in {folder}",
             found=path,
             hint="Pass outside_folder=True if you trust the file.",
         )
 
 
 def open_document(path: str, folder: Folder) -> Document:
-    """Read the OME-XML of a set from any of its files.
-
-    Raises
-    ------
-    CorruptFileError, TruncatedFileError
-        It cannot be read.
-    DatasetError
-        The file that holds it is not there, or outside of the folder.
-    """
+    """Read the OME-XML of a set from any of its files."""
     own = Document.read(path)
     if own.elsewhere is None:
         return own
@@ -150,46 +119,50 @@ def open_document(path: str, folder: Folder) -> Document:
 def find_members(
     document: Document, numbers: Sequence[int], folder: Folder
 ) -> dict[int, str | None]:
-    """Find the files that planes lie in.
+    """Find the files that some sources of planes are: by number, None for what is missing.
 
     A file is found by its name; by its UUID if there is none of that name. The file that the XML
     was read from is known by its UUID, whatever it is called now.
-
-    Parameters
-    ----------
-    document : Document
-    numbers : sequence of int
-        Which of its sources are asked for.
-    folder : Folder
-
-    Returns
-    -------
-    dict
-        Paths by number of the source, or None for those that are missing.
-
-    Raises
-    ------
-    CorruptFileError
-        Two files have the UUID of one.
-    DatasetError
-        One is outside of the folder.
     """
-    own = os.path.abspath(document.path)
-    names = Counter(source.uuid for source in document.sources if source.name)
-
-    def is_own(source: Source) -> bool:
-        # Where several names have one UUID, it was copied together with the XML, and says nothing.
-        return source.uuid in {"", document.uuid} and (
-            not source.name or (source.uuid != "" and names[source.uuid] <= 1)
-        )
-
-    found: dict[int, str | None] = {}
-    for number in numbers:
-        source = document.sources[number]
-        found[number] = own if is_own(source) else folder.find(source.name)
+    path, own = os.path.abspath(document.path), _own(document)
+    found = {
+        number: path if number in own else folder.find(document.sources[number].name)
+        for number in numbers
+    }
     known = {path for path in found.values() if path is not None}
-    for number, path in found.items():
+    for number, member in found.items():
         uuid = document.sources[number].uuid
-        if path is None and uuid:
+        if member is None and uuid:
             found[number] = folder.search(uuid, known)
     return found
+
+
+def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
+    """Find the sources that a file is: that of the XML, and what has its name, or its UUID."""
+    own = _own(document)
+    real = os.path.realpath(path)
+    if real == os.path.realpath(document.path) and own:
+        return [*own]
+    names = {os.path.basename(path), os.path.basename(real)}
+    others = [(n, one) for n, one in enumerate(document.sources) if n not in own]
+    named = [
+        number
+        for number, source in others
+        if os.path.basename(source.name) in names
+        and os.path.realpath(folder.find(source.name) or "") == real
+    ]
+    uuid = read_uuid(path)
+    return named or [number for number, source in others if source.uuid == uuid != ""]
+
+
+def _own(document: Document) -> set[int]:
+    """Find the sources that are the file of the XML itself: those without a name, or its UUID.
+
+    Where several names have one UUID, it was copied together with the XML, and says nothing.
+    """
+    names = Counter(source.uuid for source in document.sources if source.name)
+    return {
+        number
+        for number, (uuid, name) in enumerate(document.sources)
+        if uuid in {"", document.uuid} and (not name or (uuid != "" and names[uuid] <= 1))
+    }

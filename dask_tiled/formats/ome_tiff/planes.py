@@ -31,13 +31,7 @@ class Planes(NamedTuple):
 
 
 def plane_shape(image: Image, samples: int, path: str) -> tuple[int, int, int]:
-    """Count the planes along T, C and Z, of pages with so many samples in a pixel.
-
-    Raises
-    ------
-    CorruptFileError
-        They do not fit, or there are too many.
-    """
+    """Count the planes along T, C and Z, of pages with so many samples in a pixel."""
     channels, rest = divmod(image.sizes["C"], samples)
     shape = image.sizes["T"], channels, image.sizes["Z"]
     if rest:
@@ -64,20 +58,8 @@ def place_planes(
 ) -> Planes:
     """Find the place of every plane that TiffData elements speak of.
 
-    Parameters
-    ----------
-    image : Image
-    shape : tuple of int
-        Planes along T, C and Z.
-    page_counts : mapping
-        How many pages there are in the sources of which a run takes all.
-    path : str
-        What to name in errors.
-
-    Raises
-    ------
-    CorruptFileError
-        There are many more than there are places.
+    `shape` is that along T, C and Z; `page_counts` says how many pages there are in the sources of
+    which a run takes all.
     """
     runs = image.runs
     sizes = dict(zip("TCZ", shape, strict=True))

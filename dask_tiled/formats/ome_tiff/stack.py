@@ -1,9 +1,10 @@
-"""The planes of an OME image, and the pages that hold them."""
+"""The planes of an OME image, and the pages that hold them: which of them are there."""
 
 from __future__ import annotations
 
 import math
-import os
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,31 +12,23 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.ome_tiff.files import Folder, find_members
-from dask_tiled.formats.ome_tiff.members import Members
 from dask_tiled.formats.ome_tiff.planes import MAX_PLANES, Planes, place_planes, plane_shape
-from dask_tiled.formats.ome_tiff.xml import Document, Image
+from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, Image, Runs
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
+from dask_tiled.model.files import File
 from dask_tiled.model.selection import Index
+
+FAR = (1 << 32) - 1
+"""No file has so many pages."""
 
 
 class Stack(NamedTuple):
     """An image as its files hold it.
 
-    Attributes
-    ----------
-    document : Document
-    image : Image
-    kind : Kind
-        The kind of its first page.
-    shape : tuple of int
-        Planes along T, C and Z.
-    planes : Planes
-    pages : Pages
-    rows : int64 array
-        The row among the pages for each place in C order of ``shape``, or -1.
-    missing : tuple of int
-        Numbers of the sources that are not there.
+    `kind` is that of its first page, and `shape` counts the planes along T, C and Z. `rows` has the
+    row among the pages for each place in C order of it, or -1; `missing` the sources that are not
+    there.
     """
 
     document: Document
@@ -49,19 +42,11 @@ class Stack(NamedTuple):
 
     @classmethod
     def read(cls, document: Document, image: Image, folder: Folder, level: int) -> Stack:
-        """Read where the pages of an image are.
-
-        Raises
-        ------
-        CorruptFileError, TruncatedFileError
-            A file is damaged, no plane is there, or the XML says what cannot be.
-        DatasetError
-            A file is outside of the folder, or there is no such level.
-        """
+        """Read where the pages of an image are."""
         path = document.path
-        found = find_members(document, list(dict.fromkeys(image.runs.source.tolist())), folder)
+        found = find_members(document, np.unique(image.runs.source).tolist(), folder)
         missing = tuple(source for source, member in found.items() if member is None)
-        members = Members(found, level)
+        members = _Members(found, level)
         kind = members.first_kind(image.runs)
         if kind is None:
             raise _nothing_there(document, image, missing)
@@ -81,13 +66,7 @@ class Stack(NamedTuple):
         return self.rows >= 0
 
     def frame_numbers(self, count: int) -> Index:
-        """Give the numbers of frames for places: -1 for missing planes, and behind the last place.
-
-        Raises
-        ------
-        DatasetError
-            There are too many places to fill.
-        """
+        """Give the numbers of frames for places: -1 for missing ones, and behind the last."""
         if count > max(MAX_PLANES, len(self.rows)):
             raise DatasetError(
                 "nav_shape is too large for an image with missing planes",
@@ -114,14 +93,62 @@ class Stack(NamedTuple):
     def _where(self, plane: int) -> str:
         if plane < 0:
             return "in no TiffData"
-        _, source, page = (int(column[plane]) for column in self.planes)
-        return f"page {page} of {name_of(self.document, source)}"
+        page, source = int(self.planes.page[plane]), int(self.planes.source[plane])
+        return f"page {page} of {self.document.name_of(source)}"
 
 
-def name_of(document: Document, source: int) -> str:
-    """Name a file as the XML does."""
-    uuid, name = document.sources[source]
-    return name or uuid or os.path.basename(document.path)
+class _Members:
+    """The files of an image, by number of the source; several sources may be one file."""
+
+    def __init__(self, paths: Mapping[int, str | None], level: int) -> None:
+        self.pages = Pages()
+        self._level = level
+        known = dict.fromkeys(path for path in paths.values() if path is not None)
+        self._files = [File.at(path) for path in known]
+        numbers: dict[str | None, int] = {path: number for number, path in enumerate(known)}
+        self._numbers = {source: numbers.get(path, -1) for source, path in paths.items()}
+        self._whole: dict[int, Index] = {}
+
+    def first_kind(self, runs: Runs) -> Kind | None:
+        """Give the kind of the first page there is, or None if there is none."""
+        for source, number in self._numbers.items():
+            if number >= 0:
+                page = int(runs.page[runs.source == source].min())
+                (row,) = self._read(number, [page])
+                if row >= 0:
+                    return self.pages.kind_of(row)
+        return None
+
+    def count_pages(self, runs: Runs) -> dict[int, int]:
+        """Count the pages of the sources of which a run takes all, by reading them."""
+        counts = {}
+        for source in np.unique(runs.source[runs.planes == WHOLE_FILE]).tolist():
+            number = self._numbers[source]
+            if number >= 0 and number not in self._whole:
+                self._whole[number] = self.pages.read(self._files[number], level=self._level)
+            counts[source] = len(self._whole.get(number, ()))
+        return counts
+
+    def rows_of(self, planes: Planes) -> Index:
+        """Find the pages of planes: their rows in the table, -1 for those that are not there."""
+        numbers = np.full(max(self._numbers) + 1, -1, np.int64)
+        numbers[[*self._numbers]] = [*self._numbers.values()]
+        keys = numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
+        wanted, places = np.unique(keys, return_inverse=True)
+        rows = np.full(len(wanted), -1, np.int64)
+        # What comes before the first file is in none.
+        bounds = np.searchsorted(wanted >> 32, range(len(self._files) + 1))
+        for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+            if start < stop:
+                rows[start:stop] = self._read(number, (wanted[start:stop] & FAR).tolist())
+        return rows[places]
+
+    def _read(self, number: int, pages: list[int]) -> Index:
+        """Give the rows of pages of a file, -1 for those that are not there."""
+        if number in self._whole:
+            whole = self._whole[number]
+            return np.append(whole, -1)[np.minimum(pages, len(whole))]
+        return self.pages.read(self._files[number], pages, level=self._level, incomplete=True)
 
 
 def _check_sizes(kind: Kind, image: Image, path: str, level: int) -> None:
@@ -141,7 +168,7 @@ def _check_sizes(kind: Kind, image: Image, path: str, level: int) -> None:
 def _nothing_there(
     document: Document, image: Image, missing: tuple[int, ...]
 ) -> TruncatedFileError:
-    names = ", ".join(name_of(document, source) for source in missing[:5])
+    names = ", ".join(document.name_of(source) for source in missing[:5])
     return TruncatedFileError(
         f"no plane of the image {image.name!r} is there",
         path=document.path,

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.formats.tiff.ome_text import MAX_BYTES, plain_uuid, read_text
+from dask_tiled.formats.ome_tiff.text import MAX_BYTES, plain_uuid, read_text
 from dask_tiled.formats.tools.markup import local_name, parse_xml, plain_tree
 from dask_tiled.model.selection import Index
 
@@ -34,7 +34,7 @@ class Source(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Planes that stand one after the other in a file; a number of each column for each run.
+    """Planes that stand one after the other in a file, in columns: a row for each run.
 
     Attributes
     ----------
@@ -55,30 +55,14 @@ class Runs(NamedTuple):
 class Image(NamedTuple):
     """An Image element.
 
-    Attributes
-    ----------
-    name : str
-    order : str
-        Z, C and T, the one that changes fastest first.
-    sizes : dict
-        Positions along X, Y, Z, C and T. Those along C count the samples of a pixel.
-    samples : int
-        Samples of a pixel, as the XML says; the pages know better.
-    runs : Runs
-    scales : dict
-        For X, Y, Z and T the distance of two positions, where there is one, and its unit.
-    channels : tuple of str
-        Their names.
-    annotations : tuple of str
-        Identifiers of annotations.
-    facts : dict
-        All the rest of it, as a plain tree.
+    `order` has Z, C and T, the one that changes fastest first. `sizes` along C count the samples of
+    a pixel. `scales` are distances of two positions, where there are any, and their units.
+    `annotations` are identifiers, and `facts` all the rest as a plain tree.
     """
 
     name: str
     order: str
     sizes: dict[str, int]
-    samples: int
     runs: Runs
     scales: dict[str, tuple[float, str]]
     channels: tuple[str, ...]
@@ -87,18 +71,7 @@ class Image(NamedTuple):
 
 
 class Modulo(NamedTuple):
-    """An axis inside of Z, C or T.
-
-    Attributes
-    ----------
-    name : str
-    size : int
-    start, step : float
-        Of its positions, where they are equally spaced; or 0 and NaN.
-    units : str
-    labels : tuple of str
-        Names of the positions, where they have any.
-    """
+    """An axis inside of Z, C or T: equally spaced, or a step of NaN and labels of its positions."""
 
     name: str
     size: int
@@ -111,20 +84,8 @@ class Modulo(NamedTuple):
 class Document(NamedTuple):
     """What the OME-XML of a file says.
 
-    Attributes
-    ----------
-    path : str
-        The file that it stands in.
-    uuid : str
-        UUID of that file; empty where it has none.
-    elsewhere : Source or None
-        The file that holds the metadata, where this one is binary only.
-    sources : tuple of Source
-        What TiffData elements call files.
-    images : tuple of Image
-    modulo : dict
-        By identifier of an annotation and Z, C or T.
-    creator : str
+    `uuid` is that of the file; `elsewhere` the one that holds the metadata, where this is binary
+    only; `modulo` is by identifier of an annotation, and Z, C or T.
     """
 
     path: str
@@ -136,16 +97,8 @@ class Document(NamedTuple):
     creator: str
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Document:
-        """Read the OME-XML of a TIFF file, or of a file of its own.
-
-        Raises
-        ------
-        CorruptFileError
-            There is none, or it is damaged.
-        TruncatedFileError
-            The file ends inside.
-        """
+    def read(cls, path: str) -> Document:
+        """Read the OME-XML of a TIFF file, or of a file of its own."""
         reader = _Reader()
         root = parse_xml(read_text(path), path, take=reader.take(), max_bytes=MAX_BYTES)
         if local_name(root) != "OME":
@@ -154,7 +107,7 @@ class Document(NamedTuple):
             )
         other = _child(root, "BinaryOnly")
         return cls(
-            os.fspath(path),
+            path,
             plain_uuid(root.get("UUID")),
             None if other is None else _source(other.get("UUID"), other.get("MetadataFile")),
             tuple(reader.sources),
@@ -162,6 +115,11 @@ class Document(NamedTuple):
             reader.modulo,
             root.get("Creator", ""),
         )
+
+    def name_of(self, source: int) -> str:
+        """Name a file as the XML does."""
+        uuid, name = self.sources[source]
+        return name or uuid or os.path.basename(self.path)
 
 
 class _Reader:
@@ -206,15 +164,12 @@ class _Reader:
         order = pixels.get("DimensionOrder", "XYZCT")
         if sorted(order[2:]) != ["C", "T", "Z"] or order[:2] != "XY":
             raise ValueError(f"the DimensionOrder {order!r}")
-        sizes = {axis: _size(pixels, axis) for axis in "XYZCT"}
         channels = [child for child in pixels if local_name(child) == "Channel"]
-        samples = channels[0].get("SamplesPerPixel") if channels else None
         self.images.append(
             Image(
                 element.get("Name", ""),
                 order[2:],
-                sizes,
-                1 if samples is None else _whole(samples, "SamplesPerPixel"),
+                {axis: _size(pixels, axis) for axis in "XYZCT"},
                 Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, opened, small_values
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, opened
 from dask_tiled.formats.tiff.kind import parsed
 from dask_tiled.formats.tiff.pages import SUB_IFDS, Pages
 from dask_tiled.formats.tiff.series import FILES, IMAGEJ, read_pairs
@@ -32,11 +32,10 @@ NO_UNITS = {"", "pixel", "pixels", "null"}
 def read_tags(pages: Pages, row: int) -> dict[str, Any]:
     """Read the entries of a page as plain values, by the names that tifffile gives them."""
     with opened(pages.file_of(row)) as source:
-        ifd = source.ifd(pages.ifd_of(row))
-        own = {tag: entry for tag, entry in ifd.entries.items() if tag not in LINKS}
-        values = small_values(source, own, MOST_VALUE_BYTES)
+        ifd = source.ifd(pages[row].ifd)
+        values = ifd.small_values(ifd.entries.keys() - LINKS, MOST_VALUE_BYTES)
         try:
-            with parsed(source, ifd, values) as page:
+            with parsed(ifd, values) as page:
                 shown = [tag for tag in page.tags if tag.code in values]
                 return {str(tag.name): _plain(tag.value) for tag in shown}
         except CorruptFileError:  # of the layout nothing is: these are for people
@@ -44,17 +43,7 @@ def read_tags(pages: Pages, row: int) -> dict[str, Any]:
 
 
 def named_axes(letters: str, sig: str, tags: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """Name the axes of a series, with the scales that the first page gives.
-
-    Parameters
-    ----------
-    letters : str
-        A letter for each navigation axis.
-    sig : str
-        One for each signal axis.
-    tags : mapping
-        Entries of the first page.
-    """
+    """Name axes, by a letter for each, with the scales that the entries of the first page give."""
     scales = _calibrated(tags)
     names: list[str] = []
     for letter in letters:

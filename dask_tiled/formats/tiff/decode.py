@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError, require
 from dask_tiled.model.coded import Block, Fetch
 
 Array = npt.NDArray[Any]
@@ -90,38 +90,18 @@ def decode(
 
     Parameters
     ----------
-    block : Block
-        Frame, then the axes that are shown.
-    fetch : Fetch
     axes : str
-        The axes of the block behind the first.
+        The axes of the block behind the first, which counts frames.
     segment : tuple of int
         Shape as it is stored: z, y, x, samples. Strips at the end of a page may have fewer rows.
     tiled : bool
         Whether it is a tile, of which the block may be a part.
-    stored : str
-        Type of the pixels, with their byte order.
-    bits : int
-        Bits of a sample.
-    compression, predictor : int
-        Numbers of both, as the file gives them.
     reversed_bits : bool
         Whether the first pixel of a byte is in its lowest bits.
     **options
         What only some compressions need.
-
-    Returns
-    -------
-    array of the shape of the block
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot be decoded, or gives fewer pixels.
-    DatasetError
-        imagecodecs is not installed.
     """
-    codecs = _library(block)
+    codecs = require("imagecodecs", "tiff", block.file.path)
     samples = math.prod(segment)
     if samples > max(SMALL, MOST_RATIO * block.nbytes):
         raise _corrupt(block, f"{samples} samples", f"{block.nbytes} bytes")
@@ -231,18 +211,6 @@ def _colour_spaces(
         return {"colorspace": None if data[6:10] == b"JFIF" else RGB, "outcolorspace": RGB}
     known = {YCBCR: RGB, CMYK: CMYK_OUT}
     return {"outcolorspace": known.get(photometric)}
-
-
-def _library(block: Block) -> ModuleType:
-    try:
-        import imagecodecs
-    except ImportError as error:
-        raise DatasetError(
-            "TIFF segments are decoded with imagecodecs, which is not installed",
-            path=block.file.path,
-            hint="Run: pip install dask-tiled[tiff]",
-        ) from error
-    return imagecodecs
 
 
 def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:

@@ -4,7 +4,7 @@ Rows, planes and samples are as the file holds them: palettes and orientations a
 metadata, and not applied. JPEG images that store luma and chroma come out as RGB.
 
 Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; the BigTIFF design; see
-tiff_series.py for ImageJ.
+series.py for ImageJ.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.errors import check_whole, choose_dataset
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tiff.axes import named_axes, read_tags
+from dask_tiled.formats.tiff.ifd import is_tiff
+from dask_tiled.formats.tiff.image_description import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
-from dask_tiled.formats.tiff.ome_text import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import FILES, Series, find_series, is_one_frame
@@ -36,7 +37,7 @@ MOST_LISTED = 100
 class Part(NamedTuple):
     """What a file gives: its series, which of them is chosen, and the rows of its frames."""
 
-    found: list[Series]
+    all_series: list[Series]
     chain: Index
     chosen: int
     rows: Index
@@ -44,7 +45,7 @@ class Part(NamedTuple):
     @property
     def series(self) -> Series:
         """Give the one that is chosen."""
-        return self.found[self.chosen]
+        return self.all_series[self.chosen]
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -58,10 +59,10 @@ def describe(
     paths: Sequence[str],
     *,
     nav_shape: tuple[int, ...] | None = None,
-    series: int | str = 0,
+    dataset: int | str | None = None,
     level: int = 0,
 ) -> Description:
-    """Describe a series of a TIFF file, or of several files.
+    """Describe a series of pages of a TIFF file, or of several files.
 
     Parameters
     ----------
@@ -70,67 +71,42 @@ def describe(
         and all frames, one file after the other, if they have not.
     nav_shape : tuple of int, optional
         The shape in which the frames will be shown, also if there are fewer than promised.
-    series : int or str
-        Number or name of a series.
+    dataset : int or str, optional
+        Number or name of a series of pages; by default the first.
     level : int
         Level of its pyramid, 0 for full resolution.
     """
     check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
     parts: list[Part] = []
+    shared: list[Series] = []
     for path in paths:
         chain = pages.read(File.at(path))
-        # Files of one frame are many at times: what describes the first holds for all of them.
-        if parts and all(is_one_frame(pages, one) for one in (chain, parts[0].chain)):
-            found = parts[0].found
-        else:
-            found = find_series(pages, chain, settled=nav_shape is not None)
-        parts.append(_part(pages, path, chain, found, series, level))
+        # Files of one frame are many at times: what describes one holds for all of them.
+        alone = is_one_frame(pages, chain)
+        series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
+        shared = series if alone else shared
+        chosen = choose_dataset(path, [one.name for one in series], dataset)
+        parts.append(Part(series, chain, chosen, series[chosen].rows(pages, chain, level)))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
-    layout = layout_of(pages, rows).show(nav)
-    row, page = int(rows[0]), int(first.chain[first.series.numbers[0]])
+    row, page = rows[0], first.chain[first.series.numbers[0]]
     kind, tags = pages.kind_of(row), read_tags(pages, page)
     axes = named_axes(letters, kind.axes, tags)
     if level:
-        whole = pages.kind_of(page)
-        axes = tuple(_coarser(axis, whole, kind) for axis in axes)
+        axes = tuple(_coarser(axis, pages.kind_of(page), kind) for axis in axes)
     metadata = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "series": first.chosen,
-        "all_series": tuple(_summary(pages, first, one) for one in first.found[:MOST_LISTED]),
+        "dataset": first.chosen,
+        "datasets": tuple(_summary(pages, first, one) for one in first.all_series[:MOST_LISTED]),
         "level": level,
-        "levels": pages.count_levels(row),
+        "levels": pages[row].levels,
         "tags": tags,
     }
-    return Description.of(
-        "tiff",
-        layout,
-        {"tiff": metadata},
-        axes,
-        base_shape=base_shape_of(pages, row),
-    )
-
-
-def _part(
-    pages: Pages, path: str, chain: Index, found: list[Series], series: int | str, level: int
-) -> Part:
-    names = [one.name for one in found]
-    if isinstance(series, str) and series in names:
-        chosen = names.index(series)
-    elif isinstance(series, (int, np.integer)) and 0 <= series < len(found):
-        chosen = int(series)  # False, which a list of files comes with, is 0
-    else:
-        named = [repr(name) for name in names if name]
-        raise DatasetError(
-            "no such series",
-            path=path,
-            expected=", ".join([f"0 to {len(found) - 1}", *named[:MOST_LISTED]]),
-            found=repr(series),
-        )
-    return Part(found, chain, chosen, found[chosen].rows(pages, chain, level))
+    layout = layout_of(pages, rows).show(nav)
+    return Description.of("tiff", layout, {"tiff": metadata}, axes, base_shape=base_shape_of(kind))
 
 
 def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
@@ -155,14 +131,14 @@ def _coarser(axis: Axis, whole: Kind, level: Kind) -> Axis:
 
 
 def _summary(pages: Pages, part: Part, series: Series) -> dict[str, Any]:
-    row = int(part.chain[series.numbers[0]])
+    row = part.chain[series.numbers[0]]
     kind = pages.kind_of(row)
     return {
         "name": series.name,
         "shape": series.nav_shape + kind.shape,
         "axes": series.letters + kind.axes,
         "dtype": str(kind.dtype),
-        "levels": pages.count_levels(row),
+        "levels": pages[row].levels,
     }
 
 

@@ -1,4 +1,4 @@
-"""Image file directories of TIFF files: their chain, and their entries as bytes.
+"""Image file directories (IFDs) of TIFF files: their chain, and their entries as bytes.
 
 Whatever a file says is checked against its length here, and no chain is followed in a circle: what
 other modules see of an entry are bytes that are there.
@@ -9,16 +9,20 @@ Layout facts: TIFF, revision 6.0; the BigTIFF design.
 from __future__ import annotations
 
 import os
+import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from struct import Struct
-from typing import Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.files import File
+
+Entry: TypeAlias = tuple[int, int, int, bytes]
+"""Tag, type, number of values, and the field that holds them, or says where they are."""
+Values: TypeAlias = dict[int, tuple[Entry, bytes]]
+"""Entries and their values, by tag."""
 
 BLOCK_BYTES = 4096
 """So much is read at a time: an IFD and the values beside it."""
@@ -26,107 +30,83 @@ MOST_ENTRIES = 4096
 """No IFD has more."""
 SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1))
 """Bytes of a value, by the number of its type."""
-UNSIGNED = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
-"""Types of what counts, or says where something is."""
-BYTE_ORDERS: Mapping[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
+UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
+"""Types of what counts, or says where something is, as :mod:`struct` calls them."""
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
-AN_IFD = "an IFD"
 
 
 class Flavour(NamedTuple):
-    """How the numbers of a file are written.
-
-    Attributes
-    ----------
-    order : {"<", ">"}
-    word : struct.Struct
-        An offset.
-    number : struct.Struct
-        How many entries an IFD has.
-    entry : struct.Struct
-        Tag, type, number of values, and the field that holds them or says where they are.
-    """
+    """How the numbers of a file are written: an offset, how many entries an IFD has, an entry."""
 
     order: Literal["<", ">"]
     word: Struct
     number: Struct
     entry: Struct
 
-    @classmethod
-    def of(cls, order: Literal["<", ">"], word: str, number: str) -> Flavour:
-        """Put it together from formats of :mod:`struct`."""
-        size = Struct(word).size
-        return cls(order, *map(Struct, (order + word, order + number, f"{order}HH{word}{size}s")))
+
+def _flavour(order: Literal["<", ">"], word: str, number: str) -> Flavour:
+    size = struct.calcsize(order + word)
+    return Flavour(order, *(Struct(order + form) for form in (word, number, f"HH{word}{size}s")))
 
 
 FLAVOURS = {
-    b"II*\0": Flavour.of("<", "I", "H"),
-    b"MM\0*": Flavour.of(">", "I", "H"),
-    b"II+\0\x08\0\0\0": Flavour.of("<", "Q", "Q"),
-    b"MM\0+\0\x08\0\0": Flavour.of(">", "Q", "Q"),
+    b"II*\0": _flavour("<", "I", "H"),
+    b"MM\0*": _flavour(">", "I", "H"),
+    b"II+\0\x08\0\0\0": _flavour("<", "Q", "Q"),
+    b"MM\0+\0\x08\0\0": _flavour(">", "Q", "Q"),
 }
 """What a file begins with says how its numbers are written. The place of the first IFD follows."""
 
 
-class Entry(NamedTuple):
-    """An entry of an IFD: type and number of its values, and the field that holds or finds them."""
+def is_tiff(head: bytes) -> bool:
+    """Tell whether a file begins as a TIFF file."""
+    return head.startswith(tuple(FLAVOURS))
 
-    tag: int
-    type: int
-    length: int
-    field: bytes
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its values; 0 if nobody knows the type."""
-        return SIZES.get(self.type, 0) * self.length
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the field holds the values, and does not only say where they are."""
-        return self.nbytes <= len(self.field)
+def size_of(entry: Entry) -> int:
+    """Count the bytes of the values of an entry; 0 if nobody knows the type."""
+    return SIZES.get(entry[1], 0) * entry[2]
 
 
 class Ifd(NamedTuple):
-    """An image file directory: where it is, and its entries by tag."""
+    """An IFD of an open file: the byte that it begins at, and its entries by tag."""
 
+    source: Source
     at: int
-    entries: Mapping[int, Entry]
+    entries: dict[int, Entry]
+
+    def small_values(self, tags: Iterable[int], most: int) -> Values:
+        """Read the values of entries of some tags, without those of more than so many bytes."""
+        values = {}
+        for tag in tags:
+            entry = self.entries.get(tag)
+            if entry is not None and 0 < size_of(entry) <= most:
+                try:
+                    values[tag] = entry, self.source.value(entry)
+                except DatasetError:  # somewhere else, and nobody needs them
+                    continue
+        return values
+
+    def corrupt(self, problem: str, *, expected: Any = None, found: Any = None) -> CorruptFileError:
+        """Make the error for something that is wrong in the IFD."""
+        return self.source.corrupt(problem, self.at, expected=expected, found=found)
 
 
 class Source:
-    """An open TIFF file.
-
-    Attributes
-    ----------
-    file : File
-    magic : bytes
-        What it begins with.
-    flavour : Flavour
-    """
+    """An open TIFF file."""
 
     def __init__(self, file: File, fd: int) -> None:
         self.file = file
         self._fd = fd
-        self._at = 0
-        self._block = os.pread(fd, BLOCK_BYTES, 0)
-        magic = next((magic for magic in FLAVOURS if self._block.startswith(magic)), None)
-        if magic is None:
-            raise CorruptFileError(
-                "not a TIFF file", path=file.path, found=f"{self._block[:8]!r} at its start"
-            )
-        self.magic = magic
-        self.flavour = FLAVOURS[magic]
+        self._at, self._block = 0, os.pread(fd, BLOCK_BYTES, 0)
+        self.magic = next((magic for magic in FLAVOURS if self._block.startswith(magic)), b"")
+        if not self.magic:
+            raise self.corrupt("not a TIFF file", 0, found=f"{self._block[:8]!r} at its start")
+        self.flavour = FLAVOURS[self.magic]
 
-    def read(self, at: int, nbytes: int, what: str) -> bytes:
-        """Read bytes.
-
-        Raises
-        ------
-        TruncatedFileError
-            The file ends before.
-        """
+    def read(self, at: int, nbytes: int, what: str = "an IFD") -> bytes:
+        """Read bytes; `what` they are is for the error where the file ends before."""
         start = at - self._at
         if 0 <= start <= len(self._block) - nbytes:
             return self._block[start : start + nbytes]
@@ -143,128 +123,75 @@ class Source:
         )
 
     def chain(self) -> Iterator[int]:
-        """Say where the IFDs of the main chain are.
-
-        Raises
-        ------
-        CorruptFileError
-            There is none, or the chain comes back to one.
-        """
-        at = self._word(len(self.magic))
+        """Say where the IFDs of the main chain are."""
+        word = self.flavour.word
+        at = self._number(word, len(self.magic))
         if not at:
-            raise CorruptFileError("the file has no pages", path=self.file.path)
+            raise self.corrupt("the file has no pages", len(self.magic))
         seen = set[int]()
         while at:
             if at in seen:
-                raise self._corrupt("the chain of IFDs goes in a circle", at)
+                raise self.corrupt("the chain of IFDs goes in a circle", at)
             seen.add(at)
-            following = self._word(at + self.flavour.number.size + self._entries_bytes(at))
+            following = self._number(word, at + self.flavour.number.size + self._nbytes(at))
             yield at
             at = following
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""
-        flavour = self.flavour
-        nbytes = self._entries_bytes(at)
-        data = self.read(at + flavour.number.size, nbytes, AN_IFD)
-        entries = list(map(Entry._make, flavour.entry.iter_unpack(data)))
+        data = self.read(at + self.flavour.number.size, self._nbytes(at))
+        entries = [*self.flavour.entry.iter_unpack(data)]
         # Of two entries with one tag, the first counts.
-        return Ifd(at, {entry.tag: entry for entry in reversed(entries)})
+        return Ifd(self, at, {entry[0]: entry for entry in reversed(entries)})
 
     def value(self, entry: Entry) -> bytes:
         """Read the values of an entry."""
-        nbytes = entry.nbytes
-        if entry.is_complete:
-            return entry.field[:nbytes]
-        (at,) = self.flavour.word.unpack(entry.field)
-        return self.read(at, nbytes, "the values of an entry")
+        nbytes, field = size_of(entry), entry[3]
+        if nbytes <= len(field):
+            return field[:nbytes]
+        return self.read(self.place(entry), nbytes, "the values of an entry")
+
+    def place(self, entry: Entry) -> int:
+        """Say where the values of an entry are that its field does not hold."""
+        at: int = self.flavour.word.unpack(entry[3])[0]
+        return at
 
     def numbers(self, entry: Entry) -> array[int]:
-        """Read the values of an entry that counts, or says where something is.
+        """Read the values of an entry that counts, or says where something is."""
+        tag, kind, length, _ = entry
+        try:
+            form = f"{self.flavour.order}{length}{UNSIGNED[kind]}"
+            return array("q", struct.unpack(form, self.value(entry)))
+        except (KeyError, OverflowError) as error:
+            found = f"type {kind} of tag {tag}"
+            raise self.corrupt("an entry finds nothing", found=found) from error
 
-        Raises
-        ------
-        CorruptFileError
-            They are no whole numbers, or reach beyond what any file has.
-        """
-        kind, data = UNSIGNED.get(entry.type), self.value(entry)
-        if entry.length == 1 and kind:
-            numbers = [int.from_bytes(data, BYTE_ORDERS[self.flavour.order])]
-        else:
-            numbers = np.frombuffer(data, self.flavour.order + (kind or "u1")).tolist()
-        if not kind or (kind == "u8" and max(numbers, default=0) >> 62):
-            raise CorruptFileError(
-                "an entry finds nothing", path=self.file.path, found=f"type {entry.type}"
-            )
-        return array("q", numbers)
+    def corrupt(
+        self, problem: str, at: int | None = None, *, expected: Any = None, found: Any = None
+    ) -> CorruptFileError:
+        """Make the error for something that is wrong in the IFD at some byte."""
+        where = None if at is None else f"byte {at}"
+        return CorruptFileError(
+            problem, path=self.file.path, where=where, expected=expected, found=found
+        )
 
-    def _word(self, at: int) -> int:
-        word = self.flavour.word
-        number: int = word.unpack(self.read(at, word.size, AN_IFD))[0]
+    def _number(self, form: Struct, at: int) -> int:
+        number: int = form.unpack(self.read(at, form.size))[0]
         return number
 
-    def _entries_bytes(self, at: int) -> int:
-        flavour = self.flavour
-        (count,) = flavour.number.unpack(self.read(at, flavour.number.size, AN_IFD))
+    def _nbytes(self, at: int) -> int:
+        """Count the bytes of the entries of an IFD."""
+        count = self._number(self.flavour.number, at)
         if not 0 < count <= MOST_ENTRIES:
-            raise self._corrupt("an IFD without entries, or with too many", at, count)
-        nbytes: int = flavour.entry.size * count
-        return nbytes
-
-    def _corrupt(self, problem: str, at: int, found: int | None = None) -> CorruptFileError:
-        return CorruptFileError(problem, path=self.file.path, where=f"byte {at}", found=found)
+            raise self.corrupt("an IFD without entries, or with too many", at, found=count)
+        return count * self.flavour.entry.size
 
 
 @contextmanager
 def opened(file: File) -> Iterator[Source]:
-    """Open a TIFF file, for its IFDs.
-
-    Raises
-    ------
-    CorruptFileError
-        It is none.
-    """
+    """Open a TIFF file, for its IFDs."""
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         yield Source(file, fd)
     finally:
         os.close(fd)
-
-
-def miniature(source: Source, values: Mapping[int, tuple[Entry, bytes]]) -> bytes:
-    """Make a TIFF file of one IFD and its values, without pixels.
-
-    This is all of a file that another library gets to see: it is small, and leads nowhere.
-
-    Parameters
-    ----------
-    source : Source
-        The file that it is a part of.
-    values : mapping
-        Entries and their values, by tag.
-    """
-    word, number, entry = source.flavour[1:]
-    first = len(source.magic) + word.size
-    behind = first + number.size + entry.size * len(values) + word.size
-    entries, after = [], b""
-    for _, (stored, value) in sorted(values.items()):
-        field = value if len(value) <= word.size else word.pack(behind + len(after))
-        entries.append(entry.pack(*stored[:3], field))
-        if field is not value:
-            after += value + b"\0" * (len(value) % 2)
-    start = [source.magic, word.pack(first), number.pack(len(values))]
-    return b"".join([*start, *entries, word.pack(0), after])
-
-
-def small_values(
-    source: Source, entries: Mapping[int, Entry], most_bytes: int
-) -> dict[int, tuple[Entry, bytes]]:
-    """Read the values of all entries that are there and not longer, by tag."""
-    values = {}
-    for tag, entry in entries.items():
-        if 0 < entry.nbytes <= most_bytes:
-            try:
-                values[tag] = entry, source.value(entry)
-            except DatasetError:  # somewhere else, and nobody needs them
-                continue
-    return values

@@ -6,23 +6,17 @@ Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tiff.ifd import (
-    COUNTS,
-    OFFSETS,
-    Entry,
-    Ifd,
-    Source,
-    miniature,
-    small_values,
-)
+from dask_tiled.errors import CorruptFileError, DatasetError, require
+from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, PREDICTORS
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, Source, Values
+from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 
 LAYOUT_TAGS = frozenset(
@@ -41,28 +35,22 @@ DECODE = "dask_tiled.formats.tiff.decode:decode"
 class Kind(NamedTuple):
     """What pages of one layout have in common. Only the place of their segments differs.
 
-    The axes that count are those of ``full``: separate samples, z, y, x, samples side by side.
-
     Attributes
     ----------
     axes : str
-        Those of them that are shown: ``"yx"``, ``"yxs"``, ``"syx"``, ``"zyx"``, ...
+        Those that are shown: ``"yx"``, ``"yxs"``, ``"syx"``, ``"zyx"``, ...
     kept : tuple of int
-        Their positions.
-    full : tuple of int
-        Shape of a page, with all five axes.
-    segment : tuple of int
-        Shape of a strip or tile as it is stored, with all five axes.
+        Their positions among all five: separate samples, z, y, x, samples side by side.
+    full, segment : tuple of int
+        Shape of a page, and of a strip or tile as it is stored, with all five axes.
     n_segments : int
         How many of them a page has.
     tiled : bool
         Whether segments are tiles, which are stored whole at the edges, or strips.
     dtype : numpy.dtype
         Type of the pixels that come out, in native byte order.
-    decoder : Decoder or BlockDecoder
-        What makes pixels of a segment.
-    nodata : bytes
-        The pixel that is shown where a segment was never written.
+    decoder, blank : Decoder or BlockDecoder
+        What makes pixels of a segment, and of one that was never written.
     problem : str
         Why its segments cannot be decoded; empty where they can.
     """
@@ -75,7 +63,7 @@ class Kind(NamedTuple):
     tiled: bool
     dtype: np.dtype
     decoder: Decoder | BlockDecoder
-    nodata: bytes
+    blank: BlockDecoder
     problem: str
 
     @property
@@ -89,68 +77,60 @@ class Kind(NamedTuple):
         return self.shape, self.axes, self.dtype
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """How many segments there are along each of the five axes."""
-        return _counts(self.full, self.segment)
+    def page_bytes(self) -> int:
+        """Bytes of the pixels of a page, as they come out."""
+        return math.prod(self.full) * self.dtype.itemsize
 
     @property
-    def blank(self) -> BlockDecoder:
-        """Give what makes pixels of segments that were never written."""
-        options = (("dtype", self.dtype), ("pixel", self.nodata))
-        return BlockDecoder("dask_tiled.formats.hdf5.chunks:constant", self.dtype, options)
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of a segment that is stored plainly."""
+    def segment_bytes(self) -> int:
+        """Bytes of the pixels of a segment, as they come out."""
         return math.prod(self.segment) * self.dtype.itemsize
 
 
-def read_kind(source: Source, ifd: Ifd, values: Mapping[int, tuple[Entry, bytes]]) -> Kind:
-    """Have tifffile say what the entries of a page mean.
+def read_kind(ifd: Ifd, values: Values) -> Kind:
+    """Have tifffile say what the entries of a page mean that `LAYOUT_TAGS` are about."""
+    with parsed(ifd, values) as page:
+        full = tuple(map(int, page.shaped))
+        segment = (1, 1, min(int(page.rowsperstrip), full[2]), *full[3:])
+        if page.is_tiled:
+            segment = (1, *map(int, (page.tiledepth, page.tilelength, page.tilewidth)), full[4])
+        if min(full) < 1 or min(segment) < 1 or math.prod(full) >> 60 or math.prod(segment) >> 60:
+            found = f"a page of {full} pixels in segments of {segment}"
+            raise ifd.corrupt("a page without pixels", found=found)
+        known = _dtype(page)
+        dtype = known or np.dtype("u1")
+        axes, samples = page.axes.lower(), 4 if page.planarconfig == 1 else 0
+        return Kind(
+            axes=axes,
+            kept=tuple({"z": 1, "y": 2, "x": 3}.get(letter, samples) for letter in axes),
+            full=full,
+            segment=segment,
+            n_segments=math.prod(counts_of(full, segment)),
+            tiled=bool(page.is_tiled),
+            dtype=dtype,
+            decoder=_decoder(ifd.source, page, dtype, axes, segment),
+            blank=unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
+            problem=_problem(page) if known else f"samples of {page.bitspersample} bits",
+        )
 
-    Parameters
-    ----------
-    source : Source
-    ifd : Ifd
-    values : mapping
-        The entries that say how pixels are stored, and their values, by tag.
 
-    Raises
-    ------
-    CorruptFileError
-        They mean nothing.
-    DatasetError
-        tifffile is not installed.
-    """
-    with parsed(source, ifd, values) as page:
-        return _kind(source, page)
+def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
+    """Count the segments along each axis of a page."""
+    return tuple(-(-n // step) for n, step in zip(full, segment, strict=True))
 
 
 @contextmanager
-def parsed(source: Source, ifd: Ifd, values: Mapping[int, tuple[Entry, bytes]]) -> Iterator[Any]:
-    """Have tifffile parse entries of a page, and give its TiffPage.
+def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
+    """Have tifffile parse some entries of a page, and give its TiffPage.
 
-    Raises
-    ------
-    CorruptFileError
-        It cannot, or what is done with the page fails.
-    DatasetError
-        tifffile is not installed.
+    All that it gets to see is a file of these and no pixels: it is small, and leads nowhere.
     """
-    path = source.file.path
-    # Where segments are is none of tifffile's business, but it complains without.
-    places = {tag: ifd.entries[tag] for tag in (*OFFSETS, *COUNTS) if tag in ifd.entries}
-    all_values = {**values, **small_values(source, places, MOST_PLACES_BYTES)}
+    path = ifd.source.file.path
+    tifffile = require("tifffile", "tiff", path)
+    # Where segments are is none of its business, but it complains without.
+    places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
     try:
-        import tifffile
-    except ImportError as error:
-        raise DatasetError(
-            "TIFF files are read with tifffile, which is not installed",
-            path=path,
-            hint="Run: pip install dask-tiled[tiff]",
-        ) from error
-    try:
-        with tifffile.TiffFile(BytesIO(miniature(source, all_values))) as opened:
+        with tifffile.TiffFile(BytesIO(_miniature(ifd.source, {**values, **places}))) as opened:
             yield opened.pages[0]
     except DatasetError:
         raise
@@ -160,46 +140,19 @@ def parsed(source: Source, ifd: Ifd, values: Mapping[int, tuple[Entry, bytes]]) 
         ) from error
 
 
-def _kind(source: Source, page: Any) -> Kind:
-    full = tuple(map(int, page.shaped))
-    samples = full[4]
-    strip = min(int(page.rowsperstrip), full[2])
-    segment: tuple[int, ...] = (1, 1, strip, full[3], samples)
-    if page.is_tiled:
-        tile = page.tiledepth, page.tilelength, page.tilewidth
-        segment = (1, *map(int, tile), samples)
-    if min(full) < 1 or min(segment) < 1 or math.prod(full) >> 60 or math.prod(segment) >> 60:
-        raise CorruptFileError(
-            "a page without pixels",
-            path=source.file.path,
-            found=f"a page of {full} pixels in segments of {segment}",
-        )
-    with_samples = "S" in page.axes
-    kept = tuple(
-        k
-        for k in range(5)
-        if k in {2, 3}
-        or (k == 1 and full[1] > 1)
-        or (with_samples and k == (4 if page.planarconfig == 1 else 0))
-    )
-    axes = "".join("szyxs"[k] for k in kept)
-    dtype = _dtype(page)
-    return Kind(
-        axes,
-        kept,
-        full,
-        segment,
-        math.prod(_counts(full, segment)),
-        bool(page.is_tiled),
-        dtype or np.dtype("u1"),
-        _decoder(source, page, dtype or np.dtype("u1"), axes, segment),
-        np.array([page.nodata]).astype(dtype).tobytes(),
-        _problem(page) if dtype else f"samples of {page.bitspersample} bits",
-    )
-
-
-def _counts(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(-(-n // step) for n, step in zip(full, segment, strict=True))
+def _miniature(source: Source, values: Values) -> bytes:
+    """Make a TIFF file of one IFD."""
+    _, word, number, entry = source.flavour
+    first = len(source.magic) + word.size
+    behind = first + number.size + entry.size * len(values) + word.size
+    entries, after = [], b""
+    for _, (stored, value) in sorted(values.items()):
+        field = value if len(value) <= word.size else word.pack(behind + len(after))
+        entries.append(entry.pack(*stored[:3], field))
+        if field is not value:
+            after += value + b"\0" * (len(value) % 2)
+    start = [source.magic, word.pack(first), number.pack(len(values))]
+    return b"".join([*start, *entries, word.pack(0), after])
 
 
 def _dtype(page: Any) -> np.dtype | None:
@@ -214,21 +167,18 @@ def _dtype(page: Any) -> np.dtype | None:
 
 def _problem(page: Any) -> str:
     """Say what is not known to decode the segments of a page."""
-    from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, PREDICTORS
-
     compression = int(page.compression)
-    if compression not in {1, *BYTE_CODECS, *IMAGE_CODECS}:
+    if compression in IMAGE_CODECS:
+        return ""
+    if compression not in {1, *BYTE_CODECS}:
         return f"compression {compression}"
-    if compression not in IMAGE_CODECS:
-        if int(page.predictor) not in PREDICTORS:
-            return f"predictor {int(page.predictor)}"
-        if page.is_subsampled:
-            return "subsampled colours without JPEG"
-        if isinstance(page.bitspersample, tuple):
-            return f"samples of {page.bitspersample} bits"
-        if page.sampleformat == 5:
-            return "complex integers"
-    return ""
+    if int(page.predictor) not in PREDICTORS:
+        return f"predictor {int(page.predictor)}"
+    if page.is_subsampled:
+        return "subsampled colours without JPEG"
+    if isinstance(page.bitspersample, tuple):
+        return f"samples of {page.bitspersample} bits"
+    return "complex integers" if page.sampleformat == 5 else ""
 
 
 def _decoder(

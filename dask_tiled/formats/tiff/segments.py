@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.tiff.kind import Kind, counts_of
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.layout import Layout
@@ -27,14 +27,8 @@ MOST_SAMPLES = 1 << 62
 class Boxes(NamedTuple):
     """Columns of boxes of pixels: a box for each segment, or for several that are equally spaced.
 
-    Attributes
-    ----------
-    frame, frames, step : int64 array
-        The first frame, how many there are, and the bytes from one to the next.
-    file, decoder, offset, nbytes : int64 array
-        As in a :class:`~dask_tiled.model.pieces.Piece`.
-    start, shape, strides : int64 array, of shape (boxes, 5)
-        As in a piece, for all axes of ``Kind.full``.
+    There are `frames` from `frame` on, `step` bytes apart. The last three have five numbers for
+    each box, and the others are as in a :class:`~dask_tiled.model.pieces.Piece`.
     """
 
     frame: Index
@@ -54,32 +48,13 @@ class Boxes(NamedTuple):
 
 
 def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
-    """Lay out pages as frames of one array.
+    """Lay out pages, in the order of the frames, as frames of one array.
 
-    Parameters
-    ----------
-    pages : Pages
-    rows : sequence of int
-        Rows of the table, in the order of the frames; a row may be several, see
-        :meth:`.Pages.follow`. They may be of several kinds if these have
-        the same ``Kind.image``.
-
-    Returns
-    -------
-    Layout
-        Its grid is the number of frames, its ``sig_shape`` that of the kind; its files are those
-        of these pages only.
-
-    Raises
-    ------
-    TruncatedFileError
-        A segment reaches beyond its file.
-    DatasetError
-        The pages differ in shape or dtype, or there is no decoder for them.
+    They may be of several kinds, and in several files; the files are those of these pages only.
     """
     rows = np.asarray(rows, np.int64)
     first = pages.kind_of(int(rows[0]))
-    files, kinds, counts = pages.columns(rows)
+    files, kinds, _, _, _, counts = pages.columns(rows)
     n_frames = int(counts.sum())
     if n_frames * math.prod(first.full) >= MOST_SAMPLES:
         raise CorruptFileError("larger than any file", path=pages.file_of(int(rows[0])).path)
@@ -89,7 +64,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
     for number in np.unique(kinds).tolist():
         own = np.flatnonzero(kinds == number)
         kind = pages.kinds[number]
-        _check_kind(pages, kind, first, int(rows[own[0]]))
+        _check_kind(kind, first, pages.file_of(int(rows[own[0]])).path)
         frames = (counts.cumsum() - counts)[own], counts[own]
         boxes = _boxes_of(kind, *frames, inverse[own], *pages.segments(rows[own]))
         both = [decoders.setdefault(one, len(decoders)) for one in (kind.decoder, kind.blank)]
@@ -109,17 +84,15 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> Layout:
     return Layout(chosen, (n_frames,), first.shape, table, [*decoders])
 
 
-def base_shape_of(pages: Pages, row: int) -> tuple[int, ...]:
-    """Give the shape of the blocks that a page is read in; empty where any part can be read."""
-    kind = pages.kind_of(row)
+def base_shape_of(kind: Kind) -> tuple[int, ...]:
+    """Give the shape of the blocks that pages are read in; empty where any part can be read."""
     if isinstance(kind.decoder, Decoder) and not kind.tiled:
         return ()
     block = [min(n, step) for n, step in zip(kind.full, kind.segment, strict=True)]
     return (1, *(block[k] for k in kind.kept))
 
 
-def _check_kind(pages: Pages, kind: Kind, first: Kind, row: int) -> None:
-    path = pages.file_of(row).path
+def _check_kind(kind: Kind, first: Kind, path: str) -> None:
     if kind.image != first.image:
         raise DatasetError(
             "the pages differ",
@@ -128,39 +101,27 @@ def _check_kind(pages: Pages, kind: Kind, first: Kind, row: int) -> None:
             found=f"{kind.shape} {kind.axes} {kind.dtype}",
         )
     if kind.problem:
-        raise DatasetError(
-            "a page is stored in a way that is not read", path=path, found=kind.problem
-        )
+        what = "a page is stored in a way that is not read"
+        raise DatasetError(what, path=path, found=kind.problem)
 
 
 def _boxes_of(
     kind: Kind, frames: Index, counts: Index, files: Index, offsets: Index, nbytes: Index
 ) -> Boxes:
-    """Make boxes of the segments of pages of one kind.
+    """Make boxes of the segments of pages of one kind, whose numbers are (pages, segments).
 
-    Parameters
-    ----------
-    kind : Kind
-    frames, counts, files : int64 arrays
-        Number of the first frame, how many there are, and the number of the file, for each page.
-    offsets, nbytes : int64 arrays, of shape (pages, segments)
-
-    Returns
-    -------
-    Boxes
-        Their decoder is 0, or 1 where nothing was ever written.
+    Their decoder is 0, or 1 where nothing was ever written.
     """
-    start = np.indices(kind.counts).reshape(5, -1).T * kind.segment
+    start = np.indices(counts_of(kind.full, kind.segment)).reshape(5, -1).T * kind.segment
     shape = np.minimum(kind.segment, np.array(kind.full) - start)
     is_plain = isinstance(kind.decoder, Decoder)
     strides = np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize * is_plain
     page, segment = np.indices(offsets.shape).reshape(2, -1)
     blank = ((offsets == 0) | (nbytes == 0)).ravel()
-    page_bytes = math.prod(kind.full) * kind.dtype.itemsize
     boxes = Boxes(
         frame=frames[page],
         frames=counts[page],
-        step=np.where(blank | (counts[page] == 1), 0, page_bytes),
+        step=np.where(blank | (counts[page] == 1), 0, kind.page_bytes),
         file=files[page],
         decoder=blank.astype(np.int64),
         offset=np.where(blank, 0, offsets.ravel()),

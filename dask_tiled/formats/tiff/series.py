@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.formats.tiff.image_description import read_description
 from dask_tiled.formats.tiff.kind import Kind
-from dask_tiled.formats.tiff.pages import Pages, read_description
+from dask_tiled.formats.tiff.pages import Pages
+from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.selection import Index
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")
@@ -32,20 +34,10 @@ MOST_FRAMES = 1 << 40
 
 
 class Series(NamedTuple):
-    """Pages that are frames of one array.
+    """Pages that are frames of one array: their numbers in the main chain, and their shape.
 
-    Attributes
-    ----------
-    name : str
-        Its name; empty where it has none.
-    numbers : int64 array
-        Numbers of the pages in the main chain.
-    nav_shape : tuple of int
-        In what shape they are; more than there are pages where frames follow the only one.
-    letters : str
-        A letter for each axis of it, and "i" or "q" for those without a meaning.
-    source : str
-        Where the shape comes from.
+    There are more frames than pages where they follow the only one. Of `letters` there is one for
+    each axis, "i" or "q" for those without a meaning; `source` says where the shape comes from.
     """
 
     name: str
@@ -55,66 +47,36 @@ class Series(NamedTuple):
     source: str
 
     def rows(self, pages: Pages, chain: Index, level: int) -> Index:
-        """Give the rows of its frames in the table, into which those of a level are read.
-
-        Parameters
-        ----------
-        pages : Pages
-        chain : int64 array
-            The rows of the main chain.
-        level : int
-        """
+        """Give the rows of its frames in the table, into which those of a level are read."""
         rows = chain[self.numbers]
         frames = math.prod(self.nav_shape)
-        if frames != len(rows):
-            if level:
-                raise DatasetError(
-                    "frames without pages of their own have no levels",
-                    path=pages.file_of(int(rows[0])).path,
-                    found=level,
-                )
-            return pages.follow(int(rows[0]), frames)
+        file = pages.file_of(int(rows[0]))
+        if frames == len(rows):
+            return pages.read(file, self.numbers.tolist(), level=level) if level else rows
         if level:
-            return pages.read(pages.file_of(int(rows[0])), self.numbers.tolist(), level=level)
-        return rows
+            raise DatasetError(
+                "frames without pages of their own have no levels", path=file.path, found=level
+            )
+        return np.array([pages.follow(int(rows[0]), frames)])
 
 
 def find_series(pages: Pages, chain: Index, *, settled: bool = False) -> list[Series]:
-    """Find the series of a file.
+    """Find the series of a file, of whose main chain the rows are given.
 
-    Parameters
-    ----------
-    pages : Pages
-    chain : int64 array
-        The rows of its main chain, all of it.
-    settled : bool
-        Whether fewer frames than a description promises are taken as they are.
-
-    Raises
-    ------
-    TruncatedFileError
-        There are fewer.
+    With `settled`, fewer frames than a description promises are taken as they are, and no error.
     """
-    first = int(chain[0])
-    description = read_description(pages.file_of(first), pages.ifd_of(first))
+    description = _description_of(pages, chain[0])
     found = None
     if description.startswith(IMAGEJ):
         found = _imagej(pages, chain, read_pairs(description), settled=settled)
     elif description.startswith(SHAPED):
-        found = _shaped(pages, chain, description, settled=settled)
+        found = _shaped(pages, chain, settled=settled)
     return found or _alike(pages, chain)
 
 
 def is_one_frame(pages: Pages, chain: Index) -> bool:
-    """Tell whether a file holds one frame, whatever a description says: there is room for no more.
-
-    Parameters
-    ----------
-    pages : Pages
-    chain : int64 array
-        The rows of its main chain.
-    """
-    return len(chain) == 1 and not _there(pages, chain, 2)
+    """Tell whether a file, of which all pages are given, has no room for more than one frame."""
+    return len(chain) == 1 and _room(pages, chain[0]) < 2
 
 
 def read_pairs(description: str) -> dict[str, str]:
@@ -123,22 +85,23 @@ def read_pairs(description: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _description_of(pages: Pages, row: int) -> str:
+    return read_description(pages.file_of(row), pages[row].ifd)
+
+
 def _alike(pages: Pages, chain: Index) -> list[Series]:
     """Put pages of one shape and type together."""
+    images = [kind.image for kind in pages.kinds]
     groups: dict[tuple[Any, ...], list[int]] = {}
-    kinds = [pages.kinds[k].image for k in range(len(pages.kinds))]
     for number, kind in enumerate(pages.columns(chain)[1].tolist()):
-        groups.setdefault(kinds[kind], []).append(number)
-    return [
-        _numbered("", np.array(numbers), "the number of pages of one shape and type")
-        for numbers in groups.values()
-    ]
+        groups.setdefault(images[kind], []).append(number)
+    return [_plain_series(np.array(numbers)) for numbers in groups.values()]
 
 
-def _numbered(name: str, numbers: Index, source: str) -> Series:
+def _plain_series(numbers: Index) -> Series:
     if len(numbers) == 1:
-        return Series(name, numbers, (), "", "one page has no navigation axes")
-    return Series(name, numbers, (len(numbers),), "i", source)
+        return Series("", numbers, (), "", "one page has no navigation axes")
+    return Series("", numbers, (len(numbers),), "i", "the number of pages of one shape and type")
 
 
 def _imagej(
@@ -172,16 +135,14 @@ def _imagej(
     return [Series("", numbers, tuple(kept.values()), "".join(kept), source)]
 
 
-def _shaped(pages: Pages, chain: Index, description: str, *, settled: bool) -> list[Series] | None:
+def _shaped(pages: Pages, chain: Index, *, settled: bool) -> list[Series] | None:
     """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
     found: list[Series] = []
     source = "the description of tifffile"
     at = 0
     while at < len(chain):
-        row = int(chain[at])
-        if at:
-            description = read_description(pages.file_of(row), pages.ifd_of(row))
-        told = _read_shape(description)
+        row = chain[at]
+        told = _read_shape(_description_of(pages, row))
         if told is None:
             return None
         shape, letters, name = told
@@ -213,26 +174,26 @@ def _nav(
     return ((), "") if frames == 1 else ((frames,), "q")
 
 
-def _there(pages: Pages, rows: Sequence[int] | Index, frames: int) -> bool:
+def _there(pages: Pages, rows: Index, frames: int) -> bool:
     """Tell whether pages are so many frames: as many pages, or one that the others follow."""
     if len(rows) == frames:
-        kinds = np.unique(pages.columns(np.asarray(rows))[1])
-        return len({pages.kinds[k].image for k in kinds}) == 1
-    return 1 <= frames <= min(MOST_FRAMES, _room(pages, int(rows[0])))
+        return len({pages.kinds[k].image for k in np.unique(pages.columns(rows)[1])}) == 1
+    return 1 <= frames <= min(MOST_FRAMES, _room(pages, rows[0]))
 
 
 def _room(pages: Pages, row: int) -> int:
-    """Say how many frames a file has room for from the pixels of a page on."""
-    if not pages.is_contiguous(row):
-        return 1
+    """Say how many frames a file has room for from the pixels of a page on.
+
+    Frames follow a page whose pixels are stored plainly, and without gaps.
+    """
     kind = pages.kind_of(row)
-    nbytes = math.prod(kind.full) * kind.dtype.itemsize
-    return (pages.file_of(row).size - _first_byte(pages, row)) // nbytes
-
-
-def _first_byte(pages: Pages, row: int) -> int:
-    offsets, _ = pages.segments(np.array([row]))
-    return int(offsets[0, 0])
+    offsets = pages.segments(np.array([row]))[0][0]
+    rows, height = kind.segment[2], kind.full[2]
+    whole = height % rows == 0 or kind.n_segments == -(-height // rows)
+    gapless = (np.diff(offsets) == kind.segment_bytes).all()
+    if not (isinstance(kind.decoder, Decoder) and not kind.tiled and gapless and whole):
+        return 1
+    return (pages.file_of(row).size - int(offsets[0])) // kind.page_bytes
 
 
 def _cut_short(
@@ -242,9 +203,9 @@ def _cut_short(
 
     A page by itself is whole: descriptions are copied together with pages.
     """
-    row = int(chain[0])
+    row = chain[0]
     room = _room(pages, row)
-    at_the_end = _first_byte(pages, row) > pages.ifd_of(row)
+    at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
     if len(chain) > 1 or not at_the_end or not 1 < room < frames:
         return None
     if not settled:
@@ -261,18 +222,17 @@ def _cut_short(
 def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
     """Read shape, axes and name of a series from what tifffile writes; None if it is not that."""
     text = description.strip()
-    if text.startswith("shape=(") and text.endswith(")"):
-        text = json.dumps({"shape": [_count(n) for n in text[7:-1].split(",") if n.strip()]})
+    if text.startswith("shape=("):
+        text = f'{{"shape": [{text[7:-1].rstrip(", ")}]}}'
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
         return None
     shape = told.get("shape") if isinstance(told, dict) else None
-    if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
+    if not shape or not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
         return None
-    letters, name = told.get("axes", ""), told.get("name", "")
-    texts = letters if isinstance(letters, str) else "", name if isinstance(name, str) else ""
-    return tuple(shape), *texts
+    letters, name = (str(told.get(key, "")) for key in ("axes", "name"))
+    return tuple(shape), letters, name
 
 
 def _count(text: str) -> int:
