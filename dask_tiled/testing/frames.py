@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +159,7 @@ def nav_shape_of(
     return tuple(shape[: len(shape) - sig_dims])
 
 
-def pixels_of(frame: Array, order: str = "<") -> bytes:
+def pixels_of(frame: Array, order: Literal["<", ">"] = "<") -> bytes:
     """Give the pixels of a frame in one byte order."""
     return frame.astype(frame.dtype.newbyteorder(order)).tobytes()
 
