@@ -20,7 +20,6 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.frames import select_frames
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.reading.descriptors import descriptor
-from dask_tiled.tiling.division import read_chunks
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
 Path = str | os.PathLike[str]
@@ -128,12 +127,10 @@ def tiled(
     Parameters and errors are those of :func:`open_dataset`.
     """
     _check_backend(io, desc)
-    if chunks is not None:
-        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
     requests = as_requests(() if tiling is None else tiling)
     align = ALIGNMENT if io == "direct" else 1
     scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)
-    return build(desc, scheme, io, requests)
+    return build(desc, scheme, io)
 
 
 def describe(

@@ -17,7 +17,8 @@ from dask_tiled.model.coded import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File
-from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.indexing import Cut
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import joined, piece_table
 from dask_tiled.opening import Path, describe, tiled
 from dask_tiled.tiling.negotiation import TilingRequest

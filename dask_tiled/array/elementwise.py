@@ -17,13 +17,14 @@ from dask.blockwise import _fuse_annotations, blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.engine.evaluation import Evaluation, evaluate
+from dask_tiled.array.tasks import compute
 from dask_tiled.engine.expressions import NUMBERS, Call, Cast, Node, call, call_operator
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.errors import TilingError
-from dask_tiled.model.indexing import CutIndex, basic_cuts, cut_chunks
-from dask_tiled.reading.loader import Edges, Source
+from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
+from dask_tiled.reading.source import Source
 from dask_tiled.tiling.division import read_chunks
+from dask_tiled.tiling.grid import Edges, Grid
 
 Chunks = tuple[tuple[int, ...], ...]
 Annotations = dict[str, Any]
@@ -36,11 +37,11 @@ class ElementwiseArray(da.Array):
     :class:`TiledExpression`. Basic indices cut the sources. Everything else is plain dask.
     """
 
-    __slots__ = ("_annotations", "_edges", "_graph", "_node")
+    __slots__ = ("_annotations", "_graph", "_grid", "_node")
 
     _node: Node | None
     """What the pixels are; None once items have been assigned to the array."""
-    _edges: tuple[Edges, ...]
+    _grid: Grid
     _graph: HighLevelGraph | None
     _annotations: Annotations
     """Those of dask that were in force when the array was made, not when its graph is."""
@@ -50,12 +51,12 @@ class ElementwiseArray(da.Array):
         node: Node,
         name: str,
         chunks: Chunks,
-        edges: tuple[Edges, ...],
+        grid: Grid,
         annotations: Annotations | None,
     ) -> Any:
         """Become an array of that, and give what the plugins of dask make of it."""
         self._node = node
-        self._edges = edges
+        self._grid = grid
         self._annotations = inherited() if annotations is None else annotations
         self._graph = None
         self._name = name
@@ -73,9 +74,9 @@ class ElementwiseArray(da.Array):
 
     def _with(
         self,
-        cuts: Sequence[CutIndex] | None,
+        cuts: Sequence[Cut] | None,
         chunks: Chunks,
-        edges: tuple[Edges, ...] | None,
+        grid: Grid | None,
         annotations: Annotations,
     ) -> Self:
         """Show a part of the pixels, or all of them, in such chunks."""
@@ -101,17 +102,17 @@ class ElementwiseArray(da.Array):
         if cuts is None or self._node is None:
             plain: da.Array = super().__getitem__(index)
             return plain
-        if all(cut == (0, 1, n, True) for cut, n in zip(cuts, self.shape, strict=True)):
+        if all(cut == Cut(0, 1, n) for cut, n in zip(cuts, self.shape, strict=True)):
             return self
         chunks, edges = [], []
-        for axis_chunks, axis_edges, cut in zip(self.chunks, self._edges, cuts, strict=True):
-            if cut == (0, 1, axis_edges.size, True):  # the same objects: there may be a million
+        for axis_chunks, axis_edges, cut in zip(self.chunks, self._grid.axes, cuts, strict=True):
+            if cut == Cut(0, 1, axis_edges.size):  # the same objects: there may be a million
                 chunks.append(axis_chunks)
                 edges.append(axis_edges)
-            elif cut[3]:
+            elif cut.kept:
                 chunks.append(cut_chunks(axis_chunks, cut))
                 edges.append(Edges(chunks[-1]))
-        return self._with(cuts, tuple(chunks), tuple(edges), inherited(self))
+        return self._with(cuts, tuple(chunks), Grid(tuple(edges)), inherited(self))
 
     def with_chunks(self, chunks: Any) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
@@ -126,7 +127,7 @@ class ElementwiseArray(da.Array):
         """Copy the array, not its pixels."""
         if self._node is None:
             return _plain(self)
-        return self._with(None, self.chunks, self._edges, self._annotations)
+        return self._with(None, self.chunks, self._grid, self._annotations)
 
     def astype(self, dtype: Any, **kwargs: Any) -> da.Array:
         """Convert to another type, as :meth:`dask.array.Array.astype` does."""
@@ -168,18 +169,16 @@ class TiledExpression(ElementwiseArray):
         cls,
         expression: Call,
         chunks: Chunks,
-        edges: tuple[Edges, ...] | None = None,
+        grid: Grid | None = None,
         annotations: Annotations | None = None,
     ) -> Any:
         self = object.__new__(cls)
-        edges = edges or tuple(map(Edges, chunks))
-        token = tokenize(expression.token, *(axis.__dask_tokenize__() for axis in edges))
-        name = f"{expression.function.__name__}-{token}"
-        return self._show(expression, name, chunks, edges, annotations)
+        grid = grid or Grid.of(chunks)
+        name = f"{expression.function.__name__}-{tokenize(expression.token, grid)}"
+        return self._show(expression, name, chunks, grid, annotations)
 
     def _make_graph(self) -> HighLevelGraph:
-        value = Evaluation(self._program(), self._edges)
-        return symbolic_graph(self.chunks, value, {self.name: evaluate})
+        return symbolic_graph(self.chunks, self._program(), self._grid, {self.name: compute})
 
     def _program(self) -> Program:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
@@ -187,16 +186,16 @@ class TiledExpression(ElementwiseArray):
 
     def _with(
         self,
-        cuts: Sequence[CutIndex] | None,
+        cuts: Sequence[Cut] | None,
         chunks: Chunks,
-        edges: tuple[Edges, ...] | None,
+        grid: Grid | None,
         annotations: Annotations,
     ) -> Self:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         node = self._node
         if cuts is not None:
-            node = compiled(node).expression(lambda leaf: leaf.cut(cuts))
-        return type(self)(node, chunks, edges, annotations)
+            node = compiled(node).expression(lambda source: source.cut(cuts))
+        return type(self)(node, chunks, grid, annotations)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:
@@ -217,15 +216,19 @@ def inherited(*arrays: ElementwiseArray) -> Annotations:
 
 
 def symbolic_graph(
-    chunks: Chunks, value: Evaluation | Source, functions: Mapping[str, Callable[..., Any]]
+    chunks: Chunks,
+    value: Program | Source,
+    grid: Grid,
+    functions: Mapping[str, Callable[..., Any]],
 ) -> HighLevelGraph:
     """Make one symbolic layer for each function; no array, which a plugin of dask might replace.
 
     Parameters
     ----------
     chunks : tuple of tuple of int
-    value : Evaluation or Source
-        What the first function gets, with the number of the chunk.
+    value : Program or Source
+        What the first function gets, with the grid and the position of the chunk.
+    grid : Grid
     functions : dict
         The functions by the names of their layers. Each gets what the one before made of the chunk.
     """
@@ -234,7 +237,8 @@ def symbolic_graph(
     if value.is_large:  # a cluster sends it to each worker once
         key = f"value-{next(iter(functions))}"
         layers[key], first = MaterializedLayer({key: DataNode(key, value)}), TaskRef(key)
-    arguments, numblocks = [first, None, ArrayBlockIdDep(chunks), axes], dict[str, Any]()
+    arguments = [first, None, grid, None, ArrayBlockIdDep(chunks), axes]
+    numblocks = dict[str, Any]()
     for name, function in functions.items():
         layers[name] = blockwise(function, name, axes, *arguments, numblocks=numblocks)
         arguments, numblocks = [name, axes], {name: tuple(map(len, chunks))}
@@ -259,7 +263,7 @@ def _apply(make: Any, function: Any, operands: Sequence[Any]) -> TiledExpression
     first = arrays[0]
     if found is None:
         return None
-    return TiledExpression(found, first.chunks, first._edges, inherited(*arrays))  # noqa: SLF001
+    return TiledExpression(found, first.chunks, first._grid, inherited(*arrays))  # noqa: SLF001
 
 
 def _elementwise(function: Any, *operands: Any, **kwargs: Any) -> da.Array:

@@ -15,12 +15,12 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_tiled.array.elementwise import inherited
+from dask_tiled.array.tasks import like_numpy
 from dask_tiled.array.tile_layer import Pixels, Results, TileLayer, block_of, result_of
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs_on_array
-from dask_tiled.model.description import Description
-from dask_tiled.reading.loader import Edges, Source, like_numpy
 from dask_tiled.tiling import machine
+from dask_tiled.tiling.grid import Grid
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.tile_shapes import usual_tile_bytes
 
@@ -41,13 +41,13 @@ class Reducible(NamedTuple):
     arr : dask.array.Array
     nav_ndim : int
         How many of its axes are navigation axes.
-    source : tuple of (Description, Source), or None
+    pixels : Pixels, optional
         Where its chunks are read from; without it they are computed.
     """
 
     arr: Any
     nav_ndim: int
-    source: tuple[Description, Source] | None
+    pixels: Pixels | None = None
 
 
 def job_array(
@@ -80,13 +80,12 @@ def job_array(
     dask.array.Array
         With the axes of the array that are not gone, and the new ones.
     """
-    arr, nav_ndim, source = x
+    arr, nav_ndim, pixels = x
     some = split_every or config.get("split_every", 4)
     some = max(2, math.prod(some.values()) if isinstance(some, dict) else int(some))
     name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone, combine, some)}"
-    if source is None:
+    if pixels is None:
         return _of_blocks(x, job, Results(gone, tail, combine, some, 0), name)
-    pixels = Pixels(arr.name, *source, arr.chunks)
     results = Results(gone, tail, combine, some, 0)
     longer = _longer(pixels, job, results)
     layer = TileLayer(name, pixels, job, results._replace(longer=longer), inherited(arr))
@@ -126,7 +125,7 @@ def _of_blocks(x: Reducible, job: Job, results: Results, name: str) -> da.Array:
         _run_on_block,
         arr,
         job,
-        tuple(map(Edges, arr.chunks)),
+        Grid.of(arr.chunks),
         nav_ndim,
         _tile_of(arr, nav_ndim, job.request),
         kept,
@@ -180,15 +179,14 @@ def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int,
 def _run_on_block(
     pixels: Array,
     job: Job,
-    edges: tuple[Edges, ...],
+    grid: Grid,
     nav_ndim: int,
     tile_shape: tuple[int, ...],
     kept: tuple[int, ...],
     block_id: tuple[int, ...],
 ) -> Array:
-    block = block_of(block_id, kept, len(edges))
-    box = tuple(bounds[number] for bounds, number in zip(edges, block, strict=True))
-    nav_shape = tuple(bounds.size for bounds in edges[:nav_ndim])
-    dropped = tuple(axis for axis in range(len(edges)) if axis not in kept)
-    results = run_jobs_on_array(pixels, box, nav_shape, tile_shape, [job])
+    axes = range(len(grid.axes))
+    box = grid.box(block_of(block_id, kept, len(axes)))
+    dropped = tuple(axis for axis in axes if axis not in kept)
+    results = run_jobs_on_array(pixels, box, grid.shape[:nav_ndim], tile_shape, [job])
     return result_of(results, 0, dropped, None)

@@ -157,7 +157,7 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
     whole = isinstance(ndim, (int, np.integer)) and not isinstance(ndim, bool)
     if not whole or not 0 <= ndim <= arr.ndim:
         raise TilingError("no such number of signal axes", expected=f"0 to {arr.ndim}", found=ndim)
-    return Reducible(arr, arr.ndim - ndim, None)
+    return Reducible(arr, arr.ndim - ndim)
 
 
 def _request(tiling: Any) -> TilingRequest:
@@ -171,7 +171,7 @@ def _whole_frames(x: Reducible) -> Reducible:
     if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
         return x
     chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
-    if isinstance(x.arr, TiledArray) and x.source is not None:
+    if isinstance(x.arr, TiledArray) and x.pixels is not None:
         return x.arr.with_chunks(chunks).reducible()
     return x._replace(arr=x.arr.rechunk(chunks))
 

@@ -13,15 +13,16 @@ from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import Layer, MaterializedLayer
 
+from dask_tiled.array.tasks import Block, like_numpy, read_box
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
 from dask_tiled.model.description import Description
-from dask_tiled.reading.loader import Edges, Source, like_numpy, pixels_of
+from dask_tiled.reading.source import Source
 from dask_tiled.tiling.chunking import Chunks, merged
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.grid import Grid
+from dask_tiled.tiling.negotiation import tile_for
 
 Key = tuple[Any, ...]
-Block = tuple[int, ...]
 
 _companies: WeakValueDictionary[str, WeakValueDictionary[int, TileLayer]] = WeakValueDictionary()
 """The layers of each array by their ids: several may have the same name, and come and go."""
@@ -45,10 +46,9 @@ class Pixels(NamedTuple):
         """Merge so many neighbouring chunks along the navigation axes."""
         if number < 2:
             return self
-        nav_ndim, old = self.description.nav_ndim, self.source
+        nav_ndim = self.description.nav_ndim
         chunks = merged(self.chunks[:nav_ndim], number) + self.chunks[nav_ndim:]
-        source = Source(old.layout, old.conversion, tuple(map(Edges, chunks)), old.io)
-        return Pixels(f"{self.name}-{number}", self.description, source, chunks)
+        return self._replace(name=f"{self.name}-{number}", chunks=chunks)
 
 
 class Results(NamedTuple):
@@ -246,8 +246,9 @@ class Reading:
         self.jobs = list(jobs)
         self.values: list[GraphNode] = [DataNode(f"source-{pixels.name}", pixels.source)]
         self.values += (DataNode(key, job) for key, job in jobs.items())
-        self._shape = negotiate(pixels.description, requests, chunks=pixels.chunks).tile_shape
+        self._shape = tile_for(pixels.description, requests, pixels.chunks)
         self._name = f"tiles-{tokenize(pixels.name, *jobs)}"
+        self._grid = Grid.of(pixels.chunks)
         self._all_keys = all_keys
         self._shared = len(layers) > 1
 
@@ -256,12 +257,14 @@ class Reading:
         key: Any = (self._name, *block)
         pixels: Any = (self.pixels.name, *block)
         source, *jobs = (TaskRef(node.key) for node in self.values)
-        values = source, block, self.pixels.description.nav_ndim, self._shape, List(*jobs)
+        box = self._grid.box(block)
+        nav_shape = self._grid.shape[: self.pixels.description.nav_ndim]
+        values = box, nav_shape, self._shape, List(*jobs)
         shared = []
-        run = Task(key, run_jobs, *values)
+        run = Task(key, run_jobs, source, *values)
         if pixels in self._all_keys:
-            shared.append(Task(pixels, pixels_of, source, block))
-            run = Task(key, run_jobs_on_pixels, TaskRef(pixels), *values)
+            shared.append(Task(pixels, read_box, source, box))
+            run = Task(key, run_jobs_on_array, TaskRef(pixels), *values)
         return (TaskRef(key), [*shared, run]) if self._shared else (run, shared)
 
 
@@ -287,16 +290,3 @@ def result_of(
 def combined(combine: Callable[..., Array], *results: Array) -> Array:
     """Reduce results of several chunks to one."""
     return like_numpy(combine([block[None] for block in results], (0,)))
-
-
-def run_jobs_on_pixels(
-    pixels: Array,
-    source: Source,
-    block: Block,
-    nav_ndim: int,
-    tile_shape: tuple[int, ...],
-    jobs: Sequence[Job],
-) -> list[Array]:
-    """Do jobs on a chunk that is there already."""
-    nav_shape = tuple(edges.size for edges in source.edges[:nav_ndim])
-    return run_jobs_on_array(pixels, source.box(block), nav_shape, tile_shape, jobs)

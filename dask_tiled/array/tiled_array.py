@@ -15,13 +15,15 @@ from dask.highlevelgraph import HighLevelGraph
 from dask_tiled.array.elementwise import Annotations, Chunks, ElementwiseArray, symbolic_graph
 from dask_tiled.array.job_arrays import Reducible
 from dask_tiled.array.reductions import reduce_array
-from dask_tiled.engine.expressions import Leaf
+from dask_tiled.array.tasks import decode, load, pixels_of
+from dask_tiled.array.tile_layer import Pixels
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
-from dask_tiled.model.indexing import CutIndex
-from dask_tiled.reading.loader import Edges, Source, decode, load, pixels_of
+from dask_tiled.model.indexing import Cut
+from dask_tiled.reading.source import Source
 from dask_tiled.tiling.division import read_chunks
-from dask_tiled.tiling.negotiation import TilingRequest, TilingScheme, negotiate
+from dask_tiled.tiling.grid import Grid
+from dask_tiled.tiling.negotiation import TilingScheme, negotiate
 
 
 class TiledArray(ElementwiseArray):
@@ -31,56 +33,60 @@ class TiledArray(ElementwiseArray):
     bytes of the crop. Operators and ufuncs of such arrays of one shape, and of numbers, give a
     :class:`TiledExpression`. Every other operation gives a plain dask array. The graph is made when
     it is first asked for.
-
-    Attributes
-    ----------
-    requests : tuple of TilingRequest
-        What its consumers wish.
     """
 
-    __slots__ = ("_description", "_source", "requests")
+    __slots__ = ("_description", "_scheme", "_source")
 
-    requests: tuple[TilingRequest, ...]
     _description: Description
     _source: Source
+    _scheme: TilingScheme
+    """Of a slice, that of what it is a slice of."""
 
     def __new__(  # noqa: D102 - dask's class is made this way
         cls,
         description: Description,
-        chunks: Chunks,
+        scheme: TilingScheme,
         io: str,
-        requests: tuple[TilingRequest, ...] = (),
-        edges: tuple[Edges, ...] | None = None,
+        chunks: Chunks | None = None,
+        grid: Grid | None = None,
         annotations: Annotations | None = None,
     ) -> Any:
         self = object.__new__(cls)
         self._description = description
-        self.requests = requests
-        layout, conversion = description.layout, description.conversion
-        edges = edges or tuple(map(Edges, chunks))
-        self._source = Source(layout, conversion, edges, io)
-        name = _name(description, self._source)
-        return self._show(Leaf(layout, conversion, io), name, chunks, edges, annotations)
+        self._scheme = scheme
+        self._source = Source(description.layout, description.conversion, io)
+        chunks = scheme.chunks if chunks is None else chunks
+        grid = grid or Grid.of(chunks)
+        name = _name(description, self._source, grid)
+        return self._show(self._source, name, chunks, grid, annotations)
 
     @property
     def description(self) -> Description | None:
         """What the array shows; None once items have been assigned to it."""
         return None if self._node is None else self._description
 
+    @property
+    def scheme(self) -> TilingScheme:
+        """The chunks and tiles, with reasons."""
+        if self._scheme.chunks != self.chunks:
+            self._scheme = negotiate(self._description, self._scheme.requests, chunks=self.chunks)
+        return self._scheme
+
     def _make_graph(self) -> HighLevelGraph:
         """Load, then decode, once per chunk."""
         functions: dict[str, Any] = {f"load-{self.name}": load, self.name: decode}
-        return symbolic_graph(self.chunks, self._source, functions)
+        return symbolic_graph(self.chunks, self._source, self._grid, functions)
 
     def _with(
         self,
-        cuts: Sequence[CutIndex] | None,
+        cuts: Sequence[Cut] | None,
         chunks: Chunks,
-        edges: tuple[Edges, ...] | None,
+        grid: Grid | None,
         annotations: Annotations,
     ) -> Self:
         description = self._description if cuts is None else self._description.cut(cuts)
-        return type(self)(description, chunks, self._source.io, self.requests, edges, annotations)
+        io = self._source.io
+        return type(self)(description, self._scheme, io, chunks, grid, annotations)
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype, self._description.dims)
@@ -92,7 +98,8 @@ class TiledArray(ElementwiseArray):
             return self.with_chunks(
                 tuple(tuple(n for n in axis if n) for axis in self.chunks)
             ).reducible()
-        return Reducible(self, self.description.nav_ndim, (self.description, self._source))
+        pixels = Pixels(self.name, self.description, self._source, self.chunks)
+        return Reducible(self, self.description.nav_ndim, pixels)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let numpy's reductions of this array be its methods."""
@@ -104,7 +111,7 @@ class TiledArray(ElementwiseArray):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:
             return super().__reduce__()
-        shown = self._description, self.chunks, self._source.io, self.requests
+        shown = self._description, self._scheme, self._source.io, self.chunks
         return TiledArray, (*shown, None, self._annotations)
 
 
@@ -141,29 +148,24 @@ for _method in REDUCTIONS:
     setattr(TiledArray, _method, _reduction(_method))
 
 
-def build(
-    description: Description,
-    scheme: TilingScheme,
-    io: str,
-    requests: tuple[TilingRequest, ...] = (),
-) -> da.Array:
+def build(description: Description, scheme: TilingScheme, io: str) -> da.Array:
     """Make the array of a description.
 
     With dask's array expressions switched on it is a plain dask array.
     """
-    if da.array_expr_enabled():
-        edges = tuple(map(Edges, scheme.chunks))
-        source = Source(description.layout, description.conversion, edges, io)
-        name, meta = _name(description, source), np.empty((0,) * len(edges), description.dtype)
-        return da.map_blocks(
-            pixels_of, source, chunks=scheme.chunks, dtype=meta.dtype, meta=meta, name=name
-        )
-    return TiledArray(description, scheme.chunks, io, requests)
+    if not da.array_expr_enabled():
+        return TiledArray(description, scheme, io)
+    source = Source(description.layout, description.conversion, io)
+    grid, meta = Grid.of(scheme.chunks), np.empty((0,) * len(scheme.chunks), description.dtype)
+    name = _name(description, source, grid)
+    return da.map_blocks(
+        pixels_of, source, grid, chunks=scheme.chunks, dtype=meta.dtype, meta=meta, name=name
+    )
 
 
-def _name(description: Description, source: Source) -> str:
+def _name(description: Description, source: Source, grid: Grid) -> str:
     # A name of our own: dask would hash every number of the chunks to make one.
-    return f"{description.format}-{tokenize(source)}"
+    return f"{description.format}-{tokenize(source, grid)}"
 
 
 def scheme_of(arr: da.Array) -> TilingScheme:
@@ -180,7 +182,4 @@ def scheme_of(arr: da.Array) -> TilingScheme:
             expected="an array from open_dataset, or a slice of one",
             found=type(arr).__name__,
         )
-    scheme = negotiate(arr.description, arr.requests)
-    if scheme.chunks == arr.chunks:
-        return scheme
-    return negotiate(arr.description, arr.requests, chunks=arr.chunks)
+    return arr.scheme

@@ -1,6 +1,6 @@
 """Elementwise expressions over sources, as values that share their parts.
 
-An expression is a :class:`Leaf` or a :class:`Call` of a ufunc on others and on scalars. Making a
+An expression is a :class:`Source` or a :class:`Call` of a ufunc on others and on scalars. Making a
 larger one of it takes the same time however large it is, and its token tells it from all others.
 """
 
@@ -14,44 +14,10 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
-from dask_tiled.model.conversion import Conversion
-from dask_tiled.model.indexing import CutIndex
-from dask_tiled.model.layout import Layout
+from dask_tiled.reading.source import Source
 
 NUMBERS = "biufc"
 """Kinds of dtypes that expressions have."""
-
-
-class Leaf:
-    """The pixels of a source.
-
-    Parameters
-    ----------
-    layout : Layout
-    conversion : Conversion
-    io : str
-        Name of the backend.
-    """
-
-    __slots__ = ("conversion", "io", "layout", "token")
-
-    def __init__(self, layout: Layout, conversion: Conversion, io: str) -> None:
-        self.layout = layout
-        self.conversion = conversion
-        self.io = io
-        self.token = _digest(layout.__dask_tokenize__(), conversion.__dask_tokenize__(), io)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the pixels."""
-        return self.conversion.dtype
-
-    def cut(self, cuts: Sequence[CutIndex]) -> Leaf:
-        """Show a part."""
-        return Leaf(self.layout.cut(cuts), self.conversion, self.io)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Leaf, (self.layout, self.conversion, self.io)
 
 
 class Cast:
@@ -82,7 +48,7 @@ class Call:
     Parameters
     ----------
     function : numpy.ufunc or Cast
-    operands : tuple of Leaf, Call or scalar
+    operands : tuple of Source, Call or scalar
     dtype : numpy.dtype
         Type of the result.
     """
@@ -98,10 +64,10 @@ class Call:
     @property
     def nodes(self) -> list[Node]:
         """The operands that are no scalars."""
-        return [operand for operand in self.operands if isinstance(operand, (Leaf, Call))]
+        return [operand for operand in self.operands if isinstance(operand, (Source, Call))]
 
 
-Node = Leaf | Call
+Node = Source | Call
 
 
 def call(function: Any, operands: Sequence[Any]) -> Call | None:
@@ -117,11 +83,11 @@ def call(function: Any, operands: Sequence[Any]) -> Call | None:
             return None
     elif not isinstance(function, Cast):
         return None
-    scalars = [x if isinstance(x, (Leaf, Call)) else as_scalar(x) for x in operands]
+    scalars = [x if isinstance(x, (Source, Call)) else as_scalar(x) for x in operands]
     if any(x is None for x in scalars):
         return None
     # numpy says best which type comes out; scalars count by their type, Python's by their kind.
-    tried = [np.ones(1, x.dtype) if isinstance(x, (Leaf, Call)) else x for x in scalars]
+    tried = [np.ones(1, x.dtype) if isinstance(x, (Source, Call)) else x for x in scalars]
     try:
         with np.errstate(all="ignore"):
             dtype = function(*tried).dtype
@@ -153,10 +119,10 @@ def call_operator(function: Callable[..., Any], operands: Sequence[Any]) -> Call
 
     numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.
     """
-    if any(not isinstance(x, (Leaf, Call)) and as_scalar(x) is None for x in operands):
+    if any(not isinstance(x, (Source, Call)) and as_scalar(x) is None for x in operands):
         return None
     shown = [
-        np.ones(1, x.dtype).view(_Operand) if isinstance(x, (Leaf, Call)) else x for x in operands
+        np.ones(1, x.dtype).view(_Operand) if isinstance(x, (Source, Call)) else x for x in operands
     ]
     found = {id(one): x for one, x in zip(shown, operands, strict=True)}
     ufunc, inputs = function(*shown)
@@ -174,7 +140,7 @@ def _function_token(function: Function) -> str:
 
 
 def _operand_token(operand: Any) -> Any:
-    if isinstance(operand, (Leaf, Call)):
+    if isinstance(operand, (Source, Call)):
         return operand.token
     if isinstance(operand, np.generic):
         return operand.dtype.str, operand.tobytes()

@@ -8,24 +8,25 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.selection import Index
-from dask_tiled.reading.ranges import ReadRanges, Units
+from dask_tiled.reading.ranges import Units, Window
 
 Array = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 
-def are_aligned(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> bool:
+def are_aligned(window: Window, pixel: np.dtype) -> bool:
     """Tell whether all runs begin at multiples of a pixel in memory."""
-    places = np.add.outer(part.offsets - base + data.ctypes.data, part.units.runs.starts)
+    memory = window.data.ctypes.data
+    places = np.add.outer(window.offsets + memory, window.ranges.units.runs.starts)
     return not (places % pixel.alignment).any()
 
 
-def as_frames(part: ReadRanges, data: Bytes, base: int, pixel: np.dtype) -> Array | None:
+def as_frames(window: Window, pixel: np.dtype) -> Array | None:
     """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
-    first = int(part.offsets[0]) - base
-    if not part.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
+    ranges, data = window.ranges, window.data
+    first = int(window.offsets[0])
+    if not ranges.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
         return None
-    return data[first : first + part.nbytes].view(pixel).reshape(len(part.frames), -1)
+    return data[first : first + ranges.nbytes].view(pixel).reshape(len(ranges.frames), -1)
 
 
 def are_neighbours(units: Units) -> bool:

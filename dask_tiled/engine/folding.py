@@ -16,14 +16,13 @@ from dask_tiled.engine.fold_names import adds_packed, as_is, function_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.selection import Index
-from dask_tiled.reading.backends import Bytes
-from dask_tiled.reading.ranges import ReadRanges, Units
+from dask_tiled.reading.ranges import Units, Window
 from dask_tiled.reading.runs import Runs
 from dask_tiled.tiling.requests import TilingRequest
 
 Array = npt.NDArray[Any]
 
-STREAMED_BYTES = 16384
+BLOCK_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 DEPTH = 8
 """Frames that are decoded together, where their pixels are added up."""
@@ -75,17 +74,17 @@ class Fold:
         """Whether there is a result for each frame, or for each pixel."""
         return self.name.endswith("_frames")
 
-    def begin(self, chunk: Chunk) -> FoldRun:
+    def begin(self, chunk: Chunk) -> FoldSink:
         """Begin to work on a chunk."""
-        return FoldRun(self, chunk)
+        return FoldSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         weights = None if self.weights is None else tokenize(self.weights)
         return "dask_tiled.Fold", self.name, str(self.dtype), repr(self.initial), weights
 
 
-class FoldRun:
-    """A fold at work on one chunk."""
+class FoldSink:
+    """What a fold makes of one chunk."""
 
     def __init__(self, fold: Fold, chunk: Chunk) -> None:
         self._fold = fold
@@ -112,7 +111,7 @@ class FoldRun:
         self._taken: Array = np.empty((0, 0))
         self._fresh: dict[int, bool] = {}
 
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
         self._take(tile.reshape(len(tile), -1), np.arange(first, first + len(tile)), 0)
 
@@ -128,54 +127,56 @@ class FoldRun:
         """Prepare for units that come from now on, and never hold the same pixels."""
         self._fresh = {id(some): True for some in units}
 
-    def stream(self, part: ReadRanges, data: Bytes, base: int) -> None:
+    def take_window(self, window: Window) -> None:
         """Fold read ranges, unit after unit as the file has them."""
-        from dask_tiled.kernels.fold_functions import stream_as_is
+        from dask_tiled.kernels.fold_functions import fold_in_place
 
-        runs, decoder = part.units.runs, part.units.decoder
-        if self._places is not None and self._places.units is not part.units:
+        ranges, pixel = window.ranges, self._pixel
+        units, runs, decoder = ranges.units, ranges.units.runs, ranges.units.decoder
+        if self._places is not None and self._places.units is not units:
             self._put_back()  # other units may hold the same pixels of other frames
-        tile = as_frames(part, data, base, self._pixel)
+        tile = as_frames(window, pixel)
         if tile is not None:
-            self._take(tile, part.frames, int(runs.dests[0]) // self._pixel.itemsize)
+            self._take(tile, ranges.frames, int(runs.dests[0]) // pixel.itemsize)
             return
-        name = as_is(self._fold.name, decoder, self._pixel)
-        if not name and self._held <= HELD_BYTES and part.units.are_as_shown():
-            name = function_of(self._fold.name, self._pixel)
+        name = as_is(self._fold.name, decoder, pixel)
+        if not name and self._held <= HELD_BYTES and units.are_as_shown():
+            name = function_of(self._fold.name, pixel)
         if not name or abs(runs.step) != decoder.nbytes:
-            fresh = self._fresh.get(id(part.units))
+            fresh = self._fresh.get(id(units))
             if fresh is None:  # a part of some units: who knows which others it meets
                 self._fresh.clear()
             else:
-                self._fresh[id(part.units)] = False
-            self._decode(part, data, base, fresh=bool(fresh))
+                self._fresh[id(units)] = False
+            self._decode(window, fresh=bool(fresh))
             return
         starts = runs.starts + min(0, runs.step * (runs.length - 1))
         nbytes = runs.length * decoder.nbytes
-        if nbytes >= LEAST_VIEW and are_aligned(part, data, base, self._pixel):
-            stream_as_is(name, *self._types)(
-                data,
-                part.offsets - base,
-                part.frames,
+        if nbytes >= LEAST_VIEW and are_aligned(window, pixel):
+            fold_in_place(name, *self._types)(
+                window.data,
+                window.offsets,
+                ranges.frames,
                 starts,
-                runs.dests // self._pixel.itemsize,
+                runs.dests // pixel.itemsize,
                 nbytes,
-                np.empty(0, self._pixel),
+                np.empty(0, pixel),
                 self._results,
                 self._weights,
             )
             return
-        size = self._pixel.itemsize
-        copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=decoder.nbytes // size)
+        count = decoder.nbytes // pixel.itemsize
+        copy = replace(plain(pixel), nbytes=decoder.nbytes, pixels=count)
         copied = runs._replace(starts=starts, step=decoder.nbytes)
-        self._stream(name, copy, copied, part, data, base, self._results, self._weights)
+        self._fold_units(name, copy, copied, window, self._results, self._weights)
 
-    def _decode(self, part: ReadRanges, data: Bytes, base: int, *, fresh: bool) -> None:
+    def _decode(self, window: Window, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
-        name, units = function_of(self._fold.name, self._pixel), part.units
+        units = window.ranges.units
+        name = function_of(self._fold.name, self._pixel)
         results, weights = self._results, self._weights
         if are_neighbours(units) or self._any_order:
-            self._stream(name, units.decoder, units.runs, part, data, base, results, weights)
+            self._fold_units(name, units.decoder, units.runs, window, results, weights)
             return
         if self._places is None:
             self._places = Places(units, self._pixel)
@@ -190,9 +191,8 @@ class FoldRun:
             weights = self._taken
         else:
             results = self._taken
-        dests = self._places.firsts * self._pixel.itemsize
-        runs = units.runs._replace(dests=dests)
-        self._stream(name, units.decoder, runs, part, data, base, results, weights)
+        runs = units.runs._replace(dests=self._places.firsts * self._pixel.itemsize)
+        self._fold_units(name, units.decoder, runs, window, results, weights)
 
     def _put_back(self) -> None:
         """Put results that are in the order of the file into that of the frame."""
@@ -200,24 +200,23 @@ class FoldRun:
             self._places.put(self._taken, self._results)
         self._places = None
 
-    def _stream(
+    def _fold_units(
         self,
         name: str,
         decoder: Decoder,
         runs: Runs,
-        part: ReadRanges,
-        data: Bytes,
-        base: int,
+        window: Window,
         results: Array,
         weights: Array,
     ) -> None:
-        from dask_tiled.kernels.fold_functions import add_packed, stream
+        from dask_tiled.kernels.fold_functions import add_packed, fold_units
 
+        frames = window.ranges.frames
         firsts = runs.dests // self._pixel.itemsize
         if adds_packed(name, decoder, results.dtype):
             add_packed(results.dtype)(
-                data,
-                part.offsets - base,
+                window.data,
+                window.offsets,
                 runs.starts,
                 runs.step,
                 firsts,
@@ -228,16 +227,16 @@ class FoldRun:
             return
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
-        depth = 1 if self._fold.name == "sum_frames" else min(DEPTH, len(part.frames))
-        limit = max(1, STREAMED_BYTES // depth)
+        depth = 1 if self._fold.name == "sum_frames" else min(DEPTH, len(frames))
+        limit = max(1, BLOCK_BYTES // depth)
         block = min(runs.length, max(1, limit // decoder.width))
         group = 1
         if block == runs.length and (in_order or self._any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
-        stream(name, *self._types, decoder.kernel)(
-            data,
-            part.offsets - base,
-            part.frames,
+        fold_units(name, *self._types, decoder.kernel)(
+            window.data,
+            window.offsets,
+            frames,
             runs.starts,
             runs.step,
             firsts,

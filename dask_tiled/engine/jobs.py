@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.model.indexing import Box
 from dask_tiled.model.selection import Index
-from dask_tiled.reading.boxes import Box
 from dask_tiled.tiling.requests import TilingRequest
 
 Array = npt.NDArray[Any]
@@ -58,11 +58,15 @@ class Chunk(NamedTuple):
         """Lengths of the signal axes."""
         return tuple(stop - start for start, stop in self.box[self.nav_ndim :])
 
+    def origin(self, part: Box) -> list[int]:
+        """Give the position in the array of the first pixel of a part of the signal axes."""
+        return [a + b for (a, _), (b, _) in zip(self.box[self.nav_ndim :], part, strict=True)]
 
-class Run(Protocol):
-    """A job at work on one chunk."""
 
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:
+class Sink(Protocol):
+    """What takes the tiles of one chunk for a job."""
+
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Take a tile, whose first frame has the number ``first`` in the chunk."""
 
     def result(self) -> Array:
@@ -80,5 +84,5 @@ class Job(Protocol):
     def dtype(self) -> np.dtype:
         """Type of its results."""
 
-    def begin(self, chunk: Chunk) -> Run:
+    def begin(self, chunk: Chunk) -> Sink:
         """Begin to work on a chunk."""

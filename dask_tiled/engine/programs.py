@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Function, Leaf, Node
+from dask_tiled.engine.expressions import Call, Function, Node
+from dask_tiled.reading.source import LARGE_BYTES, Source
 
 RESULT = -1
 """The register in which the result is wanted."""
 MOST_REGISTERS = 8
 """Beyond these, sources are read again where they are used again, instead of kept."""
+
+STEP_BYTES, SOURCE_BYTES = 100, 500
+"""What a step of a program takes, and a source beside its arrays, about."""
 
 
 class Register(NamedTuple):
@@ -29,7 +33,7 @@ class Register(NamedTuple):
 class Read(NamedTuple):
     """Read a tile of a source into a register."""
 
-    leaf: int
+    source: int
     to: Register
 
 
@@ -48,7 +52,7 @@ class Program:
 
     Attributes
     ----------
-    leaves : tuple of Leaf
+    sources : tuple of Source
         The sources, each of them once.
     steps : tuple of Read or Step
         What is done with a tile, in this order.
@@ -56,12 +60,12 @@ class Program:
         Bytes that all registers together take for one pixel.
     """
 
-    __slots__ = ("leaves", "steps", "width")
+    __slots__ = ("sources", "steps", "width")
 
     def __init__(
-        self, leaves: tuple[Leaf, ...], steps: tuple[Read | Step, ...], width: int
+        self, sources: tuple[Source, ...], steps: tuple[Read | Step, ...], width: int
     ) -> None:
-        self.leaves = leaves
+        self.sources = sources
         self.steps = steps
         self.width = width
 
@@ -70,13 +74,20 @@ class Program:
         """Type of the result."""
         return self.steps[-1].to.dtype
 
-    def expression(self, show: Callable[[Leaf], Leaf] = lambda leaf: leaf) -> Call:
-        """Give the expression that it computes, of other leaves if these are to be shown so."""
-        leaves = [show(leaf) for leaf in self.leaves]
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too large to be a part of every task."""
+        nbytes = sum(source.nbytes for source in self.sources)
+        own = SOURCE_BYTES * len(self.sources) + STEP_BYTES * len(self.steps)
+        return nbytes + own > LARGE_BYTES
+
+    def expression(self, show: Callable[[Source], Source] = lambda source: source) -> Call:
+        """Give the expression that it computes, of other sources if these are to be shown so."""
+        sources = [show(source) for source in self.sources]
         values: dict[int, Any] = {}
         for step in self.steps:
             if isinstance(step, Read):
-                values[step.to.number] = leaves[step.leaf]
+                values[step.to.number] = sources[step.source]
                 continue
             operands = (values[x.number] if isinstance(x, Register) else x for x in step.operands)
             values[step.to.number] = Call(step.function, tuple(operands), step.to.dtype)
@@ -96,7 +107,7 @@ def compiled(root: Call) -> Program:
     registers = _Registers(calls)
     for node in calls:
         registers.call(node)
-    return Program(tuple(registers.leaves.values()), tuple(registers.steps), sum(registers.widths))
+    return Program(tuple(registers.sources.values()), tuple(registers.steps), sum(registers.widths))
 
 
 def _postorder(root: Call, operands: Callable[[Call], list[Node]]) -> Iterator[Node]:
@@ -119,7 +130,7 @@ class _Registers:
     """Gives registers to the values of calls, which come in the order in which they are made."""
 
     def __init__(self, calls: list[Call]) -> None:
-        self.leaves: dict[str, Leaf] = {}
+        self.sources: dict[str, Source] = {}
         self.steps: list[Read | Step] = []
         self.widths: list[int] = []
         self._numbers: dict[str, int] = {}
@@ -132,16 +143,16 @@ class _Registers:
                 self._uses.setdefault(token, []).append(number)
 
     def call(self, call: Call) -> None:
-        """Make the steps of a call, the operands of which that are no leaves are there."""
+        """Make the steps of a call, the operands of which that are no sources are there."""
         tokens = {x.token for x in call.nodes}
         for node in call.nodes:
-            if isinstance(node, Leaf) and node.token not in self._where:
-                self.leaves.setdefault(node.token, node)
+            if isinstance(node, Source) and node.token not in self._where:
+                self.sources.setdefault(node.token, node)
                 self._numbers.setdefault(node.token, len(self._numbers))
                 to = self._where[node.token] = self._take(node.dtype, tokens)
                 self.steps.append(Read(self._numbers[node.token], to))
         operands = tuple(
-            self._where[x.token] if isinstance(x, (Leaf, Call)) else x for x in call.operands
+            self._where[x.token] if isinstance(x, (Source, Call)) else x for x in call.operands
         )
         for token in tokens:
             self._uses[token].pop()
@@ -159,9 +170,9 @@ class _Registers:
         self._where[call.token] = to
 
     def _take(self, dtype: np.dtype, wanted: set[str]) -> Register:
-        """Find a register: a free one, a new one, or that of the leaf that is used again last."""
+        """Find a register: a free one, a new one, or that of the source that is used again last."""
         if not self._free and len(self.widths) >= MOST_REGISTERS:
-            kept = [t for t in self._where if t in self.leaves and t not in wanted]
+            kept = [t for t in self._where if t in self.sources and t not in wanted]
             if kept:
                 token = max(kept, key=lambda t: self._uses[t][-1])
                 self._free.append(self._where.pop(token).number)

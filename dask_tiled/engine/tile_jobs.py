@@ -24,16 +24,16 @@ class MapTiles:
     sig_shape: tuple[int, ...] | None
     request: TilingRequest
 
-    def begin(self, chunk: Chunk) -> MapRun:
+    def begin(self, chunk: Chunk) -> MapSink:
         """Begin to work on a chunk."""
-        return MapRun(self, chunk)
+        return MapSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         values = str(self.dtype), self.sig_shape, tokenize(self.request)
         return "dask_tiled.MapTiles", tokenize(self.func), *values
 
 
-class MapRun:
+class MapSink:
     """The results of the tiles of one chunk."""
 
     def __init__(self, job: MapTiles, chunk: Chunk) -> None:
@@ -42,7 +42,7 @@ class MapRun:
         sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
         self._results = np.empty((math.prod(chunk.nav_shape), *sig_shape), job.dtype)
 
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Put what the function makes of a tile into its place."""
         found = np.asarray(self._job.func(tile, info))
         sig_shape = self._job.sig_shape
@@ -81,15 +81,15 @@ class ReduceTiles:
         """Type of the state."""
         return self.init.dtype
 
-    def begin(self, chunk: Chunk) -> ReduceRun:
+    def begin(self, chunk: Chunk) -> ReduceSink:
         """Begin to work on a chunk."""
-        return ReduceRun(self, chunk)
+        return ReduceSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "dask_tiled.ReduceTiles", *map(tokenize, (self.init, self.func, self.request))
 
 
-class ReduceRun:
+class ReduceSink:
     """The state of a reduction in one chunk."""
 
     def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
@@ -97,7 +97,7 @@ class ReduceRun:
         self._state = job.init.copy()
         self._ones = (1,) * len(chunk.box)
 
-    def step(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Take one more tile."""
         state = self._step(self._state, tile, info)
         if state is not None:

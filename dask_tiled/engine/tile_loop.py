@@ -8,19 +8,18 @@ from itertools import product
 
 import numpy as np
 
-from dask_tiled.engine.jobs import Array, Chunk, Job, Run, TileInfo
-from dask_tiled.engine.streams import stream
+from dask_tiled.engine.fold_windows import fold_windows
+from dask_tiled.engine.jobs import Array, Chunk, Job, Sink, TileInfo
+from dask_tiled.model.indexing import Box
 from dask_tiled.model.selection import Index, c_order
-from dask_tiled.reading.backends import Backend
-from dask_tiled.reading.boxes import Box, cut_to
-from dask_tiled.reading.loader import RawChunk, Source, load
-from dask_tiled.reading.tile_reader import TileReader
+from dask_tiled.reading.reader import Reader, Workspace
+from dask_tiled.reading.source import Source
 
 
 def run_jobs(
     source: Source,
-    block_id: tuple[int, ...],
-    nav_ndim: int,
+    box: Box,
+    nav_shape: tuple[int, ...],
     tile_shape: tuple[int, ...],
     jobs: Sequence[Job],
 ) -> list[Array]:
@@ -29,21 +28,22 @@ def run_jobs(
     Parameters
     ----------
     source : Source
-    block_id : tuple of int
-        Position of the chunk.
-    nav_ndim : int
-        How many of its axes are navigation axes.
+    box : Box
+        Where the chunk lies in the array.
+    nav_shape : tuple of int
+        Navigation shape of the array.
     tile_shape : tuple of int
         Frames, then signal axes.
     jobs : sequence of Job
     """
-    raw = load(source, block_id)
-    chunk = Chunk(raw.box, nav_ndim, raw.conversion.dtype)
-    runs = [job.begin(chunk) for job in jobs]
-    with raw.backend() as backend:
-        if not stream(raw, runs, backend):
-            _loop(raw, nav_ndim, tile_shape, list(zip(runs, _depths(jobs), strict=True)), backend)
-    return [run.result() for run in runs]
+    chunk = Chunk(box, len(nav_shape), source.dtype)
+    sinks = [job.begin(chunk) for job in jobs]
+    parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
+    with Workspace() as workspace:
+        reader = Reader(source, box, workspace, parts)
+        if len(parts) > 1 or not fold_windows(reader, sinks):
+            _loop(reader, chunk, tile_shape, parts, list(zip(sinks, _depths(jobs), strict=True)))
+    return [sink.result() for sink in sinks]
 
 
 def run_jobs_on_array(
@@ -55,51 +55,35 @@ def run_jobs_on_array(
 ) -> list[Array]:
     """Do jobs on the pixels of a chunk, which are there already."""
     chunk = Chunk(box, len(nav_shape), pixels.dtype)
-    runs = [job.begin(chunk) for job in jobs]
-    some_runs = list(zip(runs, _depths(jobs), strict=True))
+    sinks = [job.begin(chunk) for job in jobs]
+    some_sinks = list(zip(sinks, _depths(jobs), strict=True))
     places = c_order([np.arange(*bounds) for bounds in box[: len(nav_shape)]], nav_shape)
     frames = np.ascontiguousarray(pixels).reshape(len(places), *chunk.sig_shape)
-    origin = [start for start, _ in box[len(nav_shape) :]]
     for first in range(0, len(frames), tile_shape[0]):
         some = slice(first, min(first + tile_shape[0], len(frames)))
         for part in _parts(chunk.sig_shape, tile_shape[1:]):
             tile = np.ascontiguousarray(frames[(some, *(slice(a, b) for a, b in part))])
-            _step(
-                some_runs,
-                tile,
-                first,
-                places[some],
-                [o + a for o, (a, _) in zip(origin, part, strict=True)],
-            )
-    return [run.result() for run in runs]
+            _show(some_sinks, tile, first, places[some], chunk.origin(part))
+    return [sink.result() for sink in sinks]
 
 
 def _loop(
-    raw: RawChunk,
-    nav_ndim: int,
+    reader: Reader,
+    chunk: Chunk,
     tile_shape: tuple[int, ...],
-    runs: Sequence[tuple[Run, int | None]],
-    backend: Backend,
+    parts: Sequence[Box],
+    sinks: Sequence[tuple[Sink, int | None]],
 ) -> None:
     """Decode tiles into one buffer, unless they can be looked at where they are."""
-    region = raw.region()
-    origin = [start for start, _ in raw.box[nav_ndim:]]
-    sig_shape = [stop - start for start, stop in raw.box[nav_ndim:]]
-    parts = list(_parts(sig_shape, tile_shape[1:]))
-    cuts = [cut_to(region.sig, part) for part in parts]
-    reader = TileReader(raw.layout, raw.conversion, region, backend, cuts)
-    buffer = np.empty(math.prod(tile_shape), raw.conversion.dtype)
-    for first in range(0, len(region.frames), tile_shape[0]):
-        stop = min(first + tile_shape[0], len(region.frames))
+    buffer = np.empty(math.prod(tile_shape), chunk.dtype)
+    places = reader.region.places
+    for first in range(0, len(places), tile_shape[0]):
+        stop = min(first + tile_shape[0], len(places))
         for k, part in enumerate(parts):
             shape = (stop - first, *(b - a for a, b in part))
-            whole = (stop - first, *(cut.length for cut in cuts[k]))
-            tile = reader.view(first, stop, k, whole)
-            if tile is None:
-                tile = buffer[: math.prod(shape)].reshape(whole)
-                reader.read(first, stop, k, tile)
-            at = [o + a for o, (a, _) in zip(origin, part, strict=True)]
-            _step(runs, tile.reshape(shape), first, region.places[first:stop], at)
+            memory = buffer[: math.prod(shape)]
+            tile = reader.tile(first, stop, k, memory.reshape)
+            _show(sinks, tile.reshape(shape), first, places[first:stop], chunk.origin(part))
 
 
 def _depths(jobs: Sequence[Job]) -> list[int | None]:
@@ -107,8 +91,8 @@ def _depths(jobs: Sequence[Job]) -> list[int | None]:
     return [job.request.depth for job in jobs]
 
 
-def _step(
-    runs: Sequence[tuple[Run, int | None]],
+def _show(
+    sinks: Sequence[tuple[Sink, int | None]],
     tile: Array,
     first: int,
     places: Index,
@@ -117,11 +101,11 @@ def _step(
     """Show a tile to all jobs: in parts to those that want no more frames at once."""
     tile = tile.view()
     tile.flags.writeable = False
-    for run, depth in runs:
+    for sink, depth in sinks:
         for start in range(0, len(tile), depth or len(tile)):
             part = tile[start : start + (depth or len(tile))]
             some = places[start : start + len(part)]
-            run.step(part, first + start, TileInfo((int(some[0]), *origin), part.shape, some))
+            sink.take(part, first + start, TileInfo((int(some[0]), *origin), part.shape, some))
 
 
 def _parts(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:

@@ -16,8 +16,8 @@ from dask.array.utils import meta_from_array
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.stores import MARK, Target, export_to_path, export_to_store, local_path
-from dask_tiled.reading.loader import Edges
 from dask_tiled.tiling.division import largest_divisor, read_chunks, split
+from dask_tiled.tiling.grid import Grid
 from dask_tiled.tiling.negotiation import negotiate
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ def _check(arr: Any, store: Any, attributes: Any) -> None:
 
 
 def _write_block(
-    block: npt.NDArray[Any], target: Target, edges: Any, block_id: tuple[int, ...]
+    block: npt.NDArray[Any], target: Target, grid: Grid, block_id: tuple[int, ...]
 ) -> npt.NDArray[np.bool_]:
-    target.write(tuple(slice(*axis[i]) for axis, i in zip(edges, block_id, strict=True)), block)
+    target.write(tuple(slice(*bounds) for bounds in grid.box(block_id)), block)
     return np.ones((1,) * block.ndim, dtype=bool)
 
 
@@ -144,7 +144,7 @@ def _write(arr: da.Array, array: zarr.Array[Any], *, show: bool) -> None:
         _write_block,
         arr,
         target,
-        tuple(map(Edges, arr.chunks)),
+        Grid.of(arr.chunks),
         chunks=tuple((1,) * n for n in arr.numblocks),
         dtype=bool,
         meta=np.empty((0,) * arr.ndim, dtype=bool),

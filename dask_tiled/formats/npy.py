@@ -16,7 +16,8 @@ from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.indexing import Cut
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 from dask_tiled.model.selection import Selection
 

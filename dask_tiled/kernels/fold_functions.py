@@ -10,12 +10,12 @@ import numba
 import numpy as np
 
 from dask_tiled.kernels.decoding import SIGNATURE, compiled
-from dask_tiled.kernels.streaming import (
+from dask_tiled.kernels.fused_folds import (
     add_packed_signature,
     address_of,
+    fold_in_place_signature,
     fold_signature,
-    stream_as_is_signature,
-    stream_signature,
+    fold_units_signature,
 )
 
 
@@ -28,31 +28,33 @@ def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Call
 
 
 @cache
-def stream(
+def fold_units(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
 ) -> Callable[..., None]:
-    """Give :func:`dask_tiled.kernels.streaming.stream` for a decoder and a fold."""
+    """Give :func:`dask_tiled.kernels.fused_folds.fold_units` for a decoder and a fold."""
     types = map(numba.from_dtype, (pixel, result, weight))
-    driver = compiled("dask_tiled.kernels.streaming:stream", stream_signature(*types))
+    driver = compiled("dask_tiled.kernels.fused_folds:fold_units", fold_units_signature(*types))
     decode = address_of(compiled(decoder), SIGNATURE)
     return partial(driver, decode, _fold_address(name, pixel, result, weight))
 
 
 @cache
-def stream_as_is(
+def fold_in_place(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
 ) -> Callable[..., None]:
-    """Give :func:`dask_tiled.kernels.streaming.stream_as_is` for a fold."""
+    """Give :func:`dask_tiled.kernels.fused_folds.fold_in_place` for a fold."""
     types = map(numba.from_dtype, (pixel, result, weight))
-    driver = compiled("dask_tiled.kernels.streaming:stream_as_is", stream_as_is_signature(*types))
+    driver = compiled(
+        "dask_tiled.kernels.fused_folds:fold_in_place", fold_in_place_signature(*types)
+    )
     return partial(driver, _fold_address(name, pixel, result, weight))
 
 
 @cache
 def add_packed(result: np.dtype) -> Callable[..., None]:
-    """Give :func:`dask_tiled.kernels.streaming.add_packed` for sums of a type."""
+    """Give :func:`dask_tiled.kernels.fused_folds.add_packed` for sums of a type."""
     signature = add_packed_signature(numba.from_dtype(result))
-    return compiled("dask_tiled.kernels.streaming:add_packed", signature)
+    return compiled("dask_tiled.kernels.fused_folds:add_packed", signature)
 
 
 def _fold_address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:

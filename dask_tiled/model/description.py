@@ -13,6 +13,7 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.selection import Index
 
@@ -227,15 +228,11 @@ class Description:
         desc = self.with_facts(nav_shape_from=source).with_frames(nav_shape)
         return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
-    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Description:
-        """Describe a part: for each axis a start, a step, a count and whether it stays."""
-        kept = [keep for *_, keep in cuts]
-        axes = tuple(
-            axis.cut(start, step)
-            for axis, (start, step, _, keep) in zip(self.axes, cuts, strict=True)
-            if keep
-        )
-        nav_ndim = sum(kept[: self.nav_ndim])
+    def cut(self, cuts: Sequence[Cut]) -> Description:
+        """Describe a part: what the cuts show of each axis."""
+        shown = [(axis, cut) for axis, cut in zip(self.axes, cuts, strict=True) if cut.kept]
+        axes = tuple(axis.cut(cut.start, cut.step) for axis, cut in shown)
+        nav_ndim = sum(cut.kept for cut in cuts[: self.nav_ndim])
         return replace(self, layout=self.layout.cut(cuts), axes=axes, nav_ndim=nav_ndim)
 
     def rows(self) -> list[tuple[str, str]]:

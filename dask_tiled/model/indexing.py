@@ -1,23 +1,46 @@
-"""Indices that cut a source: integers, slices with a positive step and an ellipsis."""
+"""Cuts of axes and boxes, and the indices that are cuts: integers, slices and an ellipsis."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-CutIndex = tuple[int, int, int, bool]
-"""Start, step and count along an axis, and whether the axis stays."""
+Box = tuple[tuple[int, int], ...]
+"""Along each axis the first position and the one after the last."""
 
 
-def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[CutIndex] | None:
+class Cut(NamedTuple):
+    """What is shown of an axis: ``length`` positions from ``start`` on, ``step`` apart.
+
+    An axis that is not ``kept`` is cut at one position, and gone.
+    """
+
+    start: int
+    step: int
+    length: int
+    kept: bool = True
+
+    def of(self, other: Cut) -> Cut:
+        """Cut again, in the positions that this cut shows."""
+        start = self.start + self.step * other.start
+        return Cut(start, self.step * other.step, other.length, other.kept)
+
+
+def cut_again(cuts: Iterable[Cut], others: Iterable[Cut]) -> tuple[Cut, ...]:
+    """Cut axes again, some of which are gone: there is another cut for each that is kept."""
+    further = iter(others)
+    return tuple(cut.of(next(further)) if cut.kept else cut for cut in cuts)
+
+
+def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
     """Read an index of integers, slices with a positive step and an ellipsis.
 
     Returns
     -------
-    list of (start, step, count, kept) or None
+    list of Cut or None
         One for each axis; None for any other index, an empty or a wrong one.
     """
     items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
@@ -31,7 +54,7 @@ def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[CutIndex] | None:
     return None if None in cuts else cuts  # type: ignore[return-value]
 
 
-def _basic_cut(item: Any, size: int) -> CutIndex | None:
+def _basic_cut(item: Any, size: int) -> Cut | None:
     if isinstance(item, slice):
         try:
             start, stop, step = item.indices(size)
@@ -40,15 +63,15 @@ def _basic_cut(item: Any, size: int) -> CutIndex | None:
         count = len(range(start, stop, step))
         if step < 0 or not count:
             return None
-        return (start, step if count > 1 else 1, count, True)
+        return Cut(start, step if count > 1 else 1, count)
     if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
         return None
     at = operator.index(item)
     at += size * (at < 0)
-    return (at, 1, 1, False) if 0 <= at < size else None
+    return Cut(at, 1, 1, kept=False) if 0 <= at < size else None
 
 
-def cut_chunks(chunks: tuple[int, ...], cut: CutIndex) -> tuple[int, ...]:
+def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
     """Keep the edges of the chunks where they fall in a cut."""
     start, step, count, _ = cut
     if count == 1:

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Cut, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, table_of
 from dask_tiled.model.selection import Index, Selection, c_order
 
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""
-
-
-class Cut(NamedTuple):
-    """What an array shows of one axis: ``length`` positions from ``start`` on, ``step`` apart."""
-
-    start: int
-    step: int
-    length: int
-    kept: bool = True
-
-    def of(self, start: int, step: int, length: int, *, kept: bool) -> Cut:
-        """Cut again, in the positions that this cut shows."""
-        return Cut(self.start + self.step * start, self.step * step, length, kept)
 
 
 class Layout:
@@ -127,6 +116,11 @@ class Layout:
         return self.selection.nav_shape
 
     @property
+    def nav_ndim(self) -> int:
+        """How many navigation axes are shown."""
+        return sum(cut.kept for cut in self.cuts[: len(self.nav_shape)])
+
+    @property
     def n_frames(self) -> int:
         """Frames that the files hold."""
         return math.prod(self.grid)
@@ -177,42 +171,25 @@ class Layout:
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
         selection = Selection(nav_shape, self.n_frames, first, numbers)
         _check_axes(self.files, len(cuts))
-        return _restore(*self._values()[:-1], selection, None, cuts)
+        return self._changed(selection=selection, cuts=cuts, _token=None)
 
-    def cut(self, cuts: Sequence[tuple[int, int, int, bool]]) -> Layout:
-        """Show a part: for each axis shown a start, a step, a count and whether it stays."""
-        further = iter(cuts)
-        new = []
-        for cut in self.cuts:
-            if cut.kept:
-                start, step, count, kept = next(further)
-                new.append(cut.of(start, step, count, kept=kept))
-            else:
-                new.append(cut)
-        return self._recut(tuple(new))
+    def cut(self, cuts: Sequence[Cut]) -> Layout:
+        """Show a part of each axis that is shown."""
+        return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
 
-    def _recut(self, cuts: tuple[Cut, ...]) -> Layout:
-        return _restore(*self._values(), self._source_token(), cuts)
+    def _changed(self, **values: Any) -> Layout:
+        """Change what needs no check: the pieces are the same."""
+        layout = copy.copy(self)
+        for name, value in values.items():
+            setattr(layout, name, value)
+        return layout
 
-    def _values(self) -> tuple[Any, ...]:
-        return (
-            self.files,
-            self.grid,
-            self.sig_shape,
-            self.pieces,
-            self.decoders,
-            self.repeats,
-            self.overlapping,
-            self.partial,
-            self.selection,
-        )
-
-    def _source_token(self) -> str:
+    def _uncut_token(self) -> str:
         # repr and bytes are the same in every process; hashing what pickle writes would not be.
         if self._token is None:
             *shown, numbers = self.selection
-            source = (value for value in self._values()[:-1] if value is not self.pieces)
-            text = repr((*source, shown))
+            shapes = self.grid, self.sig_shape, self.repeats, self.overlapping, self.partial
+            text = repr((self.files, self.decoders, *shapes, shown))
             digest = hashlib.blake2b(text.encode(), digest_size=16)
             for column in self.pieces.content:
                 digest.update(column)
@@ -221,7 +198,7 @@ class Layout:
         return self._token
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "dask_tiled.Layout", self._source_token(), tuple(map(tuple, self.cuts))
+        return "dask_tiled.Layout", self._uncut_token(), tuple(map(tuple, self.cuts))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
@@ -230,9 +207,6 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self.__dask_tokenize__())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (*self._values(), self._token, self.cuts)
 
     def _check(self) -> None:
         """Make sure that the pieces can be read, and cover the array."""
@@ -248,13 +222,3 @@ def _check_axes(files: Sequence[File], ndim: int) -> None:
         raise DatasetError(
             "too many axes", path=files[0].path, expected=f"at most {MAX_NDIM}", found=ndim
         )
-
-
-def _restore(*values: Any) -> Layout:
-    """Make a layout of values that another one held: there is nothing to check again."""
-    layout = object.__new__(Layout)
-    names = ("files", "grid", "sig_shape", "pieces", "decoders", "repeats")
-    flags = ("overlapping", "partial", "selection", "_token", "cuts")
-    for name, value in zip((*names, *flags), values, strict=True):
-        setattr(layout, name, value)
-    return layout

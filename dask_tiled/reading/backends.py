@@ -18,11 +18,9 @@ from dask_tiled.model.files import File
 from dask_tiled.reading import buffers
 from dask_tiled.reading.descriptors import descriptor
 from dask_tiled.reading.filesystems import is_remote
-from dask_tiled.reading.ranges import ReadRanges
+from dask_tiled.reading.ranges import ReadRanges, Window
 
 Bytes = npt.NDArray[np.uint8]
-Window = tuple[ReadRanges, Bytes, int]
-"""A part of read ranges, bytes that contain it, and the offset in the file of the first of them."""
 
 MAPPED_BYTES = 32 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
@@ -56,11 +54,8 @@ class Backend(Protocol):
 
         Yields
         ------
-        part : ReadRanges
-        data : array of uint8
-            Valid until the next window is asked for.
-        base : int
-            The byte of the file that ``data`` begins with.
+        Window
+            Of a part of the read ranges; valid until the next one is asked for.
         """
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
@@ -111,7 +106,7 @@ class Mapped(_Keeping):
         """Map the file around each window, unless that was done for the one before."""
         sparse = _spread(ranges) > SPARSE
         for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
-            yield (part, *self._around(part.file, *part.span, sparse=sparse))
+            yield Window(part, *self._around(part.file, *part.span, sparse=sparse))
 
     def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
         """Map all of the span of read ranges at once, unless there are many maps already."""
@@ -121,22 +116,22 @@ class Mapped(_Keeping):
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Map a file around some bytes."""
-        data, base = self._around(file, start, stop, sparse=False)
-        return data[start - base : stop - base]
+        data, origin = self._around(file, start, stop, sparse=False)
+        return data[start - origin : stop - origin]
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        data, base = self._maps.get(file, (None, 0))
-        if data is None or start < base or stop > base + len(data):
-            base = start - start % mmap.ALLOCATIONGRANULARITY
-            stop = max(stop, min(base + MAPPED_BYTES, file.size))
-            view = mmap.mmap(self._fd(file), stop - base, access=mmap.ACCESS_READ, offset=base)
+        data, origin = self._maps.get(file, (None, 0))
+        if data is None or start < origin or stop > origin + len(data):
+            origin = start - start % mmap.ALLOCATIONGRANULARITY
+            stop = max(stop, min(origin + MAPPED_BYTES, file.size))
+            view = mmap.mmap(self._fd(file), stop - origin, access=mmap.ACCESS_READ, offset=origin)
             if sparse:
                 view.madvise(mmap.MADV_RANDOM)
             _living.add(view)
             # Not closed by hand: it goes with the last array on it, and cannot go before.
             data = np.frombuffer(view, dtype=np.uint8)
-            self._maps[file] = data, base
-        return data, base
+            self._maps[file] = data, origin
+        return data, origin
 
     def _fd(self, file: File) -> int:
         if file not in self._fds:
@@ -167,13 +162,13 @@ class Buffered(_Keeping):
                 yield from self._gather(fd, ranges)
                 return
             for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
-                yield (part, *self._read(fd, part.file, *part.span))
+                yield Window(part, *self._read(fd, part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read some bytes."""
         with descriptor(file, direct=self.direct) as fd:
-            data, base = self._read(fd, file, start, stop)
-        return data[start - base : stop - base]
+            data, origin = self._read(fd, file, start, stop)
+        return data[start - origin : stop - origin]
 
     def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
         from dask_tiled.kernels import decoding as kernels
@@ -194,7 +189,7 @@ class Buffered(_Keeping):
                 raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
             places = np.arange(len(offsets)) * width - low
             part = ranges._replace(offsets=places, frames=frames, ascending=True)
-            yield part, self._buffer[: len(offsets) * width], 0
+            yield Window(part, self._buffer[: len(offsets) * width], 0)
 
     def _reserve(self, size: int) -> None:
         if len(self._buffer) < size:

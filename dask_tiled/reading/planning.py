@@ -13,7 +13,8 @@ import numpy as np
 
 from dask_tiled.model.coded import Block, CodedRange
 from dask_tiled.model.decoders import BlockDecoder, Decoder
-from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.indexing import Cut
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Columns
 from dask_tiled.model.selection import Index
 from dask_tiled.reading.ranges import ReadRanges, Units

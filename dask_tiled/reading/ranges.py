@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.files import File
@@ -186,3 +187,24 @@ class ReadRanges(NamedTuple):
             return self._replace(offsets=self.offsets[first:stop], frames=self.frames[first:stop])
         units, further = self.units.part(axis - 1, first, stop)
         return self._replace(units=units, offsets=self.offsets + further)
+
+
+class Window(NamedTuple):
+    """Read ranges, and bytes that contain them.
+
+    Attributes
+    ----------
+    ranges : ReadRanges
+    data : array of uint8
+    origin : int
+        The byte of the file that ``data`` begins with.
+    """
+
+    ranges: ReadRanges
+    data: npt.NDArray[np.uint8]
+    origin: int
+
+    @property
+    def offsets(self) -> Index:
+        """Byte of the data at which the first unit of each frame begins."""
+        return self.ranges.offsets - self.origin

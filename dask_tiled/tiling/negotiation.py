@@ -50,6 +50,8 @@ class TilingScheme:
         Type of the pixels of a tile.
     bases : tuple of Base
         Where each axis may be cut without cutting a block of the file.
+    requests : tuple of TilingRequest
+        What the consumers wish.
     """
 
     chunks: Chunks
@@ -58,6 +60,7 @@ class TilingScheme:
     dims: tuple[str, ...]
     dtype: np.dtype
     bases: tuple[Base, ...]
+    requests: tuple[TilingRequest, ...]
 
     def explain(self) -> str:
         """Tell in words how the numbers came about."""
@@ -163,8 +166,8 @@ def negotiate(
         raise TilingError(
             "not a description", expected="what describe() returns", found=type(desc).__name__
         )
-    dtype = desc.dtype if dtype is None else np.dtype(dtype)
-    q = Question(desc, as_requests(requests), dtype, bases(desc))
+    wishes = as_requests(requests)
+    q = Question(desc, wishes, desc.dtype if dtype is None else np.dtype(dtype), bases(desc))
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
     if chunks is None:
@@ -173,7 +176,15 @@ def negotiate(
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
     tile = tile_shape(q, _largest(chunks), cache_bytes)
-    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases)
+    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)
+
+
+def tile_for(
+    desc: Description, requests: Sequence[TilingRequest], chunks: Chunks
+) -> tuple[int, ...]:
+    """Give the shape of tiles that suits several consumers of chunks that are there already."""
+    question = Question(desc, tuple(requests), desc.dtype, bases(desc))
+    return tile_shape(question, _largest(chunks), None)
 
 
 def _largest(chunks: Chunks) -> tuple[int, ...]:

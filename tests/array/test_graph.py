@@ -23,8 +23,9 @@ from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TiledExpression, scheme_of
+from dask_tiled.array.tasks import decode, load
 from dask_tiled.reading.backends import BACKENDS, Mapped
-from dask_tiled.reading.loader import decode, load
+from dask_tiled.reading.ranges import Window
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 NAV, SIG = (3, 4), (64, 128)
@@ -214,7 +215,7 @@ def test_load_and_decode_may_be_apart(scan):
 def test_a_raw_chunk_travels_as_numbers(scans, index):
     for path, frames in scans.values():
         arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128))[index]
-        raw = load(arr._source, (0, 0, 0, 0))
+        raw = load(arr._source, arr._grid, (0, 0, 0, 0))
         sent = pickle.dumps(raw)
         assert len(sent) < 2000
         np.testing.assert_array_equal(decode(pickle.loads(sent)), frames[index])
@@ -239,7 +240,7 @@ class Poisoned(Mapped):
             buffer = np.random.default_rng(0).integers(0, 256, stop - first, "u1")
             buffer[wanted - first] = data[wanted - base]
             buffer.flags.writeable = False
-            yield part, buffer, first
+            yield Window(part, buffer, first)
 
 
 def units_in(index, size, pixels):

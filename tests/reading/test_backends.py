@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import backends, descriptors, filesystems
-from dask_tiled.reading import tile_reader as reading_module
+from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Auto, Buffered, Mapped
-from dask_tiled.reading.boxes import region_of
 from dask_tiled.reading.filesystems import parse_mount
-from dask_tiled.reading.loader import load
 from dask_tiled.reading.planning import frame_ranges
+from dask_tiled.reading.reader import Workspace
+from dask_tiled.reading.region import region_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -517,8 +517,7 @@ def test_files_on_other_machines_are_not_mapped(path, monkeypatch, io, kind, exp
     monkeypatch.setattr(filesystems, "_mounts", {})
     arr = open_dataset(path, io=io, **RAW)
     np.testing.assert_array_equal(arr.compute(), FRAMES)
-    raw = load(arr._source, (0,) * arr.ndim)
-    assert type(raw.backend()) is expected
+    assert type(Workspace().backend(arr._source)) is expected
 
 
 # Descriptors

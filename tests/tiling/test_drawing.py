@@ -10,6 +10,7 @@ import pytest
 import dask_tiled
 from dask_tiled import TilingRequest, negotiate
 from dask_tiled.model.description import Axis
+from dask_tiled.model.indexing import Cut
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def describe(tmp_path_factory):
         shapes = {"nav_shape": nav or (1,), "sig_shape": sig}
         desc = dask_tiled.describe(path, "raw", dtype="u2", **shapes)
         if not nav:
-            desc = desc.cut([(0, 1, 1, False)] + [(0, 1, n, True) for n in sig])
+            desc = desc.cut([Cut(0, 1, 1, kept=False)] + [Cut(0, 1, n) for n in sig])
         return desc
 
     return make

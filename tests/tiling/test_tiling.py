@@ -18,6 +18,7 @@ from dask_tiled.formats.tools.records import Record, record_layout
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 
@@ -289,7 +290,7 @@ def test_chunks_do_not_cross_files_that_do_not_fit(part, n_parts, n_files):
 def test_files_are_no_borders_in_a_part_of_the_rows():
     """Two rows of seven are a file's worth of frames, but no file."""
     whole = describe((10, 10), (1,), "u1", 14)
-    part = whole.cut([(0, 1, 10, True), (0, 1, 7, True), (0, 1, 1, True)])
+    part = whole.cut([Cut(0, 1, 10), Cut(0, 1, 7), Cut(0, 1, 1)])
     assert "files" not in dict(negotiate(part, chunk_bytes=14).reasons)["navigation"]
 
 
@@ -522,7 +523,7 @@ def blocky(draw):
         *cuts, (start, step, count, kept) = [draw(cuts_of(n)) for n in desc.shape]
         if pixels > 1:  # single pixels are picked out of units
             step, count = 1, min(count, desc.shape[-1] - start)
-        desc = desc.cut([*cuts, (start, step, count, kept)])
+        desc = desc.cut([*cuts, Cut(start, step, count, kept)])
     return desc
 
 
@@ -530,7 +531,7 @@ def blocky(draw):
 def cuts_of(draw, size):
     start = draw(st.integers(0, size - 1))
     step = draw(st.sampled_from([1, 1, 1, 2, 3]))
-    return start, step, draw(st.integers(1, len(range(start, size, step)))), True
+    return Cut(start, step, draw(st.integers(1, len(range(start, size, step)))))
 
 
 @st.composite
@@ -775,7 +776,7 @@ def test_blocks_of_the_scan():
     assert sizes_of(scheme) == (32, 96, 64, 64)
     assert "blocks of (32, 32)" in scheme.explain()
     assert scheme.tile_shape[0] == 32 * 96  # the frames of a block are not one after the other
-    shifted = desc.cut([(5, 1, 200, True), (0, 1, 256, True), (0, 1, 64, True), (0, 1, 64, True)])
+    shifted = desc.cut([Cut(5, 1, 200), Cut(0, 1, 256), Cut(0, 1, 64), Cut(0, 1, 64)])
     rows = negotiate(shifted, chunk_bytes=64 * MIB).chunks[0]
     assert rows == (27, 32, 32, 32, 32, 32, 13)
     tiny = negotiate(desc, chunk_bytes=1)
@@ -821,7 +822,7 @@ def test_given_chunks_may_cut_blocks():
 
 def test_slices_of_a_series_are_cut_between_files():
     desc = describe((100,), (8, 8), "u1", per_file=10)
-    part = desc.cut([(4, 1, 90, True), (0, 1, 8, True), (0, 1, 8, True)])
+    part = desc.cut([Cut(4, 1, 90), Cut(0, 1, 8), Cut(0, 1, 8)])
     scheme = negotiate(part, chunk_bytes=64 * 20)
     assert scheme.chunks[0] == (16, 20, 20, 20, 14)
     assert "in whole files" in scheme.explain()
@@ -845,9 +846,7 @@ def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
 
 def test_blocks_travel_with_the_description():
     desc = with_base((20,), (16, 16), (1, 4, 16), ">u2")
-    part = pickle.loads(pickle.dumps(desc)).cut(
-        [(1, 2, 5, True), (0, 1, 16, True), (0, 1, 8, True)]
-    )
+    part = pickle.loads(pickle.dumps(desc)).cut([Cut(1, 2, 5), Cut(0, 1, 16), Cut(0, 1, 8)])
     assert part.base_shape == desc.base_shape
 
 

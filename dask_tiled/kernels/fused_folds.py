@@ -31,8 +31,8 @@ def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
     )
 
 
-def stream_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Give the types of :func:`stream`."""
+def fold_units_signature(pixel: Any, result: Any, weight: Any) -> Any:
+    """Give the types of :func:`fold_units`."""
     number, numbers = types.int64, types.int64[::1]
     return types.void(
         number,
@@ -56,8 +56,8 @@ def stream_signature(pixel: Any, result: Any, weight: Any) -> Any:
     )
 
 
-def stream_as_is_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Give the types of :func:`stream_as_is`."""
+def fold_in_place_signature(pixel: Any, result: Any, weight: Any) -> Any:
+    """Give the types of :func:`fold_in_place`."""
     number, numbers = types.int64, types.int64[::1]
     return types.void(
         number,
@@ -130,7 +130,7 @@ def call_fold(typingctx, address, tile, rows, first, results, weights):
     return types.void(types.int64, *fold.args), codegen
 
 
-def stream(
+def fold_units(
     decode,
     fold,
     src,
@@ -198,7 +198,7 @@ def stream(
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)
 
 
-def stream_as_is(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
+def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
     """Fold frames where they lie.
 
     Parameters
@@ -207,7 +207,7 @@ def stream_as_is(fold, src, offsets, rows, starts, firsts, nbytes, pixels, resul
         Address of the fold.
     src : array of uint8
     offsets, rows, starts, firsts : int64 array
-        As in :func:`stream`.
+        As in :func:`fold_units`.
     nbytes : int
         Bytes of a run.
     pixels : empty array
@@ -229,7 +229,7 @@ def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
     ----------
     src : array of uint8
     offsets, starts, step, firsts, count, nbytes
-        As in :func:`stream`; a unit has 16 pixels in every 24 bytes.
+        As in :func:`fold_units`; a unit has 16 pixels in every 24 bytes.
     results : 2D array of whole numbers
         A row of sums, which neighbouring pixels of a run are added to.
     """

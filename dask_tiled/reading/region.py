@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.model.layout import Cut, Layout
+from dask_tiled.model.indexing import Box, Cut, cut_again
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.selection import Index, c_order
-
-Box = tuple[tuple[int, int], ...]
 
 
 class Region(NamedTuple):
@@ -55,12 +54,4 @@ def region_of(layout: Layout, box: Box) -> Region:
 
 def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:
     """Cut axes, some of which are not shown, to a box of those that are."""
-    bounds = iter(box)
-    found = []
-    for cut in cuts:
-        if cut.kept:
-            start, stop = next(bounds)
-            found.append(cut.of(start, 1, stop - start, kept=True))
-        else:
-            found.append(cut)
-    return tuple(found)
+    return cut_again(cuts, (Cut(start, 1, stop - start) for start, stop in box))

@@ -1,0 +1,102 @@
+"""Fetch read ranges, and run their kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.coded import CodedRange
+from dask_tiled.reading.backends import Backend, Mapped
+from dask_tiled.reading.neighbours import Neighbours, together
+from dask_tiled.reading.planning import Ranges
+from dask_tiled.reading.ranges import Window
+
+Array = npt.NDArray[Any]
+
+
+def read_into(
+    out: Array,
+    ranges: Iterable[Ranges],
+    backend: Backend,
+    kept: dict[Hashable, Array] | None = None,
+) -> None:
+    """Fetch and decode ranges into an array.
+
+    Parameters
+    ----------
+    out : array
+        Frames, then signal axes; C-contiguous.
+    ranges : iterable of ReadRanges or CodedRange
+    backend : Backend
+    kept : dict, optional
+        Blocks that are decoded already, by their keys; further ones are added.
+    """
+    for piece in together(ranges):
+        if isinstance(piece, CodedRange):
+            key = piece.key
+            pixels = kept[key] if kept and key in kept else piece.decode(backend)
+            if kept is not None:
+                kept[key] = pixels
+            piece.copy(pixels, out)
+            continue
+        if isinstance(piece, Neighbours):
+            data = backend(piece.file, piece.start, piece.stop)
+            for one in piece.ranges:
+                run_kernel(Window(one, data, piece.start), out)
+            continue
+        for window in backend.windows(piece):
+            run_kernel(window, out)
+
+
+def run_kernel(window: Window, out: Array) -> None:
+    """Decode read ranges into an array."""
+    # numba takes long to import: only where pixels are made
+    from dask_tiled.kernels.decoding import compiled
+
+    ranges = window.ranges
+    decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
+    target = out
+    if pick is not None:
+        target = np.empty((len(ranges.frames), *pick.shape), decoder.dtype)
+    compiled(decoder.kernel)(
+        window.data,
+        runs.starts - window.origin,
+        runs.step,
+        target.reshape(-1).view(np.uint8),
+        runs.dests,
+        runs.out_step,
+        runs.length,
+        decoder.nbytes,
+        decoder.lag,
+    )
+    if pick is not None:
+        place: Any = (ranges.frames, *ranges.units.place)
+        out[place] = target[..., pick.pixels]
+
+
+def view_of(
+    ranges: Sequence[Ranges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
+) -> Array | None:
+    """Look at pixels where they lie mapped, read-only; None unless they lie as numpy has them."""
+    if not isinstance(backend, Mapped) or len(ranges) != 1:
+        return None
+    (piece,) = ranges
+    if (
+        isinstance(piece, CodedRange)
+        or not piece.lies_as(dtype)
+        or piece.nbytes != math.prod(shape) * dtype.itemsize
+    ):
+        return None
+    first = piece.offsets[0]
+    if first % dtype.alignment:
+        return None
+    mapped = backend.around(piece)
+    if mapped is None:
+        return None
+    data, origin = mapped
+    start = int(first) - origin
+    return data[start : start + piece.nbytes].view(dtype).reshape(shape)

@@ -1,0 +1,231 @@
+"""Read a chunk: whole, tile by tile, or window by window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.coded import CodedRange
+from dask_tiled.model.indexing import Box, Cut
+from dask_tiled.model.selection import Index
+from dask_tiled.reading.backends import Backend, backend_for
+from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.decoding import read_into, view_of
+from dask_tiled.reading.planning import Ranges, frame_ranges
+from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.reading.region import cut_to, region_of
+from dask_tiled.reading.source import Source
+
+Array = npt.NDArray[Any]
+Make = Callable[[tuple[int, ...]], Array]
+"""Gives the memory for pixels, if it is wanted: an array of that shape and of their type."""
+
+CONVERTED_BYTES = 1 << 19
+"""So much is decoded at a time before it is converted: it stays in the cache."""
+
+
+class Workspace:
+    """What the readers of a task share: backends, and memory that is used again.
+
+    Leaving it closes what is open; it may be entered again.
+    """
+
+    def __init__(self) -> None:
+        self._backends: dict[type[Backend], Backend] = {}
+        self._memory: dict[np.dtype, Array] = {}
+
+    def backend(self, source: Source) -> Backend:
+        """Give the backend that suits a source."""
+        backend = backend_for(source.io, source.layout.files[0].path)
+        return self._backends.setdefault(type(backend), backend)
+
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Give memory that nobody else uses until the next call."""
+        size = math.prod(shape)
+        if dtype not in self._memory or self._memory[dtype].size < size:
+            self._memory[dtype] = np.zeros(size, dtype)
+        return self._memory[dtype][:size].reshape(shape)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with ExitStack() as stack:  # all of them, even if one raises
+            for backend in self._backends.values():
+                stack.push(backend)
+
+
+class Reader:
+    """Reads a chunk of a source.
+
+    Parameters
+    ----------
+    source : Source
+    box : Box
+        The chunk.
+    workspace : Workspace
+    parts : sequence of Box, optional
+        The parts of a frame that tiles have, counted from the chunk's own; by default one, all.
+    """
+
+    def __init__(
+        self, source: Source, box: Box, workspace: Workspace, parts: Sequence[Box] | None = None
+    ) -> None:
+        self.source = source
+        self.region = region = region_of(source.layout, box)
+        self.shape = *region.nav_counts, *(b - a for a, b in box[len(region.nav_counts) :])
+        self._workspace = workspace
+        self._backend = workspace.backend(source)
+        cuts = [region.sig] if parts is None else [cut_to(region.sig, part) for part in parts]
+        self._shapes = [tuple(cut.length for cut in part) for part in cuts]
+        layout, frames = source.layout, region.frames
+        self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
+        self._spans = [_spans(ranges) for ranges in self._ranges]
+        self._ends: dict[Hashable, int] = {
+            piece.key: int(piece.frames[-1]) + 1
+            for ranges in self._ranges
+            for piece in ranges
+            if isinstance(piece, CodedRange)
+        }
+        self._kept: dict[Hashable, Array] = {}
+        absent = layout.selection.are_absent(frames)
+        self._absent = absent if absent.any() else None
+        corrections = source.conversion.corrections
+        lattices = [[(c.start, c.step, c.length) for c in part] for part in cuts]
+        self._plans = [
+            Plan(corrections, lattice, layout.sig_shape)
+            for lattice in lattices
+            if corrections is not None
+        ]
+
+    def whole(self, make: Make, *, view: bool = True) -> Array:
+        """Read all pixels: an array of the shape of the chunk.
+
+        Parameters
+        ----------
+        make : callable
+        view : bool
+            Whether it may be a read-only view of mapped memory, where pixels lie there as numpy
+            has them.
+        """
+        if 0 in self.region.shape:
+            return make(self.shape)
+        return self.tile(0, len(self.region.frames), 0, make, view=view).reshape(self.shape)
+
+    def tile(self, first: int, stop: int, part: int, make: Make, *, view: bool = True) -> Array:
+        """Read some frames, and the part of that number of each: an array with all signal axes.
+
+        Other parameters are those of :meth:`whole`.
+        """
+        shape = (stop - first, *self._shapes[part])
+        pixels = self._view(first, stop, part, shape) if view else None
+        if pixels is not None:
+            return pixels
+        tile = make(shape)
+        depth = len(tile)
+        if not self.source.conversion.nothing:
+            depth = max(1, CONVERTED_BYTES * depth // tile.nbytes)
+        for start in range(0, len(tile), depth):
+            end = min(start + depth, len(tile))
+            self._read(first + start, first + end, part, tile[start:end])
+        return tile
+
+    def windows(self, limit: int | None) -> Iterator[Window]:
+        """Fetch the bytes of the chunk as they lie in its files; none of it may be coded."""
+        for piece in self.ranges:
+            if isinstance(piece, ReadRanges):
+                yield from self._backend.windows(piece, limit)
+
+    @property
+    def ranges(self) -> list[Ranges]:
+        """What is read of the files for the first part."""
+        return self._ranges[0]
+
+    @property
+    def absent(self) -> Index:
+        """Which frames of the chunk are missing."""
+        return np.flatnonzero(self._absent) if self._absent is not None else np.empty(0, np.int64)
+
+    def _view(self, first: int, stop: int, part: int, shape: tuple[int, ...]) -> Array | None:
+        """Give a tile without reading it, where it lies in a mapped file as it is."""
+        if not self.source.conversion.nothing or self._absent is not None:
+            return None
+        ranges = self._between(first, stop, part)
+        return view_of(ranges, shape, self.source.conversion.dtype, self._backend)
+
+    def _read(self, first: int, stop: int, part: int, tile: Array) -> None:
+        """Read frames ``first`` to ``stop`` into a C-contiguous tile."""
+        layout, conversion = self.source.layout, self.source.conversion
+        ranges = self._between(first, stop, part)
+        once = len(self._ranges) == 1 and (first, stop) == (0, len(self.region.frames))
+        kept = None if once else self._kept
+        if conversion.nothing:
+            if layout.partial:
+                tile[...] = conversion.fill_value
+            read_into(tile, ranges, self._backend, kept)
+        else:
+            native = self._workspace.scratch(tile.shape, conversion.native)
+            read_into(native, ranges, self._backend, kept)
+            self._convert(native, tile, self.region.frames[first:stop], part)
+            if layout.partial:
+                tile[~_held(ranges, tile.shape)] = conversion.fill_value
+        if self._absent is not None:
+            tile[self._absent[first:stop]] = conversion.fill_value
+        if self._kept and part == len(self._ranges) - 1:
+            for key in [key for key in self._kept if self._ends[key] <= stop]:
+                del self._kept[key]
+
+    def _between(self, first: int, stop: int, part: int) -> list[Ranges]:
+        ranges = self._ranges[part]
+        if (first, stop) == (0, len(self.region.frames)):
+            return ranges
+        firsts, lasts = self._spans[part]
+        met = np.flatnonzero((firsts < stop) & (lasts >= first))
+        some = (ranges[i].between(first, stop) for i in met.tolist())
+        return [piece for piece in some if len(piece.frames)]
+
+    def _convert(self, native: Array, tile: Array, frames: Index, part: int) -> None:
+        pixels = native
+        if self._plans:
+            pixels = self._corrected(native, tile, frames, self._plans[part])
+        if pixels is not tile:
+            self.source.conversion.finish(pixels, tile)
+
+    def _corrected(self, native: Array, tile: Array, frames: Index, plan: Plan) -> Array:
+        """Correct pixels, in the tile itself where nothing else is to be done."""
+        conversion = self.source.conversion
+        scaled = conversion.scaling is not None
+        dtype = conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
+        if scaled:  # in double precision, and so is what is scaled
+            dtype = np.result_type(dtype, np.float64)
+        last = tile.dtype == dtype and not scaled
+        corrected = tile if last else np.empty(tile.shape, dtype)
+        plan.apply(native, corrected)
+        for halo in plan.halos:
+            block = np.zeros([len(frames), *(b - a for a, b in halo.box)], native.dtype)
+            cuts = [Cut(a, 1, b - a) for a, b in halo.box]
+            read_into(block, frame_ranges(self.source.layout, frames, cuts), self._backend)
+            halo.repair(block, corrected)
+        return corrected
+
+
+def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
+    """Tell which pixels of a tile any of the ranges gives."""
+    held = np.zeros(shape, bool)
+    for piece in ranges:
+        inside = piece.place if isinstance(piece, CodedRange) else piece.units.place
+        place: Any = (piece.frames, *inside)
+        held[place] = True
+    return held
+
+
+def _spans(ranges: Sequence[Ranges]) -> tuple[Index, Index]:
+    """Give the positions of the first and the last frame of each piece."""
+    ends = np.array([(piece.frames[0], piece.frames[-1]) for piece in ranges], np.int64)
+    firsts, lasts = ends.reshape(-1, 2).T
+    return firsts, lasts
