@@ -14,6 +14,11 @@ from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
 class File:
     """One version of one file.
 
+    What rewrites a file can put its size and its time of modification back, but not the time at
+    which the system last changed anything about it. That time moves with the file's mode, owner,
+    name and hard links too: what cannot be told from new content counts as new content, since to
+    open a file again costs little, and wrong pixels much.
+
     Attributes
     ----------
     path : str
@@ -24,12 +29,16 @@ class File:
         Time of the last modification, in nanoseconds.
     inode : int
         Number of the file in its file system; it changes when a file is replaced.
+    ctime_ns : int
+        Time of the last change of content or status, in nanoseconds. Windows gives the time of
+        creation.
     """
 
     path: str
     size: int
     mtime_ns: int
     inode: int
+    ctime_ns: int
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> File:
@@ -52,7 +61,7 @@ class File:
             raise TruncatedFileError(
                 "the file is empty", path=full, expected="at least one frame", found="0 bytes"
             )
-        return cls(full, found.st_size, found.st_mtime_ns, found.st_ino)
+        return cls(full, *_version(found))
 
     @classmethod
     def only(cls, paths: Sequence[str], format: str) -> File:
@@ -92,10 +101,12 @@ class File:
                     expected=f"{self.size} bytes",
                     found="no file",
                 ) from None
-        now = (found.st_size, found.st_mtime_ns, found.st_ino)
-        then = (self.size, self.mtime_ns, self.inode)
+        now = _version(found)
+        then = (self.size, self.mtime_ns, self.inode, self.ctime_ns)
+        if not found.st_nlink:  # to lose its name while it is open had to change its ctime
+            now = (*now[:3], self.ctime_ns)
         if now != then:
-            names = ("bytes", "ns mtime", "inode")
+            names = ("bytes", "ns mtime", "inode", "ns ctime")
             raise StaleFileError(
                 "the file has changed since it was opened",
                 path=self.path,
@@ -142,6 +153,10 @@ def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within:
             found=f"{len(data)} bytes",
         )
     return data
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
 
 
 def _no_file(path: str, found: os.stat_result) -> DatasetError:

@@ -13,8 +13,8 @@ from dask_tiled.model.files import File
 IDLE = 32
 """So many descriptors, and no more, wait to be used again."""
 
-Key = tuple[str, int, int, int, bool]
-"""A version of a file, and whether reads go past the page cache; quick to compare."""
+Key = tuple[File, bool]
+"""A version of a file, and whether reads go past the page cache."""
 
 # A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
 _idle: deque[tuple[Key, int]] = deque()
@@ -38,7 +38,7 @@ def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
         The file system does not do direct reads.
     """
     file.check()  # opening something else that has its name could wait for ever
-    key = file.path, file.size, file.mtime_ns, file.inode, direct
+    key = file, direct
     fd = _take(key)
     if fd is None:
         fd = _open(file.path, direct=direct)

@@ -773,6 +773,7 @@ def test_files_that_change_are_not_read(tmp_path, small):
         lambda: path.write_bytes(b""),
         lambda: path.write_bytes(content + b"1"),
         lambda: os.utime(path, ns=(0, 0)),
+        lambda: path.chmod(0o600),
         replace,
         path.unlink,
     ):

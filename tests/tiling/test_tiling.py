@@ -34,7 +34,7 @@ def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
     one = plain(np.dtype(dtype))
     decoder = Decoder(one.kernel, one.dtype, one.nbytes * pixels, pixels)
     record = Record(sig, decoder)
-    files = [File(f"/scan{i}.raw", n * record.nbytes, 0, i) for i, n in enumerate(counts)]
+    files = [File(f"/scan{i}.raw", n * record.nbytes, 0, i, 0) for i, n in enumerate(counts)]
     desc = Description.of("raw", record_layout(files, counts, record), {})
     return desc.with_frames(nav)
 
