@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Sequence
+from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
 from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.volumes import strides_of
+from dask_tiled.formats.tools.volumes import check_bytes, strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_head
@@ -23,6 +23,8 @@ from dask_tiled.model.selection import Selection
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16
+PYTHON_2 = re.compile(rb"(\d)L(?=[,)])")
+"""A length in a shape, as Python 2 wrote it on Windows: numpy warns of those that it reads."""
 
 
 class Header(NamedTuple):
@@ -40,54 +42,41 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def read_header(path: str) -> Header:
-    """Read the header of a file.
-
-    Raises
-    ------
-    CorruptFileError
-        It is not one.
-    """
-    start = read_head(path, 12)
-    if not start.startswith(MAGIC) or len(start) < 12:
-        raise CorruptFileError("not an npy file", path=path, where="byte 0", expected=MAGIC)
-    version = start[6]
-    sizes = {1: (8, 2), 2: (8, 4), 3: (8, 4)}
-    if version not in sizes:
-        raise CorruptFileError(
-            "unknown version", path=path, where="byte 6", expected="1, 2 or 3", found=version
-        )
-    at, width = sizes[version]
-    length = int.from_bytes(start[at : at + width], "little")
-    if length > MAX_HEADER:
-        raise CorruptFileError(
-            "the header is too long",
-            path=path,
-            where=f"byte {at}",
-            expected=f"at most {MAX_HEADER} bytes",
-            found=length,
-        )
-    raw = read_head(path, length, at + width)
+    """Read the header of a file."""
+    head = read_head(path, MAX_HEADER)
     try:
-        text = raw.decode("utf8" if version == 3 else "latin1").strip()
-        fields = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text))  # Python 2 wrote 2L on Windows
-        dtype = np.lib.format.descr_to_dtype(fields["descr"])
-        shape, fortran = fields["shape"], fields["fortran_order"]
-        well_formed = isinstance(shape, tuple) and all(
-            type(n) is int and 0 <= n < 1 << 63 for n in shape
-        )
-        well_formed &= not dtype.shape
-    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError) as error:
+        header = _parse(BytesIO(PYTHON_2.sub(rb"\1 ", head)))
+    except Exception as error:  # anything can come of evaluating a text, if only as a literal
         raise CorruptFileError(
             "the header cannot be read",
             path=path,
-            where=f"byte {at + width}",
-            found=str(error)[:200],
+            where="byte 0",
+            expected=f"version 1, 2 or 3, and at most {MAX_HEADER} bytes",
+            found=repr(error)[:200],
         ) from error
-    if not well_formed or not isinstance(fortran, bool) or len(raw) < length:
-        raise CorruptFileError(
-            "the header is not well formed", path=path, where=f"byte {at + width}", found=text[:200]
-        )
-    return Header(dtype, fortran, shape, at + width + length)
+    dtype, _, shape, _ = header
+    whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
+    if not whole or dtype.shape or not dtype.itemsize:
+        found = f"{dtype} of shape {shape}"[:200]
+        raise CorruptFileError("the header is not well formed", path=path, found=found)
+    return header
+
+
+def _parse(stream: BytesIO) -> Header:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        parts = np.lib.format.read_array_header_1_0(stream, MAX_HEADER)
+    elif version == (2, 0):
+        parts = np.lib.format.read_array_header_2_0(stream, MAX_HEADER)
+    elif version == (3, 0):  # version 2 in UTF-8, for which numpy has no public function
+        length = int.from_bytes(stream.read(4), "little")
+        text = stream.read(length).decode().encode("ascii", "backslashreplace")
+        escaped = BytesIO(len(text).to_bytes(4, "little") + text)
+        parts = np.lib.format.read_array_header_2_0(escaped, MAX_HEADER)
+    else:
+        raise ValueError(f"version {version}")
+    shape, fortran_order, dtype = parts
+    return Header(dtype, fortran_order, shape, stream.tell())
 
 
 def describe(
@@ -111,7 +100,15 @@ def describe(
     """
     file = File.only(paths, "npy")
     header = read_header(file.path)
-    _check(file, header)
+    if header.dtype.hasobject:
+        raise DatasetError(
+            "arrays of Python objects are stored as pickles, which are never opened",
+            path=file.path,
+            where="the field descr",
+            expected="a type of numbers",
+            found=header.dtype,
+        )
+    check_bytes(file, header.shape or (1,), header.dtype, header.offset)
     metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
     sig_dims = min(check_whole("sig_dims", sig_dims, least=0, path=file.path), len(header.shape))
     split = len(header.shape) - sig_dims
@@ -136,28 +133,6 @@ def describe(
     layout = Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)
     axes = nav_axes(len(nav)) + sig_axes(len(sig))
     return Description("npy", layout, axes, len(nav), metadata)
-
-
-def _check(file: File, header: Header) -> None:
-    if header.dtype.hasobject:
-        raise DatasetError(
-            "arrays of Python objects are stored as pickles, which are never opened",
-            path=file.path,
-            where="the field descr",
-            expected="a type of numbers",
-            found=header.dtype,
-        )
-    needed = math.prod(header.shape) * header.dtype.itemsize
-    if not needed:
-        raise DatasetError("the array is empty", path=file.path, found=f"shape {header.shape}")
-    if header.offset + needed > file.size:
-        raise TruncatedFileError(
-            "the array reaches beyond the file",
-            path=file.path,
-            where=f"byte {header.offset}",
-            expected=f"{header.offset + needed} bytes",
-            found=f"{file.size} bytes",
-        )
 
 
 FORMAT = Format(

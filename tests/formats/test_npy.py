@@ -36,6 +36,25 @@ def test_npy_file_has_the_shape_dtype_and_sum_of_the_manifest(data, row):
     assert pixels.sum() == pytest.approx(total, rel=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0:UserWarning")
+def test_names_of_fields_that_need_version_3(tmp_path):
+    array = np.arange(6).astype([("µ", "<i4"), ("中", "<f4")]).reshape(2, 3)
+    np.save(tmp_path / "array.npy", array)
+    found = open_dataset(tmp_path / "array.npy", sig_dims=1)
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found.compute(), array)
+
+
+@pytest.mark.parametrize("shape", ["(3L, 4L)", "(3L, 4)", "(12L,)"])
+def test_lengths_as_python_2_wrote_them(tmp_path, shape):
+    """Without the warning of numpy; and names of fields may end the same way."""
+    text = npy_text(descr="[('a3L', '<i4')]", shape=shape)
+    path = write_npy_header(tmp_path / "array.npy", text, np.arange(12, dtype="<i4").tobytes())
+    found = open_dataset(path, sig_dims=1).compute()
+    assert found.dtype.names == ("a3L",)
+    np.testing.assert_array_equal(found["a3L"].ravel(), np.arange(12))
+
+
 def write_npy_header(path, text, content=b"\0" * 96, version=1):
     """Write an npy file with any text for its header."""
     head = text.encode("latin1") if isinstance(text, str) else text

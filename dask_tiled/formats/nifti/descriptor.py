@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.nifti.header import kind_of, read_header
-from dask_tiled.formats.tools.compression import compressed_layout, is_compressed, read_start
-from dask_tiled.formats.tools.volumes import volume_layout
+from dask_tiled.formats.tools.compression import is_compressed, read_start
+from dask_tiled.formats.tools.volumes import describe_volume
 from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import File
 
 PACKED = (".gz", ".bz2", ".xz")
 
@@ -44,24 +44,18 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> Description:
     header_path = _header_of(named) or named
     header = read_header(header_path)
     file = File.at(header_path if header.kind.in_one_file else _image_of(header_path))
-    shape = tuple(reversed(header.shape))
-    nav, sig = shape[:-2], shape[-2:]
-    axes = header.axes
+    shape, axes = header.shape[::-1], header.axes
     if header.samples:
-        sig, axes = (*sig, header.samples), (*axes, Axis("s"))
-    base_shape: tuple[int, ...] = ()
-    if is_compressed(read_head(file.path, 8)):
-        base_shape = (nav or (1,)) + sig
-        layout = compressed_layout(file, nav or (1,), sig, header.dtype, header.offset).show(nav)
-    else:
-        layout = volume_layout(file, nav, sig, header.dtype, header.offset)
-    facts = {**header.facts, "scaled": bool(scaled and header.scaling)}
-    return Description.of(
+        shape, axes = (*shape, header.samples), (*axes, Axis("s"))
+    return describe_volume(
         "nifti",
-        layout,
-        {"nifti": facts},
+        file,
+        shape,
+        header.dtype,
+        header.offset,
         axes,
-        base_shape=base_shape,
+        {**header.facts, "scaled": bool(scaled and header.scaling)},
+        sig_dims=3 if header.samples else 2,
         scaling=header.scaling if scaled else None,
     )
 
@@ -78,13 +72,7 @@ def _header_of(path: str) -> str | None:
 
 
 def _image_of(path: str) -> str:
-    """Find the pixels beside a header.
-
-    Raises
-    ------
-    TruncatedFileError
-        There are none.
-    """
+    """Find the pixels beside a header."""
     found = _beside(path, ".img")
     if found is None:
         raise TruncatedFileError(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, printable
+from dask_tiled.errors import CorruptFileError, DatasetError, printable, require
 from dask_tiled.formats.tools.compression import read_start
 from dask_tiled.model.description import Axis
 
@@ -45,23 +45,9 @@ class Kind(NamedTuple):
 class Header(NamedTuple):
     """What a header says.
 
-    Attributes
-    ----------
-    kind : Kind
-    shape : tuple of int
-        Lengths of the axes in the order of the file: x first.
-    dtype : numpy.dtype
-        Type of a sample in the file, of either byte order.
-    samples : int
-        Samples of a pixel, where it has colours; otherwise 0.
-    offset : int
-        Byte of the file of the pixels that they begin at.
-    axes : tuple of Axis
-        In C order, without that of the samples.
-    scaling : tuple of float, optional
-        Gain and offset, where they change anything.
-    facts : dict
-        All of it, for the metadata.
+    `shape` has the order of the file, x first, and `axes` are in C order; neither counts `samples`,
+    which are those of a pixel of colours, or 0. `dtype` is that of a sample, `offset` the byte of
+    the file of the pixels that they begin at. `scaling` is there where it changes anything.
     """
 
     kind: Kind
@@ -96,15 +82,7 @@ def _is_analyze(head: bytes, order: str) -> bool:
 
 
 def read_header(path: str) -> Header:
-    """Read the header of a file, which may be compressed.
-
-    Raises
-    ------
-    CorruptFileError
-        It is none, or makes no sense.
-    DatasetError
-        nibabel is not installed, or there are pixels of a type that is not read.
-    """
+    """Read the header of a file, which may be compressed."""
     start = read_start(path, 540)
     kind = kind_of(start)
     if kind is None:
@@ -132,15 +110,8 @@ def read_header(path: str) -> Header:
 
 
 def _parsed(path: str, kind: Kind, block: bytes) -> Any:
-    try:
-        from nibabel import Nifti1Header, Nifti2Header, Spm2AnalyzeImage
-    except ImportError as error:
-        raise DatasetError(
-            "NIfTI headers are read with nibabel, which is not installed",
-            path=path,
-            hint="Run: pip install dask-tiled[nifti]",
-        ) from error
-    known = (Spm2AnalyzeImage.header_class, Nifti1Header, Nifti2Header)
+    nib = require("nibabel", "nifti", path)
+    known = (nib.Spm2AnalyzeImage.header_class, nib.Nifti1Header, nib.Nifti2Header)
     return known[kind.version](block, kind.order, check=False)
 
 

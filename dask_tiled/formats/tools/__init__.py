@@ -20,9 +20,10 @@
 - Several files: `Member`, `gather`, `in_sequence`, `series_of`; `beside`, `common_stem` and
   `natural_key` go by their names.
 - Pixels: `plain` as numpy has them, `Decoder` for packed ones, `codec` and `BlockDecoder`, with
-  `Block` and `Fetch`, for what is compressed piece by piece.
+  `Block` and `Fetch`, for what is compressed piece by piece; `unwritten` where there are none.
 - What can be wrong: `DatasetError`, `CorruptFileError`, `TruncatedFileError`; `check_whole` and
-  `choose_dataset` for what users pass; `printable` for texts of the metadata.
+  `choose_dataset` for what users pass, `require` for libraries; `printable` for texts of the
+  metadata.
 """
 
 from dask_tiled.errors import (
@@ -32,6 +33,7 @@ from dask_tiled.errors import (
     check_whole,
     choose_dataset,
     printable,
+    require,
 )
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.codecs import codec
@@ -93,6 +95,7 @@ from dask_tiled.formats.tools.series import (
     natural_key,
     series_of,
 )
+from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.formats.tools.volumes import (
     check_bytes,
     check_shape,
@@ -179,11 +182,13 @@ __all__ = [
     "read_text",
     "read_xml",
     "record_layout",
+    "require",
     "series_of",
     "several",
     "sig_axes",
     "size_of",
     "strides_of",
+    "unwritten",
     "volume_layout",
     "whole",
     "wrong_field",

@@ -26,6 +26,7 @@ def describe_volume(
     axes: tuple[Axis, ...],
     facts: Mapping[str, Any],
     *,
+    sig_dims: int = 2,
     decoder: Decoder | None = None,
     scaling: tuple[float, float] | None = None,
 ) -> Description:
@@ -36,7 +37,6 @@ def describe_volume(
     format : str
     file : File
     shape : tuple of int
-        The last two axes are signal axes.
     dtype : numpy.dtype
         Type in the file, of either byte order.
     offset : int
@@ -44,6 +44,8 @@ def describe_volume(
     axes : tuple of Axis
     facts : mapping
         Metadata of the format.
+    sig_dims : int
+        How many of the last axes are signal axes.
     decoder : Decoder, optional
         Of pixels that are not stored as numpy would; such a file must not be compressed.
     scaling : tuple of float, optional
@@ -56,7 +58,7 @@ def describe_volume(
     TruncatedFileError
         It reaches beyond the file.
     """
-    nav, sig = shape[:-2], shape[-2:]
+    nav, sig = shape[:-sig_dims], shape[-sig_dims:]
     base: tuple[int, ...] = ()
     if is_compressed(read_head(file.path, 8)):
         check_shape(file, shape)
