@@ -22,7 +22,9 @@ from dask_tiled.testing import (
     write_blo,
     write_direct_electron,
     write_dm,
+    write_edf,
     write_empad,
+    write_fits,
     write_frms6,
     write_gis,
     write_k2is,
@@ -266,6 +268,18 @@ def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options)
     return Sample({"path": path, **options}, expected, members, known_by=known_by)
 
 
+def make_edf(folder, stem, **options):
+    frames = counting_frames((12, 5, 7), "u2")
+    path = write_edf(folder / f"{stem}.edf", frames, **options)
+    return Sample({"path": path}, frames, [path], counted=False)
+
+
+def make_fits(folder, stem, *, dtype, shape=(3, 4, 5, 7), before=()):
+    frames = counting_frames(shape, dtype)
+    path = write_fits(folder / f"{stem}.fits", *before, frames)
+    return Sample({"path": path}, frames, [path])
+
+
 def make_mgh(folder, stem, *, suffix=".mgh", dtype="i2"):
     volume = counting_frames((3, 4, 5, 7), dtype)
     path = write_mgh(folder / f"{stem}{suffix}", volume)
@@ -414,6 +428,10 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "nifti gzip": partial(make_nifti, suffix=".nii.gz", dtype="f4"),
     "nifti pair": partial(make_nifti, suffix=".img", order=">"),
     "nifti scaled": partial(make_nifti, scaled=True, order=">"),
+    "edf": make_edf,
+    "edf general block": partial(make_edf, order=">", general={"Title": "scan"}, gap=5),
+    "fits": partial(make_fits, dtype="f4"),
+    "fits unsigned": partial(make_fits, dtype="u2", shape=(12, 5, 7), before=[None]),
     "mgh": make_mgh,
     "mgh gzip": partial(make_mgh, suffix=".mgz", dtype="f4"),
     "gis": partial(make_gis, suffix=".dim", minf={"format": "GIS", "sizes": [1, 2]}),

@@ -37,6 +37,8 @@ _MODULES = {
     "mrc": "dask_tiled.formats.mrc.descriptor",
     "tvips": "dask_tiled.formats.tvips.descriptor",
     "nifti": "dask_tiled.formats.nifti.descriptor",
+    "edf": "dask_tiled.formats.edf",
+    "fits": "dask_tiled.formats.fits",
     "mgh": "dask_tiled.formats.mgh",
     "gis": "dask_tiled.formats.gis.descriptor",
     "empad": "dask_tiled.formats.empad.descriptor",

@@ -20,6 +20,7 @@ an array or an iterable, and can write files larger than memory.
 - NRRD and MetaImage volumes, and Ripple files: `write_nrrd`, `write_metaimage`, `write_ripple`.
 - Sparse frames: `write_raw_csr`.
 - TIA series of images or spectra: `write_ser`.
+- FITS images, and frames of the ESRF data format: `write_fits`, `write_edf`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -36,7 +37,9 @@ from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.dm import write_dm
 from dask_tiled.testing.dm_tags import Gap, write_tags
+from dask_tiled.testing.edf import write_edf
 from dask_tiled.testing.empad import write_empad
+from dask_tiled.testing.fits import write_fits
 from dask_tiled.testing.frames import counting_frames, iter_counting_frames, iter_frames
 from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.gis import write_gis
@@ -62,7 +65,9 @@ __all__ = [
     "write_blo",
     "write_direct_electron",
     "write_dm",
+    "write_edf",
     "write_empad",
+    "write_fits",
     "write_frms6",
     "write_gis",
     "write_k2is",

@@ -12,7 +12,7 @@
 - Frame after frame: `Record` with `lay_out`, or `count_frames` and `record_layout`; frames in
   parts: `Part` and `part_layout`.
 - One array in C order: `describe_volume`, or `volume_layout`, `compressed_layout`, `check_bytes`,
-  `check_shape`.
+  `check_shape`; `axis_names`.
 - One behind a text header, or in files that it names: `read_text`, `after_lines`, `pixel_files`,
   `pixels_beside`, `axis_along`, `describe_parts`.
 - Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`;
@@ -97,6 +97,7 @@ from dask_tiled.formats.tools.series import (
 )
 from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.formats.tools.volumes import (
+    axis_names,
     check_bytes,
     check_shape,
     describe_volume,
@@ -141,6 +142,7 @@ __all__ = [
     "after_lines",
     "axis_along",
     "axis_columns",
+    "axis_names",
     "beside",
     "check_bytes",
     "check_fields",

@@ -113,6 +113,12 @@ def strides_of(
     return strides if order == "C" else strides[::-1]
 
 
+def axis_names(ndim: int) -> tuple[str, ...]:
+    """Name the axes of a volume in C order: (t, z, y, x)."""
+    names = ("xyztuvw"[n : n + 1] or f"axis_{n + 1}" for n in range(ndim))
+    return tuple(names)[::-1]
+
+
 def check_bytes(
     file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, exact: bool = False
 ) -> None:

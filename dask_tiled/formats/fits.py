@@ -1,0 +1,151 @@
+"""FITS images: the primary array, or an image extension.
+
+Axes are shown in C order, NAXIS1 last: the bytes as they lie, and as astropy shows them.
+Source: FITS Standard, version 4.0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.formats import tools
+
+BLOCK, CARD = 2880, 80
+MAX_HEADER = BLOCK << 12
+START = re.compile(rb"SIMPLE  = +T ")
+PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
+LENGTH = tools.whole(range(1 << 62))
+TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": ">f8"}
+MOVED = {("u1", -128): "i1", (">i2", 1 << 15): "u2", (">i4", 1 << 31): "u4", (">i8", 1 << 63): "u8"}
+"""Types that FITS has not, by those that stand for them and their BZERO."""
+KEYS: tools.Keys = {
+    "BITPIX": tools.choice(TYPES),
+    "NAXIS": tools.whole(range(1000)),
+    "PCOUNT": LENGTH._replace(default=0),
+    "GCOUNT": LENGTH._replace(default=1),
+    "BSCALE": tools.NUMBER._replace(default=1.0),
+    "BZERO": tools.NUMBER,
+    "XTENSION": tools.WORD._replace(default="IMAGE"),
+    "EXTNAME": tools.WORD,
+}
+ALONG: tools.Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), tools.NUMBER)
+ALONG = {**ALONG, "CTYPE": tools.WORD, "CUNIT": tools.WORD}
+TURNED = re.compile(r"(PC|CD)\d+_\d+")
+"""Keys of axes that are not those of the array."""
+ORIENTATION = "rows as they are stored: by the standard, the first one is the lowest of a picture"
+
+
+class Hdu(NamedTuple):
+    """A header, as texts and what is made of them; the shape of its image; where its data lie."""
+
+    header: Mapping[str, str]
+    values: Mapping[str, Any]
+    shape: tuple[int, ...]
+    offset: int
+    end: int
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the first card."""
+    return None if START.match(head) else "does not begin with 'SIMPLE  = T'"
+
+
+def describe(
+    paths: Sequence[str], *, dataset: int | str | None = None, scaled: bool = False
+) -> tools.Description:
+    """Describe an image.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file.
+    dataset : int or str, optional
+        Number of the HDU, 0 for the primary one, or its EXTNAME. By default the first with pixels.
+    scaled : bool
+        Show ``pixels * BSCALE + BZERO`` in float64 instead of the pixels as they are stored. A
+        BZERO that stands for unsigned integers, or for signed bytes, gives these in any case.
+    """
+    file = tools.File.only(paths, "fits")
+    number, (header, values, shape, offset, _) = _choose(file, dataset)
+    kind, gain, zero = (values[key] for key in ("BITPIX", "BSCALE", "BZERO"))
+    moved = MOVED.get((kind, zero)) if gain == 1 else None
+    decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1])) if moved else None
+    scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
+    names = enumerate(reversed(tools.axis_names(len(shape))), 1)
+    axes = tuple(_axis(file.path, header, n, name) for n, name in names)[::-1]
+    facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
+    return tools.describe_volume(
+        "fits", file, shape, np.dtype(kind), offset, axes, facts, decoder=decoder, scaling=scaling
+    )
+
+
+def _choose(file: tools.File, dataset: int | str | None) -> tuple[int, Hdu]:
+    """Go through the HDUs to the first with pixels, or through all of them to find one."""
+    hdus = [_read_hdu(file.path, 0)]
+    while not (dataset is None and hdus[-1].shape):
+        if tools.read_head(file.path, 8, hdus[-1].end) != b"XTENSION":  # anything may follow
+            break
+        hdus.append(_read_hdu(file.path, hdus[-1].end))
+    names = [hdu.values["EXTNAME"] for hdu in hdus]
+    number = len(hdus) - 1 if dataset is None else tools.choose_dataset(file.path, names, dataset)
+    header, where = hdus[number].header, f"HDU {number} {names[number]}"
+    packed = "ZIMAGE" in header
+    problem = "tile-compressed images are not read" if packed else "there are no pixels"
+    kind = header.get("ZCMPTYPE" if packed else "XTENSION", "no axes")
+    if packed or not hdus[number].shape:
+        raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
+    return number, hdus[number]
+
+
+def _read_hdu(path: str, at: int) -> Hdu:
+    header, offset = _read_header(path, at)
+    values = tools.parse_keys(path, header, KEYS)
+    axes = {f"NAXIS{n}": LENGTH for n in range(values["NAXIS"], 0, -1)}
+    sizes = tuple(tools.parse_keys(path, header, axes).values())
+    count = values["GCOUNT"] * (values["PCOUNT"] + math.prod(sizes)) if sizes else 0
+    blocks = -(np.dtype(values["BITPIX"]).itemsize * count // -BLOCK)
+    image = values["XTENSION"] == "IMAGE" or "ZIMAGE" in header
+    shape = sizes if image and min(sizes, default=0) else ()
+    return Hdu(header, values, shape, offset, offset + blocks * BLOCK)
+
+
+def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
+    """Read the cards of a header, and give the byte behind it."""
+    header: dict[str, str] = {}
+    for start in range(at, at + MAX_HEADER, BLOCK):
+        text = tools.read_exactly(path, BLOCK, start, "a header").decode("latin1")
+        cards = [text[k : k + CARD] for k in range(0, BLOCK, CARD)]
+        for pair in filter(None, map(PAIR.match, filter(str.isprintable, cards))):
+            header.setdefault(pair[1], _text(pair[2].strip()))
+        if any(card.rstrip() == "END" for card in cards):
+            return header, start + BLOCK
+    raise tools.CorruptFileError("the header has no end", path=path, where=f"byte {at}")
+
+
+def _text(value: str) -> str:
+    """Take off quotes, or write an exponent as others do."""
+    return value[1:-1].replace("''", "'").rstrip() if value[:1] == "'" else value.replace("D", "E")
+
+
+def _axis(path: str, header: Mapping[str, str], n: int, name: str) -> tools.Axis:
+    """Calibrate an axis, unless it is part of a projection or turned."""
+    along = tools.parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
+    step, value, at, kind, units = along.values()
+    unclear = "-" in kind or any(map(TURNED.match, header))
+    return tools.Axis.calibrated(name, units, 0 if unclear else step, value + (1 - at) * step)
+
+
+FORMAT = tools.Format(
+    name="fits",
+    extensions=(".fits", ".fit", ".fts"),
+    summary="FITS images and image extensions of all types, unsigned integers too",
+    nav_shape_from="the header: all axes before the last two",
+    sniff=sniff,
+    describe=describe,
+    peers=("astropy",),
+)

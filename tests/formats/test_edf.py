@@ -1,0 +1,120 @@
+"""Files of the ESRF data format against fabio, which reads and writes them."""
+
+import fabio
+import numpy as np
+import pytest
+from fabio.edfimage import EdfImage
+
+import dask_tiled
+from dask_tiled.testing import check_format, counting_frames, write_edf
+
+TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_fabio_writes(tmp_path, dtype, count):
+    frames = counting_frames((count, 5, 7), dtype)
+    path = tmp_path / "scan.edf"
+    image = EdfImage(frames[0], {"title": "first"})
+    for frame in frames[1:]:
+        image.append_frame(data=frame, header={"title": "x" * 600})  # a header of two blocks
+    image.write(path)
+
+    desc = dask_tiled.describe(path)
+    assert desc.format == "edf"
+    assert desc.dims == ("frame", "y", "x")[count == 1 :]
+    assert desc.metadata["edf"]["header"]["title"] == "first"
+    check_format(path, frames if count > 1 else frames[0], cuts=3)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_what_is_written_is_what_fabio_reads(tmp_path, dtype, order):
+    frames = counting_frames((3, 5, 7), dtype)
+    path = write_edf(tmp_path / "scan.edf", frames, order=order, gap=3)
+    with fabio.open(path) as image:
+        stored = [image.get_frame(k).data for k in range(image.nframes)]
+    np.testing.assert_array_equal(stored, frames)
+    check_format(path, frames, cuts=1)
+
+
+def test_frames_of_three_axes(tmp_path):
+    frames = counting_frames((2, 3, 5, 7), "u2")
+    path = write_edf(tmp_path / "scan.edf", frames, sig_dims=3)
+    with fabio.open(path) as image:
+        np.testing.assert_array_equal(image.get_frame(1).data, frames[1])
+    assert dask_tiled.describe(path).dims == ("frame", "z", "y", "x")
+    check_format(path, frames, cuts=3)
+    write_edf(path, frames[:1], sig_dims=3)
+    assert dask_tiled.describe(path).dims == ("z", "y", "x")
+    check_format(path, frames[0], cuts=1)
+
+
+def test_several_files(tmp_path):
+    frames = counting_frames((7, 5, 7), "u2")
+    parts = np.split(frames, [1, 3])
+    paths = [write_edf(tmp_path / f"scan_{k}.edf", part) for k, part in enumerate(parts)]
+    check_format(paths, frames, cuts=3)
+
+
+def test_a_general_block(tmp_path):
+    """It may say what holds for all frames behind it."""
+    frames = counting_frames((2, 5, 7), "u2")
+    path = write_edf(tmp_path / "scan.edf", frames, general={"title": "all of them"})
+    with fabio.open(path) as image:
+        np.testing.assert_array_equal(image.get_frame(1).data, frames[1])
+    assert dask_tiled.describe(path).metadata["edf"]["header"]["title"] == "all of them"
+    check_format(path, frames, cuts=1)
+
+
+def test_keys_in_other_case_and_no_size(tmp_path):
+    frames = counting_frames((2, 5, 7), "u2")
+    path = write_edf(tmp_path / "scan.edf", frames)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"Dim_1", b"DIM_1").replace(b"Size", b"eziS") + b"\r\n")
+    check_format(path, frames, cuts=1)
+
+
+def test_frames_that_differ(tmp_path):
+    paths = [write_edf(tmp_path / f"scan_{k}.edf", np.ones((1, 5, 7 + k), "u2")) for k in range(2)]
+    with pytest.raises(dask_tiled.CorruptFileError, match=r"scan_1.*frames differ"):
+        dask_tiled.describe(paths)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "match"),
+    [
+        ({"Compression": "GZ"}, dask_tiled.DatasetError, "compression.*found GZ"),
+        ({"EDF_BinaryFileName": "a.bin"}, dask_tiled.DatasetError, "found a.bin"),
+        ({"DataType": "QuadrupleValue"}, dask_tiled.DatasetError, "found QuadrupleValue"),
+        ({"ByteOrder": "Upwards"}, dask_tiled.DatasetError, "found Upwards"),
+        ({"Dim_2": "0"}, dask_tiled.CorruptFileError, "dim_2.*found 0"),
+        ({"Dim_1": "many"}, dask_tiled.CorruptFileError, "dim_1.*found many"),
+        ({"Size": "7"}, dask_tiled.CorruptFileError, "too small.*found 7"),
+        ({"Size": "-7"}, dask_tiled.CorruptFileError, "size.*found -7"),
+        ({"Dim_2": "9" * 18, "Size": ""}, dask_tiled.CorruptFileError, "size"),
+        ({"Dim_2": "100"}, dask_tiled.CorruptFileError, "too small"),
+        ({"Dim_2": "100", "Size": "1400"}, dask_tiled.TruncatedFileError, "beyond the file"),
+    ],
+)
+def test_a_header_that_makes_no_sense(tmp_path, keys, error, match):
+    path = write_edf(tmp_path / "scan.edf", np.ones((1, 5, 7), "u2"), keys=keys)
+    with pytest.raises(error, match=match):
+        dask_tiled.open_dataset(path)
+
+
+def test_what_is_no_header(tmp_path):
+    path = write_edf(tmp_path / "scan.edf", np.ones((2, 5, 7), "u2"))
+    data = path.read_bytes()
+    cases = {
+        b"0       a recording of the brain".ljust(1024): (dask_tiled.CorruptFileError, "byte 0"),
+        data.replace(b"}\n", b"  "): (dask_tiled.TruncatedFileError, "byte 0"),
+        data + b"and more": (dask_tiled.CorruptFileError, f"byte {len(data)}.*and more"),
+        b"\n" * 600: (dask_tiled.CorruptFileError, "no frames"),
+        b"{" * (1 << 21): (dask_tiled.CorruptFileError, "no header"),
+    }
+    for content, (error, match) in cases.items():
+        path.write_bytes(content)
+        with pytest.raises(error, match=match):
+            dask_tiled.describe(path)

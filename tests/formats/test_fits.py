@@ -1,0 +1,143 @@
+"""FITS images against astropy, which reads and writes them."""
+
+import numpy as np
+import pytest
+from astropy.io import fits
+
+import dask_tiled
+from dask_tiled.testing import check_format, counting_frames, write_fits
+
+TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_astropy_writes(tmp_path, dtype):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 5, 7, np.dtype(dtype).itemsize), "u1")
+    frames = frames.view(dtype)[..., 0] if dtype[0] in "iu" else counting_frames((3, 5, 7), dtype)
+    path = tmp_path / "sky.fits"
+    fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(frames, name="SCI")]).writeto(path)
+
+    assert dask_tiled.describe(path).metadata["fits"]["hdu"] == 1
+    check_format(path, frames, cuts=5)
+    check_format(path, frames, cuts=1, dataset="SCI")
+    check_format(path, frames, cuts=1, scaled=True)  # there is nothing to scale
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_is_written_is_what_astropy_reads(tmp_path, dtype):
+    frames = counting_frames((2, 5, 7), dtype, bits=7)
+    path = write_fits(tmp_path / "sky.fits", frames, None, frames[0], cards={"OBSERVER": "O'Neill"})
+    with fits.open(path, uint=True) as hdus:
+        hdus.verify("exception")
+        for number in (0, 2):
+            stored = hdus[number].data
+            assert stored.dtype.newbyteorder("=") == dtype
+            np.testing.assert_array_equal(stored, frames if number == 0 else frames[0])
+            check_format(path, stored.astype(dtype), cuts=1, dataset=number)
+    assert dask_tiled.describe(path).metadata["fits"]["header"]["OBSERVER"] == "O'Neill"
+
+
+@pytest.mark.parametrize("kind", ["i2", "u1", "f4"])
+def test_scaled(tmp_path, kind):
+    stored = counting_frames((5, 7), kind)
+    hdu = fits.PrimaryHDU(stored)
+    path = tmp_path / "sky.fits"
+    hdu.writeto(path)
+    with fits.open(path, mode="update", do_not_scale_image_data=True) as hdus:
+        hdus[0].header["BSCALE"] = 0.25
+        hdus[0].header["BZERO"] = 1e3
+
+    check_format(path, stored, cuts=1)
+    with fits.open(path) as hdus:
+        expected = hdus[0].data
+    found = dask_tiled.open_dataset(path, scaled=True)
+    assert found.dtype == "f8"
+    np.testing.assert_allclose(found.compute(), expected)
+    assert dask_tiled.describe(path, scaled=True).metadata["fits"]["scaled"]
+
+
+def test_axes(tmp_path):
+    cards = {"CTYPE1": "WAVE", "CUNIT1": "nm", "CDELT1": 2.5, "CRPIX1": 3.0, "CRVAL1": "4.0D2"}
+    cards |= {"CTYPE2": "RA---TAN", "CUNIT2": "deg", "CDELT2": 0.1}
+    path = write_fits(tmp_path / "sky.fits", np.ones((2, 5, 7), "u1"), cards=cards)
+    path.write_bytes(path.read_bytes().replace(b"'4.0D2   '", b" 4.0D2    "))
+
+    z, y, x = dask_tiled.describe(path).axes
+    assert (x.name, x.units, x.scale, x.offset) == ("x", "nm", 2.5, 395.0)
+    with fits.open(path) as hdus:
+        assert hdus[0].header["CRVAL1"] == 400
+    assert (y.name, y.scale, y.units) == ("y", 1.0, "")  # a projection is no scale
+    assert z == dask_tiled.Axis("z")
+    write_fits(path, np.ones((2, 5, 7), "u1"), cards={**cards, "CRVAL1": 4, "CD1_2": 0.5})
+    assert dask_tiled.describe(path).axes[2] == dask_tiled.Axis("x")
+
+
+def test_keys_without_a_value(tmp_path):
+    cards = {"BSCALE": "", "CDELT1": "", "OBJECT": "M 31"}
+    path = write_fits(tmp_path / "sky.fits", np.ones((5, 7), "u1"), cards=cards)
+    path.write_bytes(path.read_bytes().replace(b"'        '", b"/ unknown "))
+
+    header = dask_tiled.describe(path).metadata["fits"]["header"]
+    assert header["OBJECT"] == "M 31"
+    assert "BSCALE" not in header
+    check_format(path, np.ones((5, 7), "u1"), cuts=1)
+
+
+def test_tile_compressed_images_are_refused_by_name(tmp_path):
+    path = tmp_path / "sky.fits"
+    packed = fits.CompImageHDU(np.ones((64, 64), "i2"), compression_type="RICE_1", name="SCI")
+    fits.HDUList([fits.PrimaryHDU(), packed]).writeto(path)
+
+    for dataset in (None, 1, "SCI"):
+        with pytest.raises(dask_tiled.DatasetError, match=r"tile-compressed.*HDU 1 SCI.*RICE_1"):
+            dask_tiled.describe(path, dataset=dataset)
+
+
+def test_hdus_without_images(tmp_path):
+    path = tmp_path / "sky.fits"
+    table = fits.BinTableHDU.from_columns([fits.Column("a", "J", array=[1, 2, 3])])
+    groups = fits.ImageHDU(np.ones((5, 7), "u1"), name="SCI")
+    fits.HDUList([fits.PrimaryHDU(), table, groups]).writeto(path)
+
+    assert dask_tiled.describe(path).metadata["fits"]["hdu"] == 2
+    for dataset, found in ((0, "no axes"), (1, "BINTABLE")):
+        with pytest.raises(dask_tiled.DatasetError, match=f"no pixels.*HDU {dataset} .*{found}"):
+            dask_tiled.describe(path, dataset=dataset)
+    with pytest.raises(dask_tiled.DatasetError, match="no such dataset"):
+        dask_tiled.describe(path, dataset="ERR")
+
+
+@pytest.mark.parametrize(
+    ("card", "value", "error"),
+    [
+        ("BITPIX", "17", dask_tiled.DatasetError),
+        ("NAXIS", "-1", dask_tiled.CorruptFileError),
+        ("NAXIS", "4", dask_tiled.CorruptFileError),
+        ("NAXIS", "T", dask_tiled.CorruptFileError),
+        ("NAXIS1", "9" * 20, dask_tiled.CorruptFileError),
+        ("NAXIS1", "4" + "0" * 18, dask_tiled.TruncatedFileError),
+        ("NAXIS2", "7.5", dask_tiled.CorruptFileError),
+        ("NAXIS2", "''", dask_tiled.CorruptFileError),
+        ("BSCALE", "'many'", dask_tiled.CorruptFileError),
+    ],
+)
+def test_a_header_that_makes_no_sense(tmp_path, card, value, error):
+    path = write_fits(tmp_path / "sky.fits", np.ones((2, 5, 7), "u2"))
+    data = path.read_bytes()
+    at = data.index(f"{card:8}=".encode())
+    path.write_bytes(data[: at + 10] + value.rjust(20).encode() + data[at + 30 :])
+
+    with pytest.raises(error, match="sky"):
+        dask_tiled.open_dataset(path)
+
+
+def test_a_header_without_an_end(tmp_path):
+    path = write_fits(tmp_path / "sky.fits", np.ones((2, 5, 7), "u2"))
+    data = path.read_bytes().replace(b"END ", b"    ")
+    path.write_bytes(data)
+    with pytest.raises(dask_tiled.TruncatedFileError, match="inside a header"):
+        dask_tiled.describe(path)
+    with path.open("ab") as file:
+        file.truncate(1 << 28)  # a hole: it takes no space
+    with pytest.raises(dask_tiled.CorruptFileError, match="no end"):
+        dask_tiled.describe(path)
