@@ -90,7 +90,7 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     file = tools.File.only(paths, "nrrd")
     text, end = tools.read_text(file.path, END)
     pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
-    fields = {"".join(key.lower().split()): value for key, value in pairs.items()}
+    fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
     if TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}:
         fields.setdefault("endian", "little")
     values = tools.parse_keys(file.path, fields, KEYS)
