@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.formats.tools.compression import check_ratio, unpacker
 from dask_tiled.formats.tools.series import beside
-from dask_tiled.formats.tools.volumes import check_bytes, check_shape
+from dask_tiled.formats.tools.volumes import check_bytes, check_shape, strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File, read_head
@@ -203,8 +203,7 @@ def describe_parts(
         )
     nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
     box, corners = _equal_boxes(files, (nav or (1,)) + sig)
-    strides = tuple(dtype.itemsize * math.prod(box[k + 1 :]) for k in range(len(box)))
-    nbytes = dtype.itemsize * math.prod(box)
+    strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
         if packed:
