@@ -2,7 +2,6 @@
 
 Axes are shown in C order, (z, y, x): the bytes as they lie, the first axis of the header last. Axes
 before the first one of space make a pixel. Orientation is left to the header in the metadata.
-
 Layout after the "Definition of NRRD File Format" of Teem, version 1.9 and later.
 """
 
@@ -90,7 +89,7 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     file = tools.File.only(paths, "nrrd")
     text, end = tools.read_text(file.path, END)
     pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
-    fields = {"".join(key.lower().split()): value for key, value in pairs.items()}
+    fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
     if TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}:
         fields.setdefault("endian", "little")
     values = tools.parse_keys(file.path, fields, KEYS)
@@ -116,8 +115,8 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
         in_space.append(word in SPACE and direction != ((),))
         name = next(names, f"dim_{k}") if in_space[k] else KINDS.get(word, "component")
         if any(direction):
-            sizes = [abs(number) for number in direction[0]]
-            step, units = direction[0], values["spaceunits"][sizes.index(max(sizes)) :][:1]
+            step, sizes = direction[0], [abs(number) for number in direction[0]]
+            units = values["spaceunits"][sizes.index(max(sizes)) :][:1]
         start = origin if any(direction) else ()
         axes.append(tools.axis_along("".join(label) or name, "".join(units), step, start))
     return axes[::-1], 2 + [*in_space, True].index(True)

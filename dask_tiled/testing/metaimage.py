@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_tiled.testing.detached import lines_of, write_parts
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
@@ -68,23 +70,12 @@ def write_metaimage(
         "ElementType": f"MET_{_TYPES[stored.dtype.str[1:]]}",
         **(keys or {}),
     }
-    text = ""
-    for key, value in known.items():
-        if value is not None:
-            words = value if isinstance(value, (str, int)) else " ".join(map(str, value))
-            text += f"{key} = {words}\n"
+    text = lines_of(known, " = ")
     size = int(known.get("HeaderSize") or 0)
     before = b"header " if size < 0 else (b"header " * (size // 7 + 1))[:size]
     parts = [part.tobytes() for part in stored.reshape(max(files, 1), -1)]
-    data = [before + (zlib.compress(part) if compressed else part) for part in parts]
-    if not files:
-        header.write_bytes(f"{text}ElementDataFile = LOCAL\n".encode() + data[0])
-        return [header]
-    members = [header.with_name(f"{header.stem}{k:03}.raw") for k in range(files)]
-    for member, content in zip(members, data, strict=True):
-        member.write_bytes(content)
-    listed = "LIST\n" + "\n".join(member.name for member in members)
-    name = f"{header.stem}%03d.raw 0 {files - 1} 1" if pattern else listed
-    last = members[0].name if files == 1 else name
-    header.write_text(f"{text}ElementDataFile = {last}\n", "utf8")
-    return [*members, header]
+    parts = [before + (zlib.compress(part) if compressed else part) for part in parts]
+    if files:
+        return write_parts(header, text, "ElementDataFile = ", parts, pattern=pattern)
+    header.write_bytes(f"{text}ElementDataFile = LOCAL\n".encode() + parts[0])
+    return [header]

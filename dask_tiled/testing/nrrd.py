@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_tiled.testing.detached import lines_of, write_parts
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
@@ -77,21 +79,13 @@ def write_nrrd(
         "byte skip": skip or None,
         **(fields or {}),
     }
-    text = "NRRD0004\n# written to test\n"
-    for field, value in known.items():
-        if value is not None:
-            words = value if isinstance(value, (str, int)) else " ".join(map(str, value))
-            text += f"{field}: {words}\n"
-    parts = stored.reshape(max(files, 1), -1)
+    text = "NRRD0004\n# written to test\n" + lines_of(known, ": ")
     before = b"a line: of text\n" * lines
-    data = [before + _PACK[encoding](b"\x55" * skip + part.tobytes()) for part in parts]
-    if not files:
-        header.write_bytes(text.encode() + b"\n" + data[0])
-        return [header]
-    members = [header.with_name(f"{header.stem}{k:03}.raw") for k in range(files)]
-    for member, content in zip(members, data, strict=True):
-        member.write_bytes(content)
-    listed = "LIST\n" + "\n".join(member.name for member in members)
-    name = f"{header.stem}%03d.raw 0 {files - 1} 1" if pattern else listed
-    header.write_text(f"{text}data file: {members[0].name if files == 1 else name}\n", "utf8")
-    return [*members, header]
+    parts = [
+        before + _PACK[encoding](b"\x55" * skip + part.tobytes())
+        for part in stored.reshape(max(files, 1), -1)
+    ]
+    if files:
+        return write_parts(header, text, "data file: ", parts, pattern=pattern)
+    header.write_bytes(text.encode() + b"\n" + parts[0])
+    return [header]

@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.formats.tools.compression import check_ratio, unpacker
 from dask_tiled.formats.tools.series import beside
-from dask_tiled.formats.tools.volumes import check_bytes, check_shape
+from dask_tiled.formats.tools.volumes import check_bytes, check_shape, strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File, read_head
@@ -24,7 +24,8 @@ from dask_tiled.model.pieces import Piece
 MOST_HEADER = 1 << 20
 MOST_FILES = 1 << 17
 LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
-PATTERN = re.compile(r"(.*?)%(0?\d?\d?)d(.*?)((?:\s+-?\d{1,9}){3})(?:\s+\d+)?")
+MOST_NAME = 4096
+PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s+-?\d{1,9}){3})(?:\s+\d+)?")
 """As ``printf`` has it, then the first number, the last one, and the step."""
 
 
@@ -63,7 +64,7 @@ def pixel_files(
     TruncatedFileError
         One of them is missing.
     """
-    names, pattern = [text], PATTERN.fullmatch(text)
+    names, pattern = [text], PATTERN.fullmatch(text[:MOST_NAME])
     if text.upper() in {"", "LOCAL"}:
         return [(header, end)]
     if LIST.fullmatch(text):
@@ -71,8 +72,9 @@ def pixel_files(
         names = [line.rstrip() for line in lines.split("\n") if line.strip()]
     elif pattern:
         first, last, step = map(int, pattern[4].split())
-        numbers = range(first, last + (1 if step > 0 else -1), step or 1)
-        names = [f"{pattern[1]}{n:{pattern[2]}d}{pattern[3]}" for n in numbers[: MOST_FILES + 1]]
+        numbers = range(first, last + (1 if step > 0 else -1), step) if step else ()
+        before, after = pattern[1].replace("%%", "%"), pattern[3].replace("%%", "%")
+        names = [f"{before}{n:{pattern[2]}d}{after}" for n in numbers[: MOST_FILES + 1]]
     if not 0 < len(names) <= MOST_FILES:
         raise CorruptFileError(
             "no files, or too many",
@@ -201,8 +203,7 @@ def describe_parts(
         )
     nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
     box, corners = _equal_boxes(files, (nav or (1,)) + sig)
-    strides = tuple(dtype.itemsize * math.prod(box[k + 1 :]) for k in range(len(box)))
-    nbytes = dtype.itemsize * math.prod(box)
+    strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
         if packed:
@@ -210,12 +211,13 @@ def describe_parts(
             pieces.append(Piece(k, corner, box, start, strides, nbytes=file.size - start))
         else:
             at = start + skip if skip >= 0 else file.size - nbytes
-            check_bytes(file, box, dtype, at)
+            check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # or they may be other parts
             pieces.append(Piece(k, corner, box, at, strides))
     decoder = unpacker(dtype, skip) if packed else plain(dtype)
     layout = Layout(files, nav or (1,), sig, pieces, [decoder]).show(nav)
-    metadata = {format: {"header": {key: printable(text) for key, text in header.items()}}}
+    facts = {printable(key): printable(text) for key, text in header.items()}
     base_shape = box if packed else ()
+    metadata = {format: {"header": facts}}
     return Description.of(format, layout, metadata, _distinct(axes), base_shape=base_shape)
 
 

@@ -62,9 +62,11 @@ def several(value: Value, default: Any = None) -> Value:
 
 
 TEXT = Value(str, "text")
+"""Stands for text as it is, the name of a file for one."""
 WORD = Value(printable, "text", "")
-"""Text for people, which may be missing."""
+"""Stands for text that people read, which may be missing."""
 NUMBER = Value(float, "a number", 0.0)
+"""Stands for a number, 0 where it is missing."""
 
 
 def parse_keys(

@@ -1,0 +1,225 @@
+"""MetaImage volumes against the arrays that were written; the real file, against NumPy by hand."""
+
+import contextlib
+import gzip
+import math
+import re
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.metaimage import TYPES
+from dask_tiled.testing import check_format, counting_frames, write_metaimage
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+VOLUME = counting_frames((4, 5, 6), "u2")
+DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f8"]
+
+
+def test_real_file_is_what_numpy_sees(data):
+    path = data / "more/metaimage/mha.mha"
+    header, _, pixels = path.read_bytes().partition(b"ElementDataFile = LOCAL\n")
+    fields = dict(re.findall(r"(\w+) = (.*)", header.decode()))
+    shape = tuple(map(int, fields["DimSize"].split()))[::-1]
+    expected = np.frombuffer(zlib.decompress(pixels), "<i2").reshape(shape)
+    check_format(path, expected, cuts=3)
+    desc = dask_tiled.describe(path)
+    assert (desc.format, desc.dims, desc.shape) == ("metaimage", ("z", "y", "x"), (37, 64, 64))
+    assert [a.scale for a in desc.axes] == pytest.approx([3.8, 3.4375, 3.4375])
+    # y runs against that of space
+    assert [a.offset for a in desc.axes] == pytest.approx([-47.8356, -82.3795, -108.281])
+    assert desc.metadata["metaimage"]["header"] == fields | {"ElementDataFile": "LOCAL"}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_in_both_byte_orders(tmp_path, dtype, order, compressed):
+    stored = counting_frames((3, 4, 5), np.dtype(dtype).newbyteorder(order))
+    (path,) = write_metaimage(tmp_path / "a.mha", stored, compressed=compressed)
+    check_format(path, stored.astype(dtype), cuts=1)
+
+
+def test_names_of_types_and_keys(tmp_path):
+    """Longs have four bytes, whatever the machine."""
+    for name, dtype in TYPES.items():
+        stored = counting_frames((3, 4), np.dtype(dtype).newbyteorder(">"))
+        keys = {"ElementType": name, "BinaryDataByteOrderMSB": None, "ElementByteOrderMSB": "T"}
+        (path,) = write_metaimage(tmp_path / "a.mha", stored, keys=keys)
+        found = dask_tiled.open_dataset(path)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, stored)
+    assert TYPES["MET_LONG"] == "i4"
+    assert TYPES["MET_ULONG_LONG_ARRAY"] == "u8"
+
+
+@given(
+    array=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=2, max_side=3)),
+    order=st.sampled_from("<>"),
+    compressed=st.booleans(),
+    channels=st.booleans(),
+    files=st.integers(0, 9),
+    pattern=st.booleans(),
+)
+def test_any_volume_of_any_parts(tmp_path_factory, array, order, files, **options):
+    stored = array.astype(array.dtype.newbyteorder(order))
+    files = math.gcd(files, array.size)
+    folder = tmp_path_factory.mktemp("any")
+    *_, path = write_metaimage(folder / "a.mhd", stored, files=files, **options)
+    try:
+        arr = dask_tiled.open_dataset(path)
+    except CorruptFileError as error:  # parts that are no boxes of the array
+        assert error.problem == "no such number of files"  # noqa: PT017
+        assert files > 1
+    else:
+        channels = options["channels"] and array.shape[-1] > 1
+        expected = array[..., 0] if options["channels"] and not channels else array
+        np.testing.assert_array_equal(arr, expected)
+        assert (arr.description.dims[-1] == "component") is channels
+
+
+@pytest.mark.parametrize("size", [0, 13, -1])
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("files", [1, 2, 4, 20])
+def test_pixels_in_other_files_with_headers(tmp_path, files, pattern, size):
+    options = {"files": files, "pattern": pattern, "keys": {"HeaderSize": size}}
+    *members, path = write_metaimage(tmp_path / "a.mhd", VOLUME, **options)
+    check_format(path, VOLUME, cuts=1)
+    assert [file.path for file in dask_tiled.describe(path).files] == list(map(str, members))
+
+
+def test_header_sizes_of_the_file_itself(tmp_path):
+    (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys={"HeaderSize": 1000})
+    header, _, _ = path.read_bytes().partition(b"header ")
+    for size in (b"1000", b"-1"):
+        text = header.replace(b"1000", size).ljust(1000)
+        path.write_bytes(text + VOLUME.tobytes())
+        np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
+@pytest.mark.parametrize("values", ["counts", "zeros"])
+@pytest.mark.parametrize("library", [zlib, gzip])
+def test_streams_of_many_steps(tmp_path, library, values):
+    """Of zlib, or of gzip, which MetaIO reads as well."""
+    volume = counting_frames((3, 600, 1000), "u2")
+    volume = volume if values == "counts" else np.zeros_like(volume)
+    pixels, path = write_metaimage(tmp_path / "a.mhd", volume, files=1, compressed=True)
+    pixels.write_bytes(library.compress(volume.tobytes(), 1))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), volume)
+
+
+def test_damaged_streams_give_typed_errors(tmp_path):
+    """Truncated anywhere, or with a wrong checksum; what follows does not matter."""
+    pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)
+    whole = pixels.read_bytes()
+    for data in (*(whole[:size] for size in range(0, len(whole), 7)), whole[:-1] + b"?", b"?" * 99):
+        pixels.write_bytes(data)
+        with pytest.raises(DatasetError, match=r"a000\.raw"):
+            dask_tiled.open_dataset(path).compute()
+    pixels.write_bytes(whole + b"more")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
+def test_pixels_that_no_stream_of_that_size_holds(tmp_path):
+    keys = {"DimSize": f"1000 1000 {2**40}"}
+    (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, compressed=True, keys=keys)
+    with pytest.raises(TruncatedFileError, match="cannot hold"):
+        dask_tiled.open_dataset(path)
+    (path,) = write_metaimage(
+        tmp_path / "b.mha", VOLUME, compressed=True, keys={"DimSize": "6 5 5"}
+    )
+    with pytest.raises(TruncatedFileError, match="ends inside the pixels"):
+        dask_tiled.open_dataset(path).compute()
+
+
+def test_spacing_offset_and_direction(tmp_path):
+    keys = {"ElementSpacing": (0.5, 2, 5), "Position": (1, 10, 100), "DistanceUnits": "um"}
+    keys["Orientation"] = (0, -1, 0, 1, 0, 0, 0, 0.6, 0.8)
+    (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys=keys)
+    axes = dask_tiled.describe(path).axes
+    assert [(a.name, a.units, a.scale, a.offset) for a in axes] == [
+        *(("z", "µm", 5, 86), ("y", "µm", 2, 1), ("x", "µm", 0.5, -10))
+    ]
+
+
+def test_offsets_alone_and_many_axes(tmp_path):
+    array = counting_frames((1, 2, 1, 3, 2), "u1")
+    (path,) = write_metaimage(tmp_path / "a.mha", array, keys={"Offset": (1, 2, 3, 4, 5)})
+    check_format(path, array, cuts=1)
+    desc = dask_tiled.describe(path)
+    assert desc.dims == ("dim_4", "t", "z", "y", "x")
+    assert [axis.offset for axis in desc.axes] == [5, 4, 3, 2, 1]
+
+
+HOSTILE = {
+    "ObjectType": ("Tube",),
+    "NDims": (None, "0", "11", "2", "three"),
+    "DimSize": (None, "6 5", "6 5 0", "6 5 -4", "6 5 5", f"6 5 {2**62}", ""),
+    "ElementType": (None, "MET_STRING", "MET_OTHER", "u2", "MET_DOUBLE"),
+    "ElementNumberOfChannels": ("0", "2", "-1", "9" * 5000),
+    "BinaryData": ("False", "?"),
+    "BinaryDataByteOrderMSB": ("Perhaps",),
+    "CompressedData": ("Perhaps", "True"),
+    "ElementSpacing": ("1 2", "1 2 x"),
+    "TransformMatrix": ("1 0 0 1",),
+    "DistanceUnits": ("ell",),
+}
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_hostile_headers_give_typed_errors(tmp_path, key):
+    for value in HOSTILE[key]:
+        (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys={key: value})
+        with pytest.raises(DatasetError, match=r"a\.mha") as caught:
+            dask_tiled.open_dataset(path, "metaimage").compute()
+        assert caught.value.found is not None
+
+
+@pytest.mark.parametrize("size", [b"-2", b"1000", b"%d" % 2**63, b"a", b""])
+def test_header_sizes_that_cannot_be(tmp_path, size):
+    (path,) = write_metaimage(tmp_path / "a.mha", VOLUME)
+    path.write_bytes(b"HeaderSize = " + size + b"\n" + path.read_bytes())
+    with pytest.raises(DatasetError, match=r"a\.mha"):
+        dask_tiled.open_dataset(path)
+
+
+@pytest.mark.parametrize("name", ["", "none.raw", "LIST", "LIST 2D", "a%d.raw 1 2 1", "../a.raw"])
+def test_names_of_files_that_are_not_there(tmp_path, name):
+    pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1)
+    path.write_text(path.read_text().replace(pixels.name, name))
+    with pytest.raises(DatasetError, match=r"a\.mhd"):
+        dask_tiled.describe(path)
+
+
+def test_pixels_outside_of_the_folder_need_a_word(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pixels, path = write_metaimage(folder / "a.mhd", VOLUME, files=1)
+    path.write_text(path.read_text().replace(pixels.name, f"../{pixels.name}"))
+    pixels.rename(tmp_path / pixels.name)
+    with pytest.raises(DatasetError, match=r"a\.mhd.*'ElementDataFile'.*outside_folder=True"):
+        dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, outside_folder=True), VOLUME)
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=3),
+    compressed=st.booleans(),
+    files=st.sampled_from([0, 4]),
+)
+def test_flipped_bits_give_typed_errors_or_an_array(tmp_path_factory, flips, compressed, files):
+    folder = tmp_path_factory.mktemp("flip")
+    *_, path = write_metaimage(folder / "a.mha", VOLUME, compressed=compressed, files=files)
+    damaged = bytearray(path.read_bytes())
+    for at, bit in flips:
+        damaged[at % len(damaged)] ^= 1 << bit
+    path.write_bytes(damaged)
+    with contextlib.suppress(DatasetError):
+        dask_tiled.open_dataset(path, "metaimage").compute()

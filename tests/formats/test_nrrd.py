@@ -1,0 +1,307 @@
+"""NRRD volumes against pynrrd; what it does not read, against the array that was written."""
+
+import contextlib
+import gzip
+import math
+import re
+
+import nrrd
+import numpy as np
+import pytest
+from conftest import DATA
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.nrrd import TYPES
+from dask_tiled.testing import check_format, counting_frames, write_nrrd
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+REAL = sorted(path.name for path in (DATA / "more/nrrd").glob("*.n*")) or ["no data"]
+VOLUME = counting_frames((4, 5, 6), "u2")
+
+
+def read(path):
+    """Give what pynrrd sees: pixels in C order, in native byte order."""
+    pixels, _ = nrrd.read(str(path), index_order="C")
+    return pixels.astype(pixels.dtype.newbyteorder("="))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_file_is_what_pynrrd_sees(data, name):
+    path = data / "more/nrrd" / name
+    check_format(path, read(path), cuts=3)
+    desc = dask_tiled.describe(path)
+    assert desc.format == "nrrd"
+    assert desc.dims[-3:] == ("z", "y", "x")
+    assert desc.sig_shape == desc.shape[-2:]
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_every_name_of_every_type(tmp_path, order):
+    for name, dtype in TYPES.items():
+        stored = counting_frames((3, 4, 5), np.dtype(dtype).newbyteorder(order))
+        (path,) = write_nrrd(tmp_path / "a.nrrd", stored, fields={"type": name})
+        found = dask_tiled.open_dataset(path).compute()
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, stored)
+        if "signed" not in name or name.startswith("un"):  # pynrrd lacks some of the names
+            np.testing.assert_array_equal(found, read(path))
+
+
+@pytest.mark.parametrize("skip", [0, 7, -1])
+@pytest.mark.parametrize("lines", [0, 3])
+@pytest.mark.parametrize("encoding", ["raw", "gzip", "bzip2"])
+@pytest.mark.parametrize("suffix", [".nrrd", ".nhdr"])
+def test_bytes_and_lines_to_skip(tmp_path, suffix, encoding, lines, skip):
+    """Lines are skipped before anything is decompressed, and bytes behind that."""
+    fields = {"byte skip": -1} if skip < 0 else {}
+    *_, path = write_nrrd(
+        tmp_path / f"a{suffix}",
+        VOLUME,
+        encoding=encoding,
+        lines=lines,
+        skip=max(skip, 0),
+        files=int(suffix == ".nhdr"),
+        fields=fields,
+    )
+    if encoding != "raw" and skip < 0:
+        with pytest.raises(CorruptFileError, match="from the end of a file"):
+            dask_tiled.describe(path)
+        return
+    check_format(path, VOLUME, cuts=1)
+    if encoding == "raw" or not skip:  # pynrrd skips compressed bytes as well
+        np.testing.assert_array_equal(read(path), VOLUME)
+
+
+@pytest.mark.parametrize("encoding", ["raw", "gzip"])
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("files", [1, 2, 4, 20])
+def test_detached_pixels_by_name_list_and_pattern(tmp_path, files, pattern, encoding):
+    """Slabs, slices, and rows."""
+    options = {"files": files, "pattern": pattern, "encoding": encoding, "lines": 1}
+    *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, **options)
+    check_format(path, VOLUME, cuts=3)
+    assert [file.path for file in dask_tiled.describe(path).files] == list(map(str, members))
+
+
+def test_a_pattern_with_steps_downwards(tmp_path):
+    *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
+    for k, member in enumerate(members):
+        member.rename(tmp_path / f"b 100%{17 - 5 * k:02}.bin")
+    text = path.read_text().partition("data file")[0]
+    path.write_text(f"{text}data file: b 100%%%02d.bin 17 2 -5 2\n")
+    check_format(path, VOLUME, cuts=1)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("middle", ["%d" * 99999, " " * 999999, "%%" * 99999, "1 1 1 " * 99999])
+def test_names_without_end_take_no_time(tmp_path, middle):
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={"data file": f"a%d{middle}x"})
+    with pytest.raises(DatasetError, match=r"a\.nrrd"):
+        dask_tiled.open_dataset(path)
+
+
+@given(
+    array=hnp.arrays(
+        st.sampled_from(sorted(set(TYPES.values()))), hnp.array_shapes(max_dims=8, max_side=3)
+    ),
+    order=st.sampled_from("<>"),
+    encoding=st.sampled_from(["raw", "gzip", "bzip2"]),
+    files=st.integers(0, 9),
+)
+def test_any_volume_of_any_parts(tmp_path_factory, array, order, encoding, files):
+    stored = array.astype(array.dtype.newbyteorder(order))
+    files = math.gcd(files, array.size)
+    folder = tmp_path_factory.mktemp("any")
+    *_, path = write_nrrd(folder / "a.nhdr", stored, encoding=encoding, files=files)
+    try:
+        found = dask_tiled.open_dataset(path).compute()
+    except CorruptFileError as error:  # parts that are no boxes of the array
+        assert error.problem == "no such number of files"  # noqa: PT017
+        assert files > 1
+    else:
+        np.testing.assert_array_equal(found, array)
+
+
+KINDS = {
+    "RGB-color space space space": ("s", 3),
+    "space space space list": ("list", 2),
+    "vector domain domain domain": ("component", 3),
+    "domain domain domain domain": ("t", 2),
+    "3-color none none none": ("s", 3),
+    "??? ??? ??? time": ("t", 2),
+    "complex vector space space": (None, 4),
+    "time list vector 3D-matrix": (None, 4),
+}
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_axes_before_those_of_space_belong_to_the_pixel(tmp_path, kinds):
+    array = counting_frames((2, 3, 4, 5), "u1")
+    (path,) = write_nrrd(tmp_path / "a.nrrd", array, fields={"kinds": kinds})
+    check_format(path, array, cuts=1)
+    name, sig_dims = KINDS[kinds]
+    desc = dask_tiled.describe(path)
+    assert len(desc.sig_shape) == sig_dims
+    assert len(set(desc.dims)) == 4
+    if name:
+        at = -1 if sig_dims == 3 else 0
+        assert desc.dims[at] == name
+        assert {*desc.dims} == {name, "x", "y", "z"}
+
+
+def calibration(path):
+    axes = dask_tiled.describe(path).axes
+    return [(axis.name, axis.units, axis.scale, axis.offset) for axis in axes]
+
+
+def test_spacings_units_and_labels(tmp_path):
+    fields = {"spacings": "0.5 nan 3", "units": '"mm" "s" ""', "labels": '"a \\"b\\"" "" "x"'}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    assert calibration(path) == [("x", "", 3, 0), ("y", "", 1, 0), ('a "b"', "mm", 0.5, 0)]
+    assert dask_tiled.describe(path).metadata["nrrd"]["header"]["spacings"] == "0.5 nan 3"
+
+
+def test_space_directions_and_origin(tmp_path):
+    """An axis that runs against one of space counts from where it begins, in its own direction."""
+    fields = {
+        "space": "left-posterior-superior",
+        "space directions": "none (0,-0.5,0) (0, 0, 2) (3,0,4)",
+        "space origin": "(1,10,100)",
+        "space units": '"mm" "cm" "µm"',
+        "spacings": "0.25 nan nan nan",
+        "units": '"s" "" "" ""',
+    }
+    array = counting_frames((2, 3, 4, 5), "u1")
+    (path,) = write_nrrd(tmp_path / "a.nrrd", array, fields=fields)
+    assert calibration(path) == [
+        ("z", "µm", 5, pytest.approx(80.6)),
+        ("y", "µm", 2, 100),
+        ("x", "cm", 0.5, -10),
+        ("component", "s", 0.25, 0),
+    ]
+    assert dask_tiled.describe(path).sig_shape == (3, 4, 5)
+
+
+def test_names_of_fields_in_any_case_and_key_value_pairs(tmp_path):
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, lines=1)
+    text = (
+        path.read_bytes().replace(b"line skip", b"LineSkip").replace(b"type: ", b"units:=%\ntype:")
+    )
+    path.write_bytes(text.replace(b"\n", b"\r\n", text.count(b"\n", 0, text.index(b"\n\n")) + 2))
+    check_format(path, VOLUME, cuts=1)
+    assert dask_tiled.describe(path).metadata["nrrd"]["header"]["units"] == "%"
+
+
+@pytest.mark.parametrize("encoding", ["hex", "ascii", "txt", "text", "zrl"])
+def test_other_encodings_are_refused_by_name(tmp_path, encoding):
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={"encoding": encoding}, encoding="raw")
+    with pytest.raises(DatasetError, match=f"'encoding'; expected raw or .*; found {encoding}"):
+        dask_tiled.describe(path)
+
+
+@pytest.mark.parametrize("way", ["absolute", "up", "link"])
+def test_pixels_outside_of_the_folder_need_a_word(tmp_path, way):
+    folder, other = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    other.mkdir()
+    pixels, path = write_nrrd(folder / "a.nhdr", VOLUME, files=1)
+    pixels = pixels.rename(other / pixels.name)
+    name = {"absolute": str(pixels), "up": f"../out/{pixels.name}", "link": "link.raw"}[way]
+    (folder / "link.raw").symlink_to(pixels)
+    path.write_text(path.read_text().replace(f"data file: {pixels.name}", f"data file: {name}"))
+    with pytest.raises(DatasetError, match=r"a\.nhdr") as caught:
+        dask_tiled.open_dataset(path)
+    assert "outside_folder=True" in caught.value.hint
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, outside_folder=True), VOLUME)
+
+
+def test_absolute_names_inside_of_the_folder_are_fine(tmp_path):
+    pixels, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=1)
+    text = path.read_text()
+    (tmp_path / "link.nhdr").symlink_to(path)
+    for name in (pixels, tmp_path / "more" / ".." / pixels.name):
+        path.write_text(text.replace(f"data file: {pixels.name}", f"data file: {name}"))
+        for header in (path, tmp_path / "link.nhdr"):
+            np.testing.assert_array_equal(dask_tiled.open_dataset(header), VOLUME)
+
+
+HOSTILE = {
+    "dimension": (None, "0", "17", "4", "three", "-3", "9" * 5000),
+    "sizes": (None, "6 5", "6 5 4 1", "6 5 0", "6 5 -4", "6 5 5", f"6 5 {2**62}", "a b c", ""),
+    "type": (None, "block", "half", "", "double"),
+    "endian": (None, "middle"),
+    "encoding": (None, "lzma", ""),
+    "line skip": ("-1", "1000", "x", str(2**40)),
+    "byte skip": ("-2", "1", str(2**60), str(2**64)),
+    "spacings": ("1 2", "a b c", ""),
+    "space directions": ("(1,0,0) (0,1,0)", "(a,0,0) (0,1,0) (0,0,1)", "[1] [2] [3]"),
+    "units": ('"mm', '"mm"'),
+    "kinds": ("space",),
+    "data file": (
+        *("none.raw", "n" * 5000, ".", "\0", "LIST", "LIST 2"),
+        *("a%03d.raw 1 4 1", "a%03d.raw 4 1 1", "a%03d.raw 0 9 0", "a%03d.raw 0 999999999 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("field", HOSTILE)
+def test_hostile_headers_give_typed_errors(tmp_path, field):
+    for value in HOSTILE[field]:
+        (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={field: value})
+        with pytest.raises(DatasetError, match=re.escape(str(tmp_path))) as caught:
+            dask_tiled.open_dataset(path).compute()
+        assert caught.value.expected is not None or "empty" in caught.value.problem, value
+
+
+@pytest.mark.parametrize("files", [3, 8, 7, 40])
+def test_files_that_make_no_equal_parts(tmp_path, files):
+    *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
+    names = "\n".join((files * [member.name for member in members])[:files])
+    path.write_text(path.read_text().partition("LIST")[0] + f"LIST\n{names}\n")
+    problem = "no such number of files" if files != 40 else "longer than the header says"
+    with pytest.raises(CorruptFileError, match=problem):
+        dask_tiled.describe(path)
+
+
+def test_a_file_of_a_list_that_is_missing_is_named(tmp_path):
+    *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
+    members[2].unlink()
+    with pytest.raises(TruncatedFileError, match=r"a\.nhdr.*'data file'.*a002\.raw"):
+        dask_tiled.describe(path)
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=3),
+    encoding=st.sampled_from(["raw", "gzip", "bzip2"]),
+    files=st.sampled_from([0, 4]),
+)
+def test_flipped_bits_give_typed_errors_or_an_array(tmp_path_factory, flips, encoding, files):
+    folder = tmp_path_factory.mktemp("flip")
+    *_, path = write_nrrd(folder / "a.nrrd", VOLUME, encoding=encoding, files=files, lines=1)
+    damaged = bytearray(path.read_bytes())
+    for at, bit in flips:
+        damaged[at % len(damaged)] ^= 1 << bit
+    path.write_bytes(damaged)
+    with contextlib.suppress(DatasetError):
+        dask_tiled.open_dataset(path, "nrrd").compute()
+
+
+def test_several_members_of_gzip_are_one_stream(tmp_path):
+    pixels, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, encoding="gzip", files=1)
+    half = VOLUME.nbytes // 2
+    data = VOLUME.tobytes()
+    pixels.write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
+def test_slices_read_their_own_bytes_of_their_own_files(tmp_path, loads):
+    volume = counting_frames((40, 30, 20), ">i2")
+    *_, path = write_nrrd(tmp_path / "a.nhdr", volume, files=10)
+    arr = dask_tiled.open_dataset(path, io="counting")
+    np.testing.assert_array_equal(arr[7, 5], volume[7, 5])
+    assert 0 < loads.nbytes <= 2 * 20

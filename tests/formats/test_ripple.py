@@ -1,0 +1,184 @@
+"""Ripple files against RosettaSciIO, which reads and writes them."""
+
+import contextlib
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from manifest import by_file, expected_of, manifest
+from rsciio.ripple import file_reader, file_writer
+
+import dask_tiled
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.testing import check_format, counting_frames, write_ripple
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+ROWS = [row for row in manifest("RIPPLE") if row["file"].endswith(".rpl")]
+DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f8"]
+
+
+def read(path):
+    """Give what RosettaSciIO sees: pixels, and axes in their order."""
+    (found,) = file_reader(str(path))
+    data = np.asarray(found["data"])
+    return data.astype(data.dtype.newbyteorder("=")), found["axes"]
+
+
+@by_file(ROWS, "row")
+def test_real_file_is_what_rosettasciio_sees_whichever_of_its_files_is_opened(data, row):
+    header = data / row["file"]
+    pixels, axes = read(header)
+    shape, dtype, total = expected_of(row)
+    for path in (header, header.with_suffix(".raw")):
+        check_format(path, pixels, cuts=2)
+        desc = dask_tiled.describe(path)
+        assert (desc.format, desc.shape, desc.dtype) == ("ripple", shape, dtype)
+        assert dask_tiled.open_dataset(path).sum().compute() == total
+        for axis, theirs in zip(desc.axes, axes, strict=True):
+            assert axis.name == theirs["name"]
+            assert axis.units == theirs["units"]
+            assert axis.scale == theirs["scale"]
+            assert axis.offset == theirs["offset"]
+        assert desc.metadata["ripple"]["header"]["title"] == "Test title"
+
+
+@pytest.mark.parametrize("record_by", ["image", "vector"])
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_in_both_byte_orders(tmp_path, dtype, order, record_by):
+    array = counting_frames((3, 4, 5), np.dtype(dtype).newbyteorder(order))
+    path, header = write_ripple(tmp_path / "a.raw", array, record_by=record_by, offset=11)
+    expected = array.astype(dtype)
+    np.testing.assert_array_equal(read(header)[0], expected)
+    check_format(path, expected, cuts=2)
+    desc = dask_tiled.describe(path)
+    assert desc.sig_shape == ((4, 5) if record_by == "image" else (5,))
+    image, vector = ("frame", "y", "x"), ("scan_y", "scan_x", "channel")
+    assert desc.dims == (image if record_by == "image" else vector)
+
+
+@pytest.mark.parametrize("sig_dims", [1, 2])
+def test_what_rosettasciio_writes(tmp_path, sig_dims):
+    array = counting_frames((3, 4, 5), "f4")
+    axes = [
+        {"size": n, "name": f"n{n}", "units": "nm", "scale": n / 2, "offset": -n}
+        | {"navigate": k < 3 - sig_dims, "index_in_array": k}
+        for k, n in enumerate(array.shape)
+    ]
+    signal = {"data": array, "axes": axes, "metadata": {}}
+    file_writer(str(tmp_path / "a.rpl"), signal)
+    check_format(tmp_path / "a.rpl", array, cuts=2)
+    desc = dask_tiled.describe(tmp_path / "a.rpl")
+    assert len(desc.sig_shape) == sig_dims
+    assert desc.dims == ("n3", "n4", "n5")
+    assert [(a.scale, a.offset, a.units) for a in desc.axes] == [
+        *((1.5, -3.0, "nm"), (2.0, -4.0, "nm"), (2.5, -5.0, "nm"))
+    ]
+
+
+@given(
+    array=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=1, max_dims=3, max_side=4)),
+    record_by=st.sampled_from(["image", "vector"]),
+    offset=st.integers(0, 20),
+)
+def test_any_array(tmp_path_factory, array, record_by, offset):
+    """Axes that are left out have length 1."""
+    path, _ = write_ripple(
+        tmp_path_factory.mktemp("any") / "a.raw", array, record_by=record_by, offset=offset
+    )
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr.compute().reshape(array.shape), array)
+    assert 1 not in arr.description.nav_shape
+
+
+@pytest.mark.parametrize("record_by", ["image", "dont-care"])
+def test_one_image_has_no_navigation_axis(tmp_path, record_by):
+    array = counting_frames((4, 5), "u2")
+    path, _ = write_ripple(tmp_path / "a.rpl", array, further={"record-by": record_by})
+    check_format(path, array, cuts=2)
+    assert dask_tiled.describe(path).sig_shape == (4, 5)
+
+
+def test_images_or_spectra_that_nobody_cares_for_are_refused(tmp_path):
+    """RosettaSciIO shows the first image."""
+    array = counting_frames((3, 4, 5), "u2")
+    path, _ = write_ripple(tmp_path / "a.rpl", array, further={"record-by": "dont-care"})
+    with pytest.raises(DatasetError, match=r"record-by.*expected image or vector; found dont-care"):
+        dask_tiled.describe(path)
+
+
+def test_calibration_with_what_hyperspy_writes_for_nothing(tmp_path):
+    further = {"ev-per-chan": 5, "depth-name": "<undefined>", "width-units": "<undefined>"}
+    further |= {"width-scale": 2, "height-scale": float("nan"), "height-name": "channel"}
+    array = counting_frames((3, 4, 5), "u2")
+    path, _ = write_ripple(tmp_path / "a.rpl", array, record_by="vector", further=further)
+    axes = dask_tiled.describe(path).axes
+    assert [(a.name, a.units, a.scale) for a in axes] == [
+        *(("channel", "", 1.0), ("scan_x", "", 2.0), ("dim_2", "eV", 5.0))
+    ]
+
+
+def test_keys_in_capitals_and_comments(tmp_path):
+    """As Bruker's software writes them."""
+    array = counting_frames((3, 4, 5), "u2")
+    path, header = write_ripple(tmp_path / "a.rpl", array)
+    text = header.read_text().replace("data-length\t2", "data-Length\t2 ; bytes\r")
+    header.write_text(text.replace("record-by\timage", "record-by\tIMAGE"))
+    check_format(path, array, cuts=2)
+    assert dask_tiled.describe(header).format == "ripple"
+
+
+HOSTILE = {
+    "width": (None, "0", "-5", "5.5", "five", "", "9" * 5000, str(2**62), "4", "6"),
+    "offset": (None, "-1", "1", str(2**61)),
+    "data-length": (None, "3", "16", "1", "4", "two"),
+    "data-type": (None, "complex", "float", ""),
+    "byte-order": (None, "middle-endian"),
+    "record-by": (None, "row"),
+    "depth-scale": ("one", ""),
+}
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_hostile_headers_give_typed_errors(tmp_path, key):
+    array = counting_frames((3, 4, 5), "u2")
+    for value in HOSTILE[key]:
+        path, header = write_ripple(tmp_path / "a.rpl", array, further={key: value})
+        for name in (path, header):
+            with pytest.raises(DatasetError, match=r"a\.(rpl|raw)") as caught:
+                dask_tiled.describe(name, "ripple")
+            assert caught.value.expected is not None
+            assert caught.value.found is not None
+
+
+def test_a_lost_digit_is_noticed_by_the_length_of_the_pixels(tmp_path):
+    path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 15), "u2"))
+    header.write_text(header.read_text().replace("width\t15", "width\t1"))
+    with pytest.raises(CorruptFileError, match=r"a\.raw: .*longer than the header says"):
+        dask_tiled.describe(path)
+
+
+def test_files_that_are_missing_or_short_are_named(tmp_path):
+    path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 5), "u2"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TruncatedFileError, match=r"a\.raw.*expected 120 bytes.*found 119"):
+        dask_tiled.describe(header)
+    path.unlink()
+    with pytest.raises(TruncatedFileError, match=re.escape("expected a.raw; found no such file")):
+        dask_tiled.describe(header)
+
+
+@given(flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=3))
+def test_flipped_bits_of_the_header_give_typed_errors_or_an_array(tmp_path_factory, flips):
+    array = counting_frames((3, 4, 5), "u2")
+    path, header = write_ripple(tmp_path_factory.mktemp("flip") / "a.rpl", array, offset=5)
+    damaged = bytearray(header.read_bytes())
+    for at, bit in flips:
+        damaged[at % len(damaged)] ^= 1 << bit
+    header.write_bytes(damaged)
+    with contextlib.suppress(DatasetError):
+        assert dask_tiled.open_dataset(path, "ripple").compute().nbytes == array.nbytes
