@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, alike, nav_shape_of, pixels_of
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, nav_shape_of, pixels_of
 from dask_tiled.testing.records import write_records
-
-if TYPE_CHECKING:
-    import os
 
 _VBF = 0x1000
 _NOTE = 240
 
 
 def write_blo(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     nav_shape: tuple[int, int] | None = None,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.testing.dm_tags import Gap, write_tags
-from dask_tiled.testing.frames import Array, Frames, iter_frames
-
-if TYPE_CHECKING:
-    import os
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike
 
 # For each data type, the type of the pixels, and that of the elements of the array of tags.
 DATA_TYPES = {
@@ -44,7 +40,7 @@ Calibration = tuple[float, float, str]
 
 
 def write_dm(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     version: int = 4,
@@ -59,21 +55,16 @@ def write_dm(
     more: Mapping[str, Array] | None = None,
     pixels_last: bool = False,
 ) -> Path:
-    """Write a picture of one to four dimensions, and perhaps a thumbnail and others with it.
+    """Write a DM3 or DM4 picture of one to four dimensions, perhaps with others beside it.
+
+    Colours are records of four u1, in the order of the file.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + sig, or, with `nav_shape`, iterable of frames; gone through once, one
-        frame in memory at a time. Colours are records of four u1, in the order of the file.
     version
         3 or 4.
-    nav_shape
-        Shape of the scan.
     sig_dims
-        Number of trailing axes of an array that make a frame: 2, or 1 for spectra.
+        2, or 1 for spectra.
     transposed
         Write the signal axes as the slowest ones, as is usual for spectrum images and 4D-STEM data;
         without it such data are tagged as swapped.
@@ -92,22 +83,11 @@ def write_dm(
         Further pictures, by name.
     pixels_last
         Put all other tags before the pixels, which then end the file.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If the frames differ from the shape, or no data type is made for them.
     """
     path = Path(path)
-    shape = getattr(frames, "shape", None)
-    every = iter_frames(frames, sig_dims)
-    first = next(every)
-    nav = nav_shape or (() if shape is None else tuple(shape[: len(shape) - sig_dims]))
+    first, every = alike(frames, sig_dims)
+    shape = getattr(frames, "shape", first.shape)
+    nav = nav_shape or tuple(shape[: len(shape) - sig_dims])
     sig = first.shape
     kind = _data_type_of(first.dtype) if data_type is None else data_type
     order = tuple(range(len(nav + sig)))
@@ -141,9 +121,9 @@ def write_dm(
         file.truncate(max(path.stat().st_size, at + main["ImageData"]["Data"].nbytes))
         if transposed:
             stored: Any = np.memmap(file, first.dtype, "r+", at, sig + nav)
-        for number, frame in enumerate(itertools.chain([first], every)):
-            if frame.shape != sig or number >= math.prod(nav):
-                raise ValueError(f"frame {number}: no frame {frame.shape} in {nav} of {sig}")
+        for number, frame in enumerate(every):
+            if number >= math.prod(nav):
+                raise ValueError(f"frame {number}: expected {math.prod(nav)} frames of {nav}")
             if transposed:
                 stored[(..., *np.unravel_index(number, nav))] = frame
             else:

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
-if TYPE_CHECKING:
-    import os
+from dask_tiled.testing.frames import StrPath
 
 CODES = {"h": 2, "i": 3, "H": 4, "I": 5, "f": 6, "d": 7, "?": 8, "b": 9, "B": 10, "q": 11, "Q": 12}
 
@@ -42,14 +41,12 @@ Chunks: TypeAlias = list["bytes | Gap"]
 
 
 def write_tags(
-    path: str | os.PathLike[str], tags: Mapping[str, Any], *, version: int = 4, trailer: int = 8
+    path: StrPath, tags: Mapping[str, Any], *, version: int = 4, trailer: int = 8
 ) -> Path:
-    """Write a file of tags.
+    """Write a file of tags; the gaps among them then know where they lie in it.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
     tags
         Groups as mappings, or as sequences where the entries have no labels. Values are bool, int
         (signed, of 4 or, where that is too small, 8 bytes), float (of 4 bytes), text, tuples of
@@ -58,11 +55,6 @@ def write_tags(
         3 or 4.
     trailer
         So many zero bytes follow.
-
-    Returns
-    -------
-    pathlib.Path
-        The file. The gaps in `tags` know where they lie in it.
     """
     path = Path(path)
     chunks = _group(tags, version)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from dask_tiled.testing.frames import Frames, iter_frames
-
-if TYPE_CHECKING:
-    import os
+from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, nav_shape_of, same_kind
+from dask_tiled.testing.records import write_records
 
 _SIDE = 128
 _STALE = (512, 512)  # larger than any scan for tests
 
 
 def write_empad(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     nav_shape: tuple[int, ...] | None = None,
@@ -29,15 +27,12 @@ def write_empad(
     field_of_view: float | None = 1e-6,
     pixel: float | None = 1.8e-10,
 ) -> Path:
-    """Write a scan or a series.
+    """Write an EMPAD scan or a series, of frames of 128 x 128 pixels.
 
     Parameters
     ----------
     path
-        The `.xml` file to write; the `.raw` file goes beside it. Existing ones are replaced.
-    frames
-        Array of shape nav + (128, 128), or iterable of such frames; gone through once, one frame
-        in memory at a time.
+        The `.xml` file to write; the `.raw` file goes beside it.
     nav_shape
         Shape of the scan, (y, x), or of a series, (n,); by default that of an array.
     mode
@@ -51,25 +46,16 @@ def write_empad(
         Of the scan, in m; None for none.
     pixel
         Size of a detector pixel, in 1e9 per nm; None for none.
-
-    Returns
-    -------
-    pathlib.Path
-        The `.xml` file.
-
-    Raises
-    ------
-    ValueError
-        If `nav_shape` is neither given nor that of an array, or does not suit the frames.
     """
     path = Path(path)
-    shape = getattr(frames, "shape", ())[:-2] if nav_shape is None else nav_shape
+    shape = nav_shape_of(frames, nav_shape)
     if len(shape) not in (1, 2):
         raise ValueError(f"nav_shape: expected (y, x) or (n,), found {shape}")
     if raw_name is None:
         raw_name = "series_x{}.raw" if len(shape) == 1 else "scan_x{1}_y{0}.raw"
         raw_name = raw_name.format(*shape)
-    _write_raw(path.with_name(raw_name), frames, math.prod(shape))
+    every = same_kind(iter_frames(frames))
+    write_records(path.with_name(raw_name), every, _record, count=math.prod(shape))
     parts = [
         f"<raw_file filename={quoteattr(named_as or raw_name)}/>",
         "<exposure_time>1</exposure_time>",
@@ -94,14 +80,8 @@ def write_empad(
     return path
 
 
-def _write_raw(path: Path, frames: Frames, count: int) -> None:
-    found = 0
-    with path.open("wb") as file:
-        for frame in iter_frames(frames):
-            if frame.shape != (_SIDE, _SIDE):
-                raise ValueError(f"frame {found}: expected {_SIDE} x {_SIDE}, found {frame.shape}")
-            file.write(frame.astype("<f4").tobytes())
-            file.write(np.full((2, _SIDE), -1e30 - found, "<f4").tobytes())
-            found += 1
-    if found != count:
-        raise ValueError(f"expected {count} frames, found {found}")
+def _record(number: int, frame: Array) -> bytes:
+    if frame.shape != (_SIDE, _SIDE):
+        raise ValueError(f"frame {number}: expected {_SIDE} x {_SIDE}, found {frame.shape}")
+    footer = np.full((2, _SIDE), -1e30 - number, "<f4")
+    return frame.astype("<f4").tobytes() + footer.tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, TypeAlias
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+StrPath: TypeAlias = str | os.PathLike[str]
 Array: TypeAlias = npt.NDArray[Any]
 Frames: TypeAlias = Array | Iterable[npt.ArrayLike]
 
@@ -38,11 +40,6 @@ def counting_frames(
         `dtype` holds exactly (24 for float32). Signed integers take negative values only if all
         their bits are asked for.
 
-    Returns
-    -------
-    numpy.ndarray
-        C-contiguous, of `shape` and `dtype`.
-
     Raises
     ------
     TypeError
@@ -67,25 +64,7 @@ def iter_counting_frames(
     bits: int | None = None,
     sig_dims: int = 2,
 ) -> Iterator[Array]:
-    """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one.
-
-    Parameters
-    ----------
-    shape, dtype, bits
-        As for `counting_frames`.
-    sig_dims
-        Number of trailing axes that make a frame.
-
-    Yields
-    ------
-    numpy.ndarray
-        The next frame in C order of the navigation axes, of shape ``shape[-sig_dims:]``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `counting_frames`.
-    """
+    """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one, in C order."""
     dtype = np.dtype(dtype)
     bits = _bits_of(dtype, bits)
     size = math.prod(shape)
@@ -96,20 +75,9 @@ def iter_counting_frames(
 
 
 def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
-    """Yield frames one by one, whether they come as an array or as an iterable.
+    """Yield frames one by one, in C order, whether they come as an array or as an iterable.
 
-    Parameters
-    ----------
-    frames
-        An array of shape nav + sig (NumPy, memory-mapped, dask, zarr, ...: only indexed, a frame
-        at a time), or an iterable of frames.
-    sig_dims
-        Number of trailing axes of an array that make a frame.
-
-    Yields
-    ------
-    numpy.ndarray
-        The frames, in C order of the navigation axes.
+    Arrays (NumPy, memory-mapped, dask, zarr, ...) are only indexed, a frame at a time.
 
     Raises
     ------

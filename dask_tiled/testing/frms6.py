@@ -6,23 +6,23 @@ Layout after the descriptions of public readers; nothing is shared with the pack
 from __future__ import annotations
 
 import struct
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, iter_frames
+from dask_tiled.testing.records import in_files, write_records
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
 FILE_HEADER, FRAME_HEADER = 1024, 64
 
 
 def write_frms6(
-    base: str | os.PathLike[str],
+    base: StrPath,
     frames: Frames,
     *,
     dark: Frames,
@@ -31,20 +31,18 @@ def write_frms6(
     frames_per_file: int | None = None,
     counted: bool = True,
 ) -> list[Path]:
-    """Write frames as the camera does: each of its rows holds one row of both chips.
+    """Write an FRMS6 set as the camera does: each of its rows holds one row of both chips.
+
+    Frames and dark frames are given as they lie on the detector, of an even number of rows, as
+    integers that fit into 16 bits. Binned rows are there once, though they are shown several times.
 
     Parameters
     ----------
     base
         Path of the files without what tells them apart: ``scan`` becomes ``scan.hdr``,
-        ``scan_000.frms6`` with the dark frames, ``scan_001.frms6`` and so on. Existing ones are
-        replaced.
-    frames
-        Frames as they lie on the detector, of an even number of rows: array of shape nav + (y, x),
-        or iterable of such frames, of integers that fit into 16 bits; gone through once, one frame
-        in memory at a time. Binned rows are there once, though they are shown several times.
+        ``scan_000.frms6`` with the dark frames, ``scan_001.frms6`` and so on.
     dark
-        The dark frames, of the same shape.
+        The dark frames.
     scan_shape
         Size of the scan in the ``.hdr`` file.
     binning
@@ -58,33 +56,20 @@ def write_frms6(
     -------
     list of pathlib.Path
         The ``.frms6`` files, the one with the dark frames first.
-
-    Raises
-    ------
-    ValueError
-        If frames differ in shape, have an odd number of rows, or do not fit into 16 bits.
     """
     base = Path(base)
     paths: list[Path] = []
     counts = []
-    pending = iter_frames(frames)
-    batch: Iterable[Array] = iter_frames(dark)
-    while True:
-        path = base.with_name(f"{base.name}_{len(paths):03}.frms6")
-        counts.append(_write_file(path, batch, counted=counted))
-        paths.append(path)
-        first = next(pending, None)
-        if first is None:
-            break
-        rest = None if frames_per_file is None else frames_per_file - 1
-        batch = chain([first], islice(pending, rest))
-    shape = _shape_of(paths[0])
+    first, darks = alike(dark)
+    for members in chain([darks], in_files(iter_frames(frames), frames_per_file)):
+        paths.append(base.with_name(f"{base.name}_{len(paths):03}.frms6"))
+        counts.append(_write_file(paths[-1], members, counted=counted))
     lines = [
         "[measurementInfo]",
         f"darkFrames = {counts[0]}",
         "dwellTimeMicroseconds = 1000",
         "gain = 16",
-        f'readoutMode = "bin: {binning}, windowing: {shape[0] * binning} x {shape[1]}"',
+        f'readoutMode = "bin: {binning}, windowing: {len(first) * binning} x {first.shape[1]}"',
         f"signalFrames = {sum(counts[1:])}",
         f"STEMImageSize = {scan_shape[0]}x{scan_shape[1]}",
     ]
@@ -94,36 +79,25 @@ def write_frms6(
 
 def _write_file(path: Path, frames: Iterable[Array], *, counted: bool) -> int:
     """Write one file, and give the number of its frames."""
-    count = 0
-    shape: tuple[int, ...] | None = None
-    with path.open("wb") as file:
-        file.write(bytes(FILE_HEADER))
-        for frame in frames:
-            shape = shape or frame.shape
-            if frame.shape != shape or frame.ndim != 2 or frame.shape[0] % 2:
-                raise ValueError(f"expected an even number of rows as in {shape}: {frame.shape}")
-            if frame.dtype.kind not in "iu" or frame.min() < 0 or frame.max() > 0xFFFF:
-                raise ValueError(f"expected integers of 16 bits, found {frame.dtype}")
-            header = struct.pack("<4xIII12x36s", 1600000000 + count, 250, count, b"a frame header")
-            file.write(header)
-            file.write(_fold(frame).astype("<u2").tobytes())
-            count += 1
-        if shape is None:
-            raise ValueError("expected at least one frame in each file, found none")
-        height, width = shape[0] // 2, 2 * shape[1]
-        head = struct.pack("<HH3xB80sHH", FILE_HEADER, FRAME_HEADER, 6, b"pnCCD", width, height)
-        file.seek(0)
-        file.write(head + struct.pack("<928sI", b"a file header", count if counted else 0))
-    return count
+    first, every = alike(frames)
+    if first.ndim != 2 or len(first) % 2:
+        raise ValueError(f"expected frames of an even number of rows, found {first.shape}")
+    sizes = (len(first) // 2, 2 * first.shape[1])
+
+    def header(count: int) -> bytes:
+        head = struct.pack("<HH3xB80sHH", FILE_HEADER, FRAME_HEADER, 6, b"pnCCD", *sizes[::-1])
+        return head + struct.pack("<928sI", b"a file header", count if counted else 0)
+
+    def record(number: int, frame: Array) -> bytes:
+        if frame.dtype.kind not in "iu" or frame.min() < 0 or frame.max() > 0xFFFF:
+            raise ValueError(f"expected integers of 16 bits, found {frame.dtype}")
+        head = struct.pack("<4xIII12x36s", 1600000000 + number, 250, number, b"a frame header")
+        return head + _fold(frame).astype("<u2").tobytes()
+
+    return write_records(path, every, record, header=header)
 
 
 def _fold(frame: Array) -> Array:
     """Put the chips side by side; the lower one is mounted upside down."""
     top, bottom = np.split(frame, 2)
     return np.hstack([top, np.rot90(bottom, 2)])
-
-
-def _shape_of(path: Path) -> tuple[int, int]:
-    with path.open("rb") as file:
-        width, height = struct.unpack_from("<HH", file.read(92), 88)
-    return 2 * height, width // 2

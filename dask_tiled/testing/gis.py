@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dask_tiled.testing.frames import StrPath
+
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
@@ -18,7 +19,7 @@ _CODES |= {"u8": "U64", "f4": "FLOAT", "f8": "DOUBLE", "c8": "CFLOAT", "c16": "C
 
 
 def write_gis(
-    path: str | os.PathLike[str],
+    path: StrPath,
     volume: npt.ArrayLike,
     *,
     kind: str | None = None,
@@ -33,7 +34,7 @@ def write_gis(
     Parameters
     ----------
     path
-        Either of the files; existing ones are replaced.
+        Either of the files.
     volume
         Array of 1 to 8 axes in C order, (t, z, y, x) for example; and one more, for the numbers of
         a pixel, if `kind` has several.

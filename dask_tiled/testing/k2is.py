@@ -6,17 +6,15 @@ Layout after the descriptions of public readers; nothing is shared with the pack
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, iter_frames
-
-if TYPE_CHECKING:
-    import os
+from dask_tiled.testing.dm_tags import write_tags
+from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames
 
 SHAPE = (1860, 2048)
 _SECTORS, _ROWS, _COLUMNS = 8, 930, 16
@@ -24,7 +22,7 @@ _PER_FRAME = 32  # blocks of a sector: 2 rows of 16
 
 
 def write_k2is(
-    stem: str | os.PathLike[str],
+    stem: StrPath,
     frames: Frames,
     *,
     scan_shape: tuple[int, int] | None = None,
@@ -34,16 +32,13 @@ def write_k2is(
     first_id: int = 17,
     gtg: bool = True,
 ) -> list[Path]:
-    """Write frames as a K2 camera does.
+    """Write a K2 in-situ set of frames of (1860, 2048), of integers below 4096.
 
     Parameters
     ----------
     stem
         Path of the files without what tells them apart: ``scan_`` becomes ``scan_1.bin`` to
-        ``scan_8.bin`` and ``scan_.gtg``. Existing ones are replaced.
-    frames
-        Array of shape nav + (1860, 2048), or iterable of such frames, of integers below 4096; gone
-        through once, one frame in memory at a time.
+        ``scan_8.bin`` and ``scan_.gtg``.
     scan_shape
         The size of the scan, (y, x), in the ``.gtg`` file; by default none, as for a time series.
     shutter_from
@@ -61,11 +56,6 @@ def write_k2is(
     -------
     list of pathlib.Path
         The eight ``.bin`` files.
-
-    Raises
-    ------
-    ValueError
-        If frames have another shape, or values that do not fit into 12 bits.
     """
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}{k + 1}.bin") for k in range(_SECTORS)]
@@ -86,7 +76,7 @@ def write_k2is(
         tags: dict[str, Any] = {"Microscope": {"Voltage": 200000}}
         if scan_shape is not None:
             tags["SI Dimensions"] = {"Size X": scan_shape[1], "Size Y": scan_shape[0]}
-        stem.with_name(stem.name + ".gtg").write_bytes(_tag_file(tags))
+        write_tags(stem.with_name(stem.name + ".gtg"), tags)
     return paths
 
 
@@ -110,23 +100,3 @@ def _pack(frame: Array) -> Array:
     even, odd = blocks[..., 0], blocks[..., 1]
     packed = np.stack([even & 0xFF, even >> 8 | (odd & 0xF) << 4, odd >> 4], axis=-1)
     return packed.astype(np.uint8).reshape(_SECTORS, _PER_FRAME, -1)
-
-
-def _tag_file(tags: Mapping[str, Any]) -> bytes:
-    """Write whole numbers in groups as a tag file of version 4."""
-    root = _group(tags)
-    return struct.pack(">IQI", 4, len(root), 1) + root + bytes(8)
-
-
-def _group(tags: Mapping[str, Any]) -> bytes:
-    entries = [struct.pack(">BBQ", 1, 0, len(tags))]
-    for name, value in tags.items():
-        nested = isinstance(value, Mapping)
-        # One scalar: the number of words that tell its type, the type (u4), and the value.
-        content = _group(value) if nested else b"%%%%" + struct.pack(">QQ", 1, 5)
-        if not nested:
-            content += struct.pack("<I", value)
-        label = name.encode()
-        entries.append(struct.pack(">BH", 20 if nested else 21, len(label)) + label)
-        entries.append(struct.pack(">Q", len(content)) + content)
-    return b"".join(entries)

@@ -35,30 +35,8 @@ def frame_header(
 ) -> bytes:
     """Return the header in front of a frame: comma separated text, filled with NUL bytes.
 
-    The text ends with a comma, so that the filling is a field of its own.
-
-    Parameters
-    ----------
-    index
-        Number of the frame in the acquisition, from 0: makes the time and the counter.
-    sequence
-        Number of the frame in the header.
-    size
-        Size of the header in bytes.
-    chips
-        1 or 4.
-    stored
-        (height, width) in pixels, as the header gives them.
-    kind, layout, depth
-        Pixel type, sensor layout ("1x1", "2x2G", ...) and counter depth.
-    dacs
-        Whether thresholds and DAC values are given; cameras can be set to leave them out.
-
-    Raises
-    ------
-    ValueError
-        If the text and one byte of filling do not fit into `size` bytes, or `size` does not fit
-        into its five digits.
+    The text ends with a comma, so that the filling is a field of its own. The number of the frame
+    from 0, ``index``, makes its time and counter; ``stored`` is (height, width) in pixels.
     """
     time = _START + index * _EXPOSURE
     height, width = stored
@@ -96,24 +74,9 @@ def frame_header(
 
 
 def hdr_text(
-    nav_shape: tuple[int, ...], *, chips: int, layout: str, depth: int, scan_keys: bool = False
+    nav_shape: tuple[int, ...], chips: int, layout: str, depth: int, *, scan_keys: bool
 ) -> bytes:
-    """Return the contents of a `.hdr` file: lines of key and value, filled with spaces.
-
-    Parameters
-    ----------
-    nav_shape
-        Scan shape: its product gives "Frames in Acquisition", its last axis "Frames per Trigger".
-    chips, layout, depth
-        As for `frame_header`.
-    scan_keys
-        Whether to add "ScanX" and "ScanY", as software with a scan interface does.
-
-    Raises
-    ------
-    ValueError
-        If `scan_keys` is set and `nav_shape` has not two axes.
-    """
+    """Return the contents of a `.hdr` file: lines of key and value, filled with spaces."""
     frames, per_trigger = math.prod(nav_shape), nav_shape[-1]
     alternating = depth != 24 and frames > 1
     chip_ids = ",".join(_CHIP_IDS[:chips] + (" - ",) * (4 - chips))

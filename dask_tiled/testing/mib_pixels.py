@@ -20,15 +20,7 @@ WORD_PIXELS = {1: 64, 6: 8, 12: 4, 24: 4}
 
 
 def check_frame(frame: Array, *, kind: str, depth: int) -> None:
-    """Raise unless every pixel of `frame` fits the pixel type, or the counter of raw data.
-
-    Raises
-    ------
-    TypeError
-        If the pixels are not integers.
-    ValueError
-        If a value is negative or too large.
-    """
+    """Raise unless every pixel of `frame` fits the pixel type, or the counter of raw data."""
     if frame.dtype.kind not in "biu":
         raise TypeError(f"expected integer frames, found {frame.dtype}")
     bits = depth if kind == "R64" else int(kind[1:])
@@ -44,13 +36,7 @@ def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -
 
     Processed data ("U") is stored as seen. Raw data of four chips has a quarter of a row of each
     chip in a stored row, so half the height and twice the width; the two images of 24-bit raw
-    data count as twice the width again.
-
-    Raises
-    ------
-    ValueError
-        If frames of `shape` cannot be stored: not two axes, or raw chip rows that are no whole
-        number of 64-bit words.
+    data count as twice the width again. Raw chip rows have to be whole 64-bit words.
     """
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"expected frames of shape (height, width), found {shape}")
@@ -77,17 +63,6 @@ def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
 
     That four-chip 24-bit raw data is two four-chip 12-bit images, one after the other, is an
     inference from these rules: no capture of that kind was at hand to confirm it.
-
-    Parameters
-    ----------
-    frame
-        Shape (height, width), integers that fit `kind` and `depth`.
-    kind
-        "U08", "U16", "U32" or "R64".
-    depth
-        Counter depth of raw data: 1, 6, 12 or 24 bits.
-    quad
-        Whether raw data is that of four chips, in the order of the readout.
     """
     if kind != "R64":
         return frame.astype(f">u{int(kind[1:]) // 8}").tobytes()

@@ -9,18 +9,17 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
 MODES = {"i1": 0, "u1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12}
 
 
 def write_mrc(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     byte_order: Literal["<", ">"] = "<",
@@ -102,7 +101,7 @@ def write_mrc(
 
 
 def write_direct_electron(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     frames: Frames,
     info: Mapping[str, object],
     *,

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, iter_frames, same_kind
+from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, same_kind
 from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
-    import os
-
     import numpy.typing as npt
 
 
 def write_raw(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     file_header: int = 0,
@@ -48,7 +46,7 @@ def write_raw(
 
 
 def write_npy(
-    path: str | os.PathLike[str],
+    path: StrPath,
     array: npt.ArrayLike,
     *,
     version: tuple[int, int] = (1, 0),

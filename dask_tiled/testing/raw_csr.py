@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Frames, StrPath, alike, nav_shape_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
 
 def write_raw_csr(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     nav_shape: Sequence[int] | None = None,
@@ -26,42 +25,23 @@ def write_raw_csr(
     indices_dtype: npt.DTypeLike = "<i4",
     shuffle: bool = False,
 ) -> Path:
-    """Write the pixels of frames that are not 0.
+    """Write the pixels of frames that are not 0, in their dtype and byte order.
 
     Parameters
     ----------
     path
         The TOML file to write. Beside it, the files that it names have the same stem and the
-        endings `.indptr`, `.indices` and `.data`. Existing files are replaced.
-    frames
-        Array of shape nav + (height, width), or iterable of frames of one shape and dtype; gone
-        through once, one frame in memory at a time. They keep their dtype and byte order.
-    nav_shape
-        Scan shape that the TOML file gives, by default that of the array; needed for an iterable.
+        endings `.indptr`, `.indices` and `.data`.
     indptr_dtype, indices_dtype
         Types of the row pointers and of the column numbers, of either byte order.
     shuffle
         Whether the pixels of a frame come out of order, and each value in two parts, which add up:
         both are allowed.
-
-    Returns
-    -------
-    pathlib.Path
-        The TOML file.
-
-    Raises
-    ------
-    ValueError
-        If there are no frames, or an iterable comes without a `nav_shape`.
     """
     path = Path(path)
-    if nav_shape is None:
-        shape = getattr(frames, "shape", None)
-        if shape is None:
-            raise ValueError("frames that come as an iterable need a nav_shape")
-        nav_shape = shape[:-2]
+    nav_shape = nav_shape_of(frames, nav_shape)
+    first, every = alike(frames)
     names = {part: path.with_suffix(f".{part}") for part in ("indptr", "indices", "data")}
-    sig_shape: tuple[int, ...] = ()
     end = 0
     rng = np.random.default_rng(0)
     with (
@@ -70,31 +50,28 @@ def write_raw_csr(
         names["data"].open("wb") as data,
     ):
         indptr.write(np.array(0, indptr_dtype).tobytes())
-        for frame in iter_frames(frames):
-            sig_shape, dtype = frame.shape, frame.dtype
+        for frame in every:
             columns = np.flatnonzero(frame)
             values = frame.reshape(-1)[columns]
             if shuffle:
                 order = rng.permutation(len(columns))
                 columns = np.concatenate([columns[order], columns])
-                part = (values.real // 3).astype(dtype)
-                values = np.concatenate([(values - part)[order], part]).astype(dtype)
+                part = (values.real // 3).astype(first.dtype)
+                values = np.concatenate([(values - part)[order], part]).astype(first.dtype)
             end += len(columns)
             indptr.write(np.array(end, indptr_dtype).tobytes())
             indices.write(columns.astype(indices_dtype).tobytes())
             data.write(values.tobytes())
-    if not sig_shape:
-        raise ValueError("there are no frames")
     types = {
         "indptr": np.dtype(indptr_dtype).str,
         "indices": np.dtype(indices_dtype).str,
-        "data": dtype.str,
+        "data": first.dtype.str,
     }
     lines = [
         "[params]",
         'filetype = "raw_csr"',
         f"nav_shape = {[int(n) for n in nav_shape]}",
-        f"sig_shape = {list(sig_shape)}",
+        f"sig_shape = {list(first.shape)}",
         "[raw_csr]",
     ]
     for file, name in names.items():

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dask_tiled.testing.frames import Array
-
-if TYPE_CHECKING:
-    import os
+from dask_tiled.testing.frames import Array, StrPath
 
 
 def write_records(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Iterable[Array],
     record: Callable[[int, Array], bytes],
     *,

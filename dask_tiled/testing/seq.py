@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import numpy.typing as npt
@@ -22,7 +21,7 @@ _FIRST = {4: 1024, 5: 8192}
 
 
 def write_seq(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     version: int = 5,
@@ -73,7 +72,7 @@ def write_seq(
 
 
 def write_seq_corrections(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     dark: npt.ArrayLike | None = None,
     gain: npt.ArrayLike | None = None,

@@ -12,10 +12,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dask_tiled.testing.frames import Array, Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, nav_shape_of, pixels_of
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
 CODES = {"u1": 1, "u2": 2, "u4": 3, "i1": 4, "i2": 5, "i4": 6, "f4": 7, "f8": 8, "c8": 9, "c16": 10}
@@ -23,7 +23,7 @@ Calibration = tuple[float, float, int]
 
 
 def write_ser(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     sig_dims: int = 2,
@@ -33,21 +33,13 @@ def write_ser(
     calibrations: Sequence[Calibration] = ((-3.0, 0.5, 0),),
     gaps: Sequence[int] = (0,),
 ) -> Path:
-    """Write images or spectra to one `.ser` file.
+    """Write images or spectra to one TIA series.
+
+    Frames are integers of up to 4 bytes, float32, float64 or complex; images are written with the
+    bottom row first. The scan may have more places than there are frames, as one that was stopped.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + sig, or iterable of frames, of one shape and of a dtype of the format:
-        integers of up to 4 bytes, float32, float64 or complex. Images are given as they are to be
-        seen, and written with the bottom row first. One frame at a time is in memory.
-    sig_dims
-        2 for images, 1 for spectra.
-    nav_shape
-        Shape of the scan in the header, by default that of the array; needed for an iterable. It
-        may have more places than there are frames, as in a scan that was stopped.
     version
         0x0210, with offsets of 4 bytes, or 0x0220, with offsets of 8 bytes.
     positions
@@ -58,62 +50,42 @@ def write_ser(
         scan x, scan y). Where there are more axes, they are repeated.
     gaps
         Bytes of text between elements, repeated: ``(0, 3)`` makes them lie unequally spaced.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If there are no frames or too many, or their shape or dtype cannot be written.
     """
-    path = Path(path)
-    if nav_shape is None:
-        shape = getattr(frames, "shape", None)
-        if shape is None:
-            raise ValueError("frames that come as an iterable need a nav_shape")
-        nav_shape = shape[: len(shape) - sig_dims]
-    sizes = [*nav_shape][::-1] or [1]
+    sizes = [*nav_shape_of(frames, nav_shape, sig_dims)][::-1] or [1]
     positions = len(sizes) > 1 if positions is None else positions
+    first, every = alike(frames, sig_dims)
     cal = cycle(calibrations)
-    element_cal = b"".join(struct.pack("<ddi", *next(cal)) for _ in range(sig_dims))
+    element = _element(first, b"".join(struct.pack("<ddi", *next(cal)) for _ in range(sig_dims)))
     dimensions = b"".join(_dimension(size, next(cal), positions=positions) for size in sizes)
-    total = math.prod(sizes)
-    word = {0x0210: "I", 0x0220: "Q"}[version]
+    total, word = math.prod(sizes), {0x0210: "I", 0x0220: "Q"}[version]
+    kinds = (0x4122 if first.ndim == 2 else 0x4120, 0x4142 if positions else 0x4152)
     table = 22 + struct.calcsize(f"<{word}I") + len(dimensions)
-    offsets: list[int] = []
+    ends = [table + 2 * total * struct.calcsize(f"<{word}")]
     tags: list[int] = []
-    geometry = None
     pauses = cycle(gaps)
-    with path.open("wb") as file:
-        file.seek(table + 2 * total * struct.calcsize(f"<{word}"))
-        for number, frame in enumerate(iter_frames(frames, sig_dims)):
-            head = _element(frame, element_cal, sig_dims)
-            geometry = geometry or head
-            if head != geometry or number == total:
-                raise ValueError(f"frame {number}: expected {total} frames, all of one kind")
-            offsets.append(file.tell())
-            rows = frame[::-1] if sig_dims == 2 else frame
-            file.write(head + rows.astype(frame.dtype.newbyteorder("<")).tobytes())
-            tags.append(file.tell())
-            tag = (0x4142 if positions else 0x4152, 1_456_150_000 + number)
-            file.write(struct.pack("<II", *tag))
-            if positions:
-                file.write(struct.pack("<dd", number % sizes[0], number // sizes[0]))
-            file.write((b"between elements " * 64)[: next(pauses)])
-        if not offsets:
-            raise ValueError("there are no frames")
-        valid, end = len(offsets), file.tell()
-        file.seek(0)
-        types = (0x4122 if sig_dims == 2 else 0x4120, tag[0])
-        file.write(struct.pack("<HHHIIII", 0x4949, 0x0197, version, *types, total, valid))
-        file.write(struct.pack(f"<{word}I", table, len(sizes)) + dimensions)
-        for entries, following in ((offsets, end), (tags, 0)):
-            places = [*entries, following, *[0] * total][:total]
-            file.write(struct.pack(f"<{total}{word}", *places))
-    return path
+
+    def record(number: int, frame: Array) -> bytes:
+        pixels = element + pixels_of(frame[::-1] if frame.ndim == 2 else frame)
+        tag = struct.pack("<II", kinds[1], 1_456_150_000 + number)
+        if positions:
+            tag += struct.pack("<dd", number % sizes[0], number // sizes[0])
+        tag += (b"between elements " * 64)[: next(pauses)]
+        tags.append(ends[-1] + len(pixels))
+        ends.append(tags[-1] + len(tag))
+        return pixels + tag
+
+    def header(count: int) -> bytes:
+        if count > total:
+            raise ValueError(f"expected {total} frames, found {count}")
+        head = struct.pack("<HHHIIII", 0x4949, 0x0197, version, *kinds, total, count)
+        head += struct.pack(f"<{word}I", table, len(sizes)) + dimensions
+        for entries in (ends, [*tags, 0]):
+            places = [*entries, *[0] * total][:total]
+            head += struct.pack(f"<{total}{word}", *places)
+        return head
+
+    write_records(path, every, record, header=header)
+    return Path(path)
 
 
 def _dimension(size: int, calibration: Calibration, *, positions: bool) -> bytes:
@@ -122,8 +94,8 @@ def _dimension(size: int, calibration: Calibration, *, positions: bool) -> bytes
     return struct.pack("<Iddi", size, *calibration) + written
 
 
-def _element(frame: Array, calibrations: bytes, sig_dims: int) -> bytes:
+def _element(frame: Array, calibrations: bytes) -> bytes:
     code = CODES.get(frame.dtype.str[1:])
-    if code is None or frame.ndim != sig_dims or not frame.size:
-        raise ValueError(f"no frame of {sig_dims} axes can be {frame.dtype} of {frame.shape}")
-    return calibrations + struct.pack(f"<H{sig_dims}I", code, *frame.shape[::-1])
+    if code is None or frame.ndim not in (1, 2) or not frame.size:
+        raise ValueError(f"no frame can be {frame.dtype} of {frame.shape}")
+    return calibrations + struct.pack(f"<H{frame.ndim}I", code, *frame.shape[::-1])

@@ -9,16 +9,15 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dask_tiled.testing.frames import Array, Frames, alike, pixels_of
+from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import in_files, write_records
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
 
 def write_tvips(
-    prefix: str | os.PathLike[str],
+    prefix: StrPath,
     frames: Frames,
     *,
     version: int = 2,
