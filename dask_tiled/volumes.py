@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.registry import expand
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File

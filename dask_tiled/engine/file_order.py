@@ -29,7 +29,7 @@ def as_frames(window: Window, pixel: np.dtype) -> Array | None:
     return data[first : first + ranges.nbytes].view(pixel).reshape(len(ranges.frames), -1)
 
 
-def are_neighbours(units: Units) -> bool:
+def are_adjacent(units: Units) -> bool:
     """Tell whether neighbouring units of the runs hold neighbouring pixels."""
     return units.runs.length == 1 or units.runs.out_step == units.decoder.width
 
@@ -80,19 +80,19 @@ class Places:
         """Put columns back to where they were taken from."""
         self._copy(taken, self._here, columns, self._there)
 
-    def _copy(self, source: Array, starts: Walk, target: Array, dests: Walk) -> None:
+    def _copy(self, pixels: Array, starts: Walk, out: Array, dests: Walk) -> None:
         from dask_tiled.kernels.decoding import compiled
 
-        unit = self._pixels * source.itemsize
+        unit = self._pixels * pixels.itemsize
         copy = compiled("copy")
-        for row, out in zip(source, target, strict=True):
+        for row, target in zip(pixels, out, strict=True):
             copy(
                 row.view(np.uint8),
-                starts.firsts * source.itemsize,
-                starts.step * source.itemsize,
-                out.view(np.uint8),
-                dests.firsts * source.itemsize,
-                dests.step * source.itemsize,
+                starts.firsts * pixels.itemsize,
+                starts.step * pixels.itemsize,
+                target.view(np.uint8),
+                dests.firsts * pixels.itemsize,
+                dests.step * pixels.itemsize,
                 starts.length,
                 unit,
                 0,

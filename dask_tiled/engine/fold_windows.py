@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dask_tiled.engine.file_order import are_neighbours
+from dask_tiled.engine.file_order import are_adjacent
 from dask_tiled.engine.folding import FoldSink
 from dask_tiled.engine.jobs import Sink
-from dask_tiled.model.coded import CodedRange
+from dask_tiled.model.blocks import BlockRange
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader
 
@@ -45,10 +45,10 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     return True
 
 
-def _has_long_runs(piece: ReadRanges | CodedRange) -> bool:
+def _has_long_runs(piece: ReadRanges | BlockRange) -> bool:
     """Tell whether runs of units are long enough to go through a file as it lies."""
-    if isinstance(piece, CodedRange):
+    if isinstance(piece, BlockRange):
         return False
     units = piece.units
     long = units.runs.length * units.decoder.pixels >= LEAST_RUN
-    return units.pick is None and (long or are_neighbours(units))
+    return units.pick is None and (long or are_adjacent(units))

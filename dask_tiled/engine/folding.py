@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
-from dask_tiled.engine.file_order import Places, are_aligned, are_neighbours, as_frames
+from dask_tiled.engine.file_order import Places, are_adjacent, are_aligned, as_frames
 from dask_tiled.engine.fold_names import adds_packed, as_is, function_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
@@ -175,7 +175,7 @@ class FoldSink:
         units = window.ranges.units
         name = function_of(self._fold.name, self._pixel)
         results, weights = self._results, self._weights
-        if are_neighbours(units) or self._any_order:
+        if are_adjacent(units) or self._any_order:
             self._fold_units(name, units.decoder, units.runs, window, results, weights)
             return
         if self._places is None:

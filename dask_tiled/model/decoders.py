@@ -63,7 +63,7 @@ class BlockDecoder:
     ----------
     function : str
         A Python function, as ``"module:function"``. ``function(block, fetch, **options)`` gives the
-        pixels of a :class:`~dask_tiled.model.coded.Block`; ``fetch(file, start, stop)`` reads
+        pixels of a :class:`~dask_tiled.model.blocks.Block`; ``fetch(file, start, stop)`` reads
         bytes, and ``fetch.keep(key, make)`` keeps open what the other blocks of a task need, too.
     dtype : numpy.dtype
         Type of the pixels that it gives, in native byte order.

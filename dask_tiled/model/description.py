@@ -200,14 +200,14 @@ class Description:
         return replace(self, metadata={**self.metadata, self.format: own})
 
     def with_scan(
-        self, nav_shape: tuple[int, ...], source: str, axes: tuple[Axis, ...] = ()
+        self, nav_shape: tuple[int, ...], told_by: str, axes: tuple[Axis, ...] = ()
     ) -> Description:
         """Show the frames in the shape of the scan that a header gives.
 
         Parameters
         ----------
         nav_shape : tuple of int
-        source : str
+        told_by : str
             The header, as the error and the metadata, ``"nav_shape_from"``, name it.
         axes : tuple of Axis, optional
             The axes of the scan, where the file says more of them than their lengths.
@@ -221,11 +221,11 @@ class Description:
             raise TruncatedFileError(
                 "frames that the header promises are missing",
                 path=self.files[-1].path,
-                expected=f"{math.prod(nav_shape)} frames, as in {source}",
+                expected=f"{math.prod(nav_shape)} frames, as in {told_by}",
                 found=f"{self.layout.n_frames} frames",
                 hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
             )
-        desc = self.with_facts(nav_shape_from=source).with_frames(nav_shape)
+        desc = self.with_facts(nav_shape_from=told_by).with_frames(nav_shape)
         return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
     def cut(self, cuts: Sequence[Cut]) -> Description:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.coded import CodedRange
+from dask_tiled.model.blocks import BlockRange
+from dask_tiled.reading.adjacent import Adjacent, together
 from dask_tiled.reading.backends import Backend, Mapped
-from dask_tiled.reading.neighbours import Neighbours, together
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import Window
 
@@ -30,20 +30,20 @@ def read_into(
     ----------
     out : array
         Frames, then signal axes; C-contiguous.
-    ranges : iterable of ReadRanges or CodedRange
+    ranges : iterable of ReadRanges or BlockRange
     backend : Backend
     kept : dict, optional
         Blocks that are decoded already, by their keys; further ones are added.
     """
     for piece in together(ranges):
-        if isinstance(piece, CodedRange):
+        if isinstance(piece, BlockRange):
             key = piece.key
             pixels = kept[key] if kept and key in kept else piece.decode(backend)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
             continue
-        if isinstance(piece, Neighbours):
+        if isinstance(piece, Adjacent):
             data = backend(piece.file, piece.start, piece.stop)
             for one in piece.ranges:
                 run_kernel(Window(one, data, piece.start), out)
@@ -86,7 +86,7 @@ def view_of(
         return None
     (piece,) = ranges
     if (
-        isinstance(piece, CodedRange)
+        isinstance(piece, BlockRange)
         or not piece.lies_as(dtype)
         or piece.nbytes != math.prod(shape) * dtype.itemsize
     ):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.model.coded import Block, CodedRange
+from dask_tiled.model.blocks import Block, BlockRange
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
@@ -20,7 +20,7 @@ from dask_tiled.model.selection import Index
 from dask_tiled.reading.ranges import ReadRanges, Units
 from dask_tiled.reading.runs import Loop, Pick
 
-Ranges = ReadRanges | CodedRange
+Ranges = ReadRanges | BlockRange
 
 
 class _Overlap(NamedTuple):
@@ -57,7 +57,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
 
     Yields
     ------
-    ReadRanges or CodedRange
+    ReadRanges or BlockRange
         For a C-contiguous output: the frames on one axis, then the signal axes.
     """
     there = np.flatnonzero(~layout.selection.are_absent(frames))
@@ -88,7 +88,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
             offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
             block = Block(layout.files, file, offset, nbytes, start, shape)
             numbers = np.ravel_multi_index(places, shape[:n]) if n else np.zeros(1, np.int64)
-            yield _coded(block, decoder, numbers, there[positions], overlaps)
+            yield _block_range(block, decoder, numbers, there[positions], overlaps)
         elif found is not None:
             units, first = found
             offsets = pieces.offset[which] + first
@@ -138,8 +138,8 @@ def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | 
     if not layout.overlapping:
         labels = _labels(pieces, n)
         whole = np.array([isinstance(d, BlockDecoder) for d in layout.decoders])
-        coded = np.flatnonzero(whole[pieces.decoder])
-        labels[coded] = len(labels) + coded
+        blocks = np.flatnonzero(whole[pieces.decoder])
+        labels[blocks] = len(labels) + blocks
     kinds = labels[which]
     order = None
     if (np.diff(kinds) < 0).any() or (np.diff(met.positions)[np.diff(kinds) == 0] < 0).any():
@@ -173,15 +173,15 @@ def _overlap(cut: Cut, start: int, size: int) -> _Overlap:
     return _Overlap(first, max(0, stop - first), cut.start + cut.step * first - start, cut.step)
 
 
-def _coded(
+def _block_range(
     block: Block,
     decoder: BlockDecoder,
     numbers: Index,
     frames: Index,
     overlaps: Sequence[_Overlap],
-) -> CodedRange:
+) -> BlockRange:
     inside = tuple(slice(o.pixel, o.pixel + (o.length - 1) * o.step + 1, o.step) for o in overlaps)
-    return CodedRange(block, decoder, numbers, frames, inside, _place(overlaps))
+    return BlockRange(block, decoder, numbers, frames, inside, _place(overlaps))
 
 
 def _place(overlaps: Sequence[_Overlap]) -> tuple[slice, ...]:

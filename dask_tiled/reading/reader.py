@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.coded import CodedRange
+from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.model.selection import Index
 from dask_tiled.reading.backends import Backend, backend_for
@@ -90,7 +90,7 @@ class Reader:
             piece.key: int(piece.frames[-1]) + 1
             for ranges in self._ranges
             for piece in ranges
-            if isinstance(piece, CodedRange)
+            if isinstance(piece, BlockRange)
         }
         self._kept: dict[Hashable, Array] = {}
         absent = layout.selection.are_absent(frames)
@@ -136,7 +136,7 @@ class Reader:
         return tile
 
     def windows(self, limit: int | None) -> Iterator[Window]:
-        """Fetch the bytes of the chunk as they lie in its files; none of it may be coded."""
+        """Fetch the bytes of the chunk as they lie in its files; none of them may be blocks."""
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
                 yield from self._backend.windows(piece, limit)
@@ -218,7 +218,7 @@ def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
     """Tell which pixels of a tile any of the ranges gives."""
     held = np.zeros(shape, bool)
     for piece in ranges:
-        inside = piece.place if isinstance(piece, CodedRange) else piece.units.place
+        inside = piece.place if isinstance(piece, BlockRange) else piece.units.place
         place: Any = (piece.frames, *inside)
         held[place] = True
     return held

@@ -7,7 +7,7 @@ import math
 from dask import config
 
 from dask_tiled.errors import format_bytes
-from dask_tiled.tiling.blocks import file_blocks, frame_bytes
+from dask_tiled.tiling.bases import file_blocks, frame_bytes
 from dask_tiled.tiling.division import even_size, fill, largest_divisor, split
 from dask_tiled.tiling.requests import Question, check_positive, parse_size
 

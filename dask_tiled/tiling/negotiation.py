@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.tiling import drawing, machine
-from dask_tiled.tiling.blocks import bases
+from dask_tiled.tiling.bases import bases
 from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
 from dask_tiled.tiling.division import Base, read_chunks
 from dask_tiled.tiling.pictures import Picture, picture

@@ -11,7 +11,7 @@ from dask import config
 
 from dask_tiled.errors import format_bytes
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.blocks import frames_base
+from dask_tiled.tiling.bases import frames_base
 from dask_tiled.tiling.division import Base, even_size, fill, least_sizes, split
 from dask_tiled.tiling.requests import Question, check_positive, parse_size
 

@@ -75,7 +75,7 @@ def describe(
         "datasets": names,
         "data_type": members[0].data_type,
         "transposed": order.transposed,
-        "transposed_from": order.source,
+        "transposed_from": order.told_by,
         "brightness": group(tags, "ImageData", "Calibrations", "Brightness"),
         "tags": group(tags, "ImageTags"),
     }

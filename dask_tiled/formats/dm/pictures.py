@@ -39,7 +39,7 @@ class Order(NamedTuple):
 
     sig_ndim: int
     transposed: bool
-    source: str
+    told_by: str
 
     def arrange(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Put something about the axes, in the order of the file, into that of the array."""
@@ -91,7 +91,7 @@ def find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> O
     if transposed not in (None, True, False):
         raise DatasetError("no order", path=path, expected="None, True or False", found=transposed)
     if ndim == sig_ndim:
-        return Order(sig_ndim, transposed=False, source="there is one frame")
+        return Order(sig_ndim, transposed=False, told_by="there is one frame")
     if transposed is not None:
         return Order(sig_ndim, transposed, "the option transposed")
     usual = ndim == 4 or (spectra and ndim == 3)

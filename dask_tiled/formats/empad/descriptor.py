@@ -73,8 +73,8 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
     if not told:
         return desc
-    source, shape = _choose(told, layout.n_frames, file.path)
-    return desc.with_scan(shape, source, scan_axes(shape, root))
+    told_by, shape = _choose(told, layout.n_frames, file.path)
+    return desc.with_scan(shape, told_by, scan_axes(shape, root))
 
 
 def _raw_of(xml: str, name: str) -> File:
@@ -95,14 +95,14 @@ def _choose(
     told: Sequence[tuple[str, tuple[int, ...]]], frames: int, path: str
 ) -> tuple[str, tuple[int, ...]]:
     """Choose what tells the number of frames in the file."""
-    fitting = [(source, shape) for source, shape in told if math.prod(shape) == frames]
+    fitting = [(told_by, shape) for told_by, shape in told if math.prod(shape) == frames]
     if fitting:
         return fitting[0]
     truncated = frames < min(math.prod(shape) for _, shape in told)
     raise (TruncatedFileError if truncated else CorruptFileError)(
         "the file does not hold the frames of the scan",
         path=path,
-        expected=" or ".join(f"{shape} ({source})" for source, shape in told),
+        expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
         found=f"{frames} frames",
         hint="Pass a nav_shape to read them.",
     )

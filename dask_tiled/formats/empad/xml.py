@@ -76,7 +76,7 @@ def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int
 
     Yields
     ------
-    source : str
+    told_by : str
     shape : tuple of int
         (y, x), or (n,) of a series.
     """
@@ -93,10 +93,10 @@ def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int
             size = [root.findtext(f"{where}/scan_resolution_{axis}") for axis in "yx"]
             told.append((where, tuple(size)))
         told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
-    for source, texts in told:
+    for told_by, texts in told:
         sizes = [re.fullmatch(r"\s*0*([1-9][0-9]{0,9})\s*", text or "") for text in texts]
         if all(sizes):
-            yield source, tuple(int(size[1]) for size in sizes if size is not None)
+            yield told_by, tuple(int(size[1]) for size in sizes if size is not None)
 
 
 def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[Axis, ...]:

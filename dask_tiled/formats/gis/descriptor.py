@@ -20,7 +20,7 @@ from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.gis.header import BEGINNING, Header, read_dim, read_minf
 from dask_tiled.formats.tools.volumes import check_bytes, check_shape, volume_layout
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File, read_head

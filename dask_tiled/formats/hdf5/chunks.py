@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, require
 from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS, Filter
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.files import File
 
 Array = npt.NDArray[Any]

@@ -99,8 +99,8 @@ def show_session(desc: Description, session: Session, *, scan: bool) -> Descript
     if session.info.get("Scan - Type", "Raster") == "Raster":
         return _raster(desc, session, roi)
     if session.coordinates_file is None:
-        source = "the number of frames; there is no _scan_coordinates.csv file"
-        return desc.with_facts(nav_shape_from=source)
+        told_by = "the number of frames; there is no _scan_coordinates.csv file"
+        return desc.with_facts(nav_shape_from=told_by)
     return _custom(desc, session, session.coordinates_file)
 
 
@@ -124,9 +124,9 @@ def _custom(desc: Description, session: Session, path: str) -> Description:
     counts = np.bincount(places, minlength=math.prod(shape))
     repeats = int(counts.max())
     if set(np.unique(counts).tolist()) - {0, repeats}:
-        source = "the number of frames; places are visited in different numbers"
+        told_by = "the number of frames; places are visited in different numbers"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
-        return desc.with_facts(nav_shape_from=source, scan_coordinates=coordinates)
+        return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
     _check_places(path, shape, repeats, len(x))
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     order = np.argsort(places, kind="stable").reshape(-1, repeats)

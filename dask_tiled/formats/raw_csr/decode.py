@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats.raw_csr.toml import refuse
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.files import File
 
 

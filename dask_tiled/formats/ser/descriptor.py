@@ -78,7 +78,7 @@ def describe(
         first += record.frame_bytes - strides[0]
         strides = -strides[0], *strides[1:]
     table = _pieces(first, sig_shape, strides)
-    scan, source, axes = _scan(header, dimensions, count)
+    scan, told_by, axes = _scan(header, dimensions, count)
     shown = Selection(scan, count)
     layout = Layout([file], (count,), sig_shape, table, [record.decoder], shown)
     metadata: dict[str, Any] = {
@@ -86,7 +86,7 @@ def describe(
             **header,
             "element": element,
             **{f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)},
-            "nav_shape_from": source,
+            "nav_shape_from": told_by,
         }
     }
     if image:
@@ -116,13 +116,13 @@ def _scan(
     """Give the shape of the scan, where it comes from, and its axes."""
     slowest_first = dimensions[::-1]
     shape = tuple(dimension["size"] for dimension in slowest_first)
-    source = "the sizes of the dimensions"
+    told_by = "the sizes of the dimensions"
     if len(shape) == 1 and dimensions[0]["description"] == "Number":
         shape = (count,)
-        source = "the number of valid elements: a series that was stopped is only shorter"
+        told_by = "the number of valid elements: a series that was stopped is only shorter"
     elif math.prod(shape) != header["total_elements"]:
-        source = "the number of valid elements: the dimensions do not fit that of all"
-        return (count,), source, nav_axes(1)
+        told_by = "the number of valid elements: the dimensions do not fit that of all"
+        return (count,), told_by, nav_axes(1)
     if math.prod(shape) == 1:
         return (), "one element has no navigation axes", ()
     names = nav_axes(len(shape))
@@ -132,7 +132,7 @@ def _scan(
         _axis(name.name, "m" if dim["units"] == "meters" else dim["units"], dim)
         for name, dim in zip(names, slowest_first, strict=True)
     )
-    return shape, source, axes
+    return shape, told_by, axes
 
 
 def _sig_axes(element: Mapping[str, Any]) -> tuple[Axis, ...]:

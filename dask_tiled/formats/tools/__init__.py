@@ -104,7 +104,7 @@ from dask_tiled.formats.tools.volumes import (
     strides_of,
     volume_layout,
 )
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.model.coded import Block, Fetch
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
@@ -129,12 +129,12 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
 
 
 @contextmanager
-def _opened(source: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
+def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open what begins with some bytes; whatever goes wrong with it is a CorruptFileError."""
     openers = (opener for magic, opener in OPENERS.items() if head.startswith(magic))
     opener = next(openers, Inflated)
     try:
-        with opener(source) as stream:
+        with opener(file) as stream:
             yield stream
     except BROKEN as error:
         raise CorruptFileError(
@@ -145,8 +145,8 @@ def _opened(source: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[
 class Inflated(io.RawIOBase):
     """What a zlib stream holds: nothing sure tells that one begins, so it is what is left."""
 
-    def __init__(self, source: io.BytesIO) -> None:
-        self._source = source
+    def __init__(self, file: io.BytesIO) -> None:
+        self._file = file
         self._stream = zlib.decompressobj()
 
     def readable(self) -> bool:
@@ -162,7 +162,7 @@ class Inflated(io.RawIOBase):
             The stream has no end.
         """
         while not self._stream.eof:
-            data = self._stream.unconsumed_tail or self._source.read(STEP)
+            data = self._stream.unconsumed_tail or self._file.read(STEP)
             found = self._stream.decompress(data, len(buffer))
             if not data and not found:
                 raise EOFError("the stream has no end")

@@ -52,7 +52,7 @@ class Array(NamedTuple):
     nbytes: int
 
 
-class _Source:
+class _TagBytes:
     """The bytes of a file, one after the other, and nothing beyond its end."""
 
     def __init__(self, path: str, stream: BinaryIO) -> None:
@@ -116,9 +116,9 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
     name = os.fspath(path)
     with open(name, "rb", buffering=1 << 14) as stream:
         header = parse_header(name, stream.read(16))
-        source = _Source(name, stream)
-        source.skip(size_of(HEADERS[header["version"]]))
-        return _read_tree(source, header, until)
+        content = _TagBytes(name, stream)
+        content.skip(size_of(HEADERS[header["version"]]))
+        return _read_tree(content, header, until)
 
 
 def group(tags: Any, *labels: str) -> dict[str, Any]:
@@ -149,7 +149,9 @@ def parse_header(path: str, head: bytes) -> dict[str, int]:
     return header
 
 
-def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) -> dict[str, Any]:
+def _read_tree(
+    content: _TagBytes, header: dict[str, int], until: tuple[str, ...]
+) -> dict[str, Any]:
     wide = header["version"] == 4
     order = "<" if header["little_endian"] else ">"
     entry = struct.Struct(">BH")
@@ -160,7 +162,7 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
     heads = dict(zip((GROUP, DATA), map(struct.Struct, forms), strict=True))
     word, code = (8, "Q") if wide else (4, "I")
     root: dict[str, Any] = {}
-    _, count = outermost.unpack(source.take(outermost.size))
+    _, count = outermost.unpack(content.take(outermost.size))
     # Of each group that is open: what it holds, the entries to come, and the labels that lead here.
     stack: list[tuple[dict[str, Any], Iterator[int], tuple[str, ...]]]
     stack = [(root, iter(range(count)), ())]
@@ -168,25 +170,25 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
     while stack:
         holder, entries, labels = stack[-1]
         for number in entries:
-            kind, length = entry.unpack(source.take(3))
+            kind, length = entry.unpack(content.take(3))
             tags += 1
             if kind not in heads or tags > MAX_TAGS:
                 expected = f"{GROUP} or {DATA}, at most {MAX_TAGS} times"
-                raise source.corrupt("not a tag", expected, (kind, tags))
-            raw = source.take(length + heads[kind].size)
+                raise content.corrupt("not a tag", expected, (kind, tags))
+            raw = content.take(length + heads[kind].size)
             label = _text(raw[:length]) if length else str(number)
             mark, count = heads[kind].unpack_from(raw, length)
             if kind == GROUP:
                 if len(stack) >= MAX_DEPTH:
-                    raise source.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
+                    raise content.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
                 inner: dict[str, Any] = {}
                 holder[label] = inner
                 stack.append((inner, iter(range(count)), (*labels, label)))
                 break
             if mark != MARK or not 1 <= count <= MAX_INFO:
-                raise source.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
-            info = struct.unpack(f">{count}{code}", source.take(count * word))
-            holder[label] = _read_value(source, info, order, stays=label == "Data")
+                raise content.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
+            info = struct.unpack(f">{count}{code}", content.take(count * word))
+            holder[label] = _read_value(content, info, order, stays=label == "Data")
         else:
             stack.pop()
             if until and labels == until:
@@ -194,23 +196,23 @@ def _read_tree(source: _Source, header: dict[str, int], until: tuple[str, ...]) 
     return root
 
 
-def _read_value(source: _Source, info: tuple[int, ...], order: str, *, stays: bool) -> Any:
+def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays: bool) -> Any:
     """Read a value, whose type some words tell."""
     kind = info[0]
     codes, count = _type_of(info)
     form = _form(codes, order)
     if form is None:
-        raise source.corrupt("unknown type of a value", "numbers, records, arrays", info[:8])
+        raise content.corrupt("unknown type of a value", "numbers, records, arrays", info[:8])
     if kind == STRUCT:
-        return form.unpack(source.take(form.size))
+        return form.unpack(content.take(form.size))
     if kind in SIMPLE:
-        return form.unpack(source.take(form.size))[0]
+        return form.unpack(content.take(form.size))[0]
     nbytes = count * form.size
     if stays or nbytes > MAX_BYTES:
-        at = source.at
-        source.skip(nbytes)
+        at = content.at
+        content.skip(nbytes)
         return Array(at, ",".join(order + SIMPLE[c] for c in codes), count, nbytes)
-    data = source.take(nbytes)
+    data = content.take(nbytes)
     if kind == STRING:
         return _text(data)
     if codes == (4,):

@@ -66,7 +66,7 @@ def describe(
     desc = Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
     found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
     if found is not None:
-        desc = desc.with_facts(scan_start=found.first, scan_from=found.source)
+        desc = desc.with_facts(scan_start=found.first, scan_from=found.told_by)
     return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
 
 

@@ -28,14 +28,14 @@ class Scan(NamedTuple):
         None where it is not known.
     numbers : int64 array, optional
         Numbers of the frames in all places, where they do not follow one another.
-    source : str
+    told_by : str
         What says so.
     """
 
     first: int = 0
     shape: tuple[int, int] | None = None
     numbers: Index | None = None
-    source: str = ""
+    told_by: str = ""
 
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
@@ -74,7 +74,7 @@ def by_position(y: npt.NDArray[Any], x: npt.NDArray[Any], n_frames: int) -> Scan
     width = int(row[: ends[0]].max()) + 1 if len(ends) else 0
     height = (n_frames - first) // width if width else 0
     shape = (height, width) if height else None
-    return Scan(first, shape, source="Scan_x and Scan_y of the frame headers")
+    return Scan(first, shape, told_by="Scan_x and Scan_y of the frame headers")
 
 
 def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
@@ -87,7 +87,7 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     if not len(steps):
         return None
     first = int(steps[0]) + int(rotator[steps[0]] == 0)
-    source = "Index_of_rotator of the frame headers"
+    told_by = "Index_of_rotator of the frame headers"
     if len(rotator) < n_frames:
         count, stop = last, len(rotator)
         if (np.diff(rotator[first:]) != 1).any() or rotator[first] != 1:
@@ -100,7 +100,7 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
         return None  # it counts something else
     if len(rotator) < n_frames:
-        return Scan(first, (side, side), None, source) if count <= used else None
+        return Scan(first, (side, side), None, told_by) if count <= used else None
     indices = rotator[first:stop]
     if (np.diff(indices) < 0).any() or indices[0] < 1:
         return None
@@ -111,7 +111,7 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     fits = order < np.repeat(room, np.diff(starts, append=len(indices)))
     numbers = np.full(count, -1, dtype=np.int64)
     numbers[(indices - 1 + order)[fits]] = first + np.flatnonzero(fits)
-    return Scan(first, (side, side), numbers, source)
+    return Scan(first, (side, side), numbers, told_by)
 
 
 def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:

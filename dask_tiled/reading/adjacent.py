@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from dask_tiled.model.coded import CodedRange
+from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.files import File
 from dask_tiled.reading.ranges import ReadRanges
 
@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 20
 """So much is read in one go."""
 
 
-class Neighbours(NamedTuple):
+class Adjacent(NamedTuple):
     """Read ranges of one file, and the bytes that they are."""
 
     file: File
@@ -23,14 +23,14 @@ class Neighbours(NamedTuple):
 
 
 def together(
-    ranges: Iterable[ReadRanges | CodedRange],
-) -> Iterator[ReadRanges | CodedRange | Neighbours]:
+    ranges: Iterable[ReadRanges | BlockRange],
+) -> Iterator[ReadRanges | BlockRange | Adjacent]:
     """Put neighbours together. The order stays: of pieces that overlap, later ones are shown."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
         # Nothing is read that no piece wants: backends know best how to go over gaps.
-        if isinstance(piece, CodedRange) or piece.span[1] - piece.span[0] > piece.nbytes:
+        if isinstance(piece, BlockRange) or piece.span[1] - piece.span[0] > piece.nbytes:
             yield from _grouped(group, low, high)
             group = []
             yield piece
@@ -47,8 +47,8 @@ def together(
     yield from _grouped(group, low, high)
 
 
-def _grouped(group: list[ReadRanges], low: int, high: int) -> Iterator[ReadRanges | Neighbours]:
+def _grouped(group: list[ReadRanges], low: int, high: int) -> Iterator[ReadRanges | Adjacent]:
     if len(group) > 1:
-        yield Neighbours(group[0].file, low, high, group)
+        yield Adjacent(group[0].file, low, high, group)
     else:
         yield from group

@@ -54,7 +54,7 @@ class Block(NamedTuple):
     shape: tuple[int, ...]
 
 
-class CodedRange(NamedTuple):
+class BlockRange(NamedTuple):
     """What a piece that decodes as a whole gives to a box.
 
     Attributes
@@ -81,7 +81,7 @@ class CodedRange(NamedTuple):
         """What tells the block from others; of pieces that overlap, several may begin together."""
         return *self.block[1:], self.decoder
 
-    def between(self, first: int, stop: int) -> CodedRange:
+    def between(self, first: int, stop: int) -> BlockRange:
         """Take the frames at some positions of the output, which become the first ones."""
         low, high = np.searchsorted(self.frames, (first, stop))
         return self._replace(numbers=self.numbers[low:high], frames=self.frames[low:high] - first)
