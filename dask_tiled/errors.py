@@ -136,6 +136,16 @@ def check_whole(
 def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleType:
     """Import a library that a file is read with, and that comes with an extra of this package.
 
+    Parameters
+    ----------
+    library, extra : str
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    module
+
     Raises
     ------
     DatasetError

@@ -12,7 +12,15 @@ from dask_tiled.model.decoders import BlockDecoder
 
 
 def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
-    """Give the decoder of such pieces; `pixel` are the bytes of the value, in native order."""
+    """Give the decoder of pieces that were never written: one value all over.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type of the pixels, in native byte order.
+    pixel : bytes
+        The value, as that type.
+    """
     options = (("dtype", dtype), ("pixel", pixel))
     return BlockDecoder(f"{__name__}:fill", dtype, options)
 
