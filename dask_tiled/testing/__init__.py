@@ -2,8 +2,17 @@
 
 For the authors of formats, in this package and elsewhere: write a small file whose every pixel is
 known, open it, and compare. The writers follow the published layouts and share no code with the
-package's readers, so that the two cannot agree on a mistake. They take frames one at a time, from
-an array or an iterable, and can write files larger than memory.
+package's readers, so that the two cannot agree on a mistake. What they have in common:
+
+- `path` is the file to write, and gets what lies beside it as neighbours; existing files are
+  replaced. Returned is the path that one opens, or a list of all that were written.
+- `frames` are an array of shape nav + sig, or an iterable of frames, all of one shape and dtype.
+  They are gone through once, one in memory at a time: files may be larger than memory.
+- `sig_dims` is the number of trailing axes of an array that make a frame, and `nav_shape` the shape
+  of the scan that the file tells, by default that of the array; most need it with an iterable.
+- `order` or `byte_order` is that of all numbers and pixels; `frames_per_file` is by default all.
+- A ValueError refuses frames that differ or are too few or many, and options that do not suit them;
+  a TypeError, pixels of a type that a format does not have.
 
 - Frames: `counting_frames` and its lazy twin `iter_counting_frames` give every pixel a value that
   tells it from the others; `iter_frames` goes through the frames of any array or iterable.

@@ -33,8 +33,6 @@ def write_blo(
 
     Parameters
     ----------
-    order
-        Byte order of all numbers and pixels.
     magic
         258 or 259, by default 259 for 16 bits. Only 259 says how many bits there are.
     step

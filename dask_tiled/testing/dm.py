@@ -13,28 +13,11 @@ from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike
 
 # For each data type, the type of the pixels, and that of the elements of the array of tags.
-DATA_TYPES = {
-    1: ("i2", "h"),
-    2: ("f4", "f"),
-    3: ("c8", "ff"),
-    6: ("u1", "B"),
-    7: ("i4", "i"),
-    9: ("i1", "b"),
-    10: ("u2", "H"),
-    11: ("u4", "I"),
-    12: ("f8", "d"),
-    13: ("c16", "dd"),
-    14: ("?", "?"),
-    39: ("i8", "q"),
-    40: ("u8", "Q"),
-    # Colours are (blue, green, red, alpha) in a frame of shape (..., 4).
-    8: ("V4", "i"),
-    23: ("V4", "i"),
-    # Halves of Fourier transforms.
-    5: ("c8", "f"),
-    27: ("c8", "f"),
-    28: ("c16", "d"),
-}
+DATA_TYPES = {1: ("i2", "h"), 2: ("f4", "f"), 3: ("c8", "ff"), 6: ("u1", "B"), 7: ("i4", "i")}
+DATA_TYPES |= {9: ("i1", "b"), 10: ("u2", "H"), 11: ("u4", "I"), 12: ("f8", "d"), 13: ("c16", "dd")}
+DATA_TYPES |= {14: ("?", "?"), 39: ("i8", "q"), 40: ("u8", "Q")}
+# Colours, (blue, green, red, alpha) in a frame of shape (..., 4), and halves of Fourier transforms.
+DATA_TYPES |= {8: ("V4", "i"), 23: ("V4", "i"), 5: ("c8", "f"), 27: ("c8", "f"), 28: ("c16", "d")}
 OF_DTYPE = {np.dtype(dtype): number for number, (dtype, _) in reversed(DATA_TYPES.items())}
 Calibration = tuple[float, float, str]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import numpy as np
+
 from dask_tiled.testing.frames import StrPath
 
 CODES = {"h": 2, "i": 3, "H": 4, "I": 5, "f": 6, "d": 7, "?": 8, "b": 9, "B": 10, "q": 11, "Q": 12}
@@ -49,8 +51,8 @@ def write_tags(
     ----------
     tags
         Groups as mappings, or as sequences where the entries have no labels. Values are bool, int
-        (signed, of 4 or, where that is too small, 8 bytes), float (of 4 bytes), text, tuples of
-        int, which become records, bytes, which become arrays, and `Gap`.
+        (signed, of 4 or, where that is too small, 8 bytes), numpy.uint32, float (of 4 bytes), text,
+        tuples of int, which become records, bytes, which become arrays, and `Gap`.
     version
         3 or 4.
     trailer
@@ -116,6 +118,8 @@ def _encoded(value: Any) -> tuple[tuple[int, ...], bytes | Gap]:
     if isinstance(value, tuple):
         fields = [word for _ in value for word in (0, CODES["i"])]
         return (15, 0, len(value), *fields), struct.pack(f"<{len(value)}i", *value)
+    if isinstance(value, np.uint32):
+        return (CODES["I"],), value.tobytes()
     if isinstance(value, (bool, float)):
         kind = "?" if isinstance(value, bool) else "f"
     else:

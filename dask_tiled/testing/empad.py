@@ -56,28 +56,28 @@ def write_empad(
         raw_name = raw_name.format(*shape)
     every = same_kind(iter_frames(frames))
     write_records(path.with_name(raw_name), every, _record, count=math.prod(shape))
-    parts = [
-        f"<raw_file filename={quoteattr(named_as or raw_name)}/>",
-        "<exposure_time>1</exposure_time>",
-    ]
+    parts = [f"<raw_file filename={quoteattr(named_as or raw_name)}/>", _tag("exposure_time", 1)]
     if len(shape) == 1:
-        parts += ["<type>series</type>", f"<count>{shape[0]}</count>"]
-        parts.append(f"<scan_parameters><series_count>{shape[0]}</series_count></scan_parameters>")
+        parts += [_tag("type", "series"), _tag("count", shape[0])]
+        parts.append(_tag("scan_parameters", _tag("series_count", shape[0])))
     else:
         for name in ("search", "acquire"):
             y, x = shape if name == mode else _STALE
-            size = f"<scan_resolution_x>{x}</scan_resolution_x>"
-            size += f"<scan_resolution_y>{y}</scan_resolution_y>"
+            size = _tag("scan_resolution_x", x) + _tag("scan_resolution_y", y)
             parts.append(f'<scan_parameters mode="{name}">{size}</scan_parameters>')
     measured = ""
     if field_of_view is not None:
-        name = "optics.get_full_scan_field_of_view"
-        measured += f"<{name}>[{field_of_view}, {field_of_view}]</{name}>"
+        sides = [field_of_view, field_of_view]
+        measured += _tag("optics.get_full_scan_field_of_view", sides)
     if pixel is not None:
-        measured += f"<calibrated_pixelsize>{pixel}</calibrated_pixelsize>"
-    parts.append(f"<iom_measurements>{measured}</iom_measurements>")
+        measured += _tag("calibrated_pixelsize", pixel)
+    parts.append(_tag("iom_measurements", measured))
     path.write_text(f"<root name={quoteattr(path.stem)}>{''.join(parts)}</root>", "utf8")
     return path
+
+
+def _tag(name: str, content: object) -> str:
+    return f"<{name}>{content}</{name}>"
 
 
 def _record(number: int, frame: Array) -> bytes:

@@ -64,7 +64,13 @@ def iter_counting_frames(
     bits: int | None = None,
     sig_dims: int = 2,
 ) -> Iterator[Array]:
-    """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one, in C order."""
+    """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one.
+
+    Yields
+    ------
+    numpy.ndarray
+        The next frame in C order of the navigation axes, of shape ``shape[-sig_dims:]``.
+    """
     dtype = np.dtype(dtype)
     bits = _bits_of(dtype, bits)
     size = math.prod(shape)
@@ -75,14 +81,14 @@ def iter_counting_frames(
 
 
 def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
-    """Yield frames one by one, in C order, whether they come as an array or as an iterable.
+    """Yield frames one by one, whether they come as an array or as an iterable.
 
     Arrays (NumPy, memory-mapped, dask, zarr, ...) are only indexed, a frame at a time.
 
-    Raises
+    Yields
     ------
-    ValueError
-        If an array has fewer than `sig_dims` axes.
+    numpy.ndarray
+        The frames, in C order of the navigation axes.
     """
     shape = getattr(frames, "shape", None)
     if shape is None:

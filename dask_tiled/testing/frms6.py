@@ -6,17 +6,14 @@ Layout after the descriptions of public readers; nothing is shared with the pack
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike, iter_frames
 from dask_tiled.testing.records import in_files, write_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FILE_HEADER, FRAME_HEADER = 1024, 64
 
@@ -47,15 +44,8 @@ def write_frms6(
         Size of the scan in the ``.hdr`` file.
     binning
         How many rows of the detector the camera has added up to one.
-    frames_per_file
-        By default all frames are in one file.
     counted
         Whether the files tell how many frames they hold; old ones do not.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The ``.frms6`` files, the one with the dark frames first.
     """
     base = Path(base)
     paths: list[Path] = []

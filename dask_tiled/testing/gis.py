@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.testing.frames import StrPath
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
 
 _CODES = {"i1": "S8", "u1": "U8", "i2": "S16", "u2": "U16", "i4": "S32", "u4": "U32", "i8": "S64"}
 _CODES |= {"u8": "U64", "f4": "FLOAT", "f8": "DOUBLE", "c8": "CFLOAT", "c16": "CDOUBLE"}
@@ -33,8 +30,6 @@ def write_gis(
 
     Parameters
     ----------
-    path
-        Either of the files.
     volume
         Array of 1 to 8 axes in C order, (t, z, y, x) for example; and one more, for the numbers of
         a pixel, if `kind` has several.
@@ -51,11 +46,6 @@ def write_gis(
         Attributes for a ``.ima.minf`` file.
     further
         Text at the end of the header.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files: pixels, header, and attributes if there are any.
     """
     array = np.asarray(volume)
     several = kind is not None and kind.startswith(("RGB", "HSV", "POINT", "VECTOR"))

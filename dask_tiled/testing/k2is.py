@@ -51,11 +51,6 @@ def write_k2is(
         Number that the camera gives to the first frame.
     gtg
         Whether there is a ``.gtg`` file.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The eight ``.bin`` files.
     """
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}{k + 1}.bin") for k in range(_SECTORS)]
@@ -73,9 +68,10 @@ def write_k2is(
         for file, blocks in zip(files, early, strict=True):
             file.truncate(file.tell() - blocks * (40 + packed[0, 0].size))
     if gtg:
-        tags: dict[str, Any] = {"Microscope": {"Voltage": 200000}}
+        tags: dict[str, Any] = {"Microscope": {"Voltage": np.uint32(200000)}}
         if scan_shape is not None:
-            tags["SI Dimensions"] = {"Size X": scan_shape[1], "Size Y": scan_shape[0]}
+            y, x = map(np.uint32, scan_shape)
+            tags["SI Dimensions"] = {"Size X": x, "Size Y": y}
         write_tags(stem.with_name(stem.name + ".gtg"), tags)
     return paths
 

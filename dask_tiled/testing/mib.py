@@ -6,16 +6,14 @@ the format make of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike
-from dask_tiled.testing.mib_headers import frame_header, hdr_text
-from dask_tiled.testing.mib_pixels import DEPTHS, check_frame, encode_frame, stored_shape
+from dask_tiled.testing.mib_headers import Camera
+from dask_tiled.testing.mib_pixels import check_frame, encode_frame
 from dask_tiled.testing.records import in_files, write_records
 
 
@@ -34,14 +32,10 @@ def write_mib(
     nav_shape: Sequence[int] | None = None,
     scan_keys: bool = False,
 ) -> Path:
-    """Write integer frames to one Merlin `.mib` file, and the `.hdr` file that belongs to it.
+    """Write integer frames, as they are to be read back, to a Merlin `.mib` file with its `.hdr`.
 
     Parameters
     ----------
-    path
-        The `.mib` file to write; the `.hdr` file has the same stem.
-    frames
-        Frames as they are to be read back, of (height, width).
     kind
         Pixel type: "U08", "U16" or "U32" (processed by the camera: big-endian, in the order of
         the picture), or "R64" (raw counter words). Raw frames are as wide as whole 64-bit words:
@@ -61,25 +55,16 @@ def write_mib(
         Whether the frame headers give thresholds and DAC values.
     first_sequence
         Sequence number of the first frame.
-    hdr
-        Whether to write the `.hdr` file.
     nav_shape
         Scan shape that the `.hdr` file gives, by default that of the frames. It may differ from
         the number of frames, as for a scan that was stopped, or end in 1, as for a scan with one
         trigger for each pixel.
     scan_keys
         Whether the `.hdr` file gives "ScanX" and "ScanY".
-
-    Raises
-    ------
-    TypeError
-        If the frames are not integers.
-    ValueError
-        If they do not fit the options, or the header text does not fit into `header_size`.
     """
     path = Path(path)
-    format = (kind, depth or 0, quad, layout or "")
-    camera = _Camera(*format, header_size or 0, dacs, first_sequence)
+    sizes = (header_size or 0, dacs, first_sequence)
+    camera = Camera(kind, depth or 0, quad, layout or "", *sizes)
     scan = (path.with_suffix(".hdr") if hdr else None, nav_shape)
     return _write(camera, [path], frames, None, *scan, scan_keys=scan_keys)[0]
 
@@ -102,69 +87,22 @@ def write_mib_series(
     prefix
         Path without number and extension: "scan" gives "scan1.mib", "scan2.mib", ... and
         "scan.hdr".
-    frames_per_file
-        Number of frames in each file but the last, which has the rest.
     digits
         Number of digits to which the file numbers are filled with zeros.
-    hdr, nav_shape, scan_keys
-        As for `write_mib`.
     **options
-        The others of `write_mib`.
+        The other parameters are those of `write_mib`.
     """
     if frames_per_file < 1:
         raise ValueError(f"frames_per_file: expected 1 or more, found {frames_per_file}")
     prefix = Path(prefix)
     paths = (prefix.with_name(f"{prefix.name}{n:0{digits}d}.mib") for n in count(1))
     scan = (prefix.with_name(f"{prefix.name}.hdr") if hdr else None, nav_shape)
-    camera = _Camera(**options)
+    camera = Camera(**options)
     return _write(camera, paths, frames, frames_per_file, *scan, scan_keys=scan_keys)
 
 
-@dataclass
-class _Camera:
-    """What all frames of an acquisition have in common; what is empty is as usual."""
-
-    kind: str = "U16"
-    depth: int = 0
-    quad: bool = False
-    layout: str = ""
-    header_size: int = 0
-    dacs: bool = True
-    first_sequence: int = 1
-
-    def __post_init__(self) -> None:
-        if self.kind not in DEPTHS:
-            raise ValueError(f"kind: expected one of {', '.join(DEPTHS)}, found {self.kind!r}")
-        depths = DEPTHS[self.kind]
-        self.depth = self.depth or depths[0]
-        if self.depth not in depths:
-            raise ValueError(f"depth: expected one of {depths} for {self.kind}, found {self.depth}")
-        self.layout = self.layout or ("2x2" if self.quad else "1x1")
-        if not re.fullmatch(r"[0-9N]x[0-9]G?", self.layout):
-            raise ValueError(f"layout: expected one like '2x2' or '2x2G', found {self.layout!r}")
-        self.header_size = self.header_size or (768 if self.quad else 384)
-
-    def header(self, index: int, shape: tuple[int, ...]) -> bytes:
-        return frame_header(
-            index=index,
-            sequence=self.first_sequence + index,
-            size=self.header_size,
-            chips=4 if self.quad else 1,
-            stored=stored_shape(shape, kind=self.kind, depth=self.depth, quad=self.quad),
-            kind=self.kind,
-            layout=self.layout,
-            depth=self.depth,
-            dacs=self.dacs,
-        )
-
-    def record(self, index: int, frame: Array) -> bytes:
-        check_frame(frame, kind=self.kind, depth=self.depth)
-        pixels = encode_frame(frame, kind=self.kind, depth=self.depth, quad=self.quad)
-        return self.header(index, frame.shape) + pixels
-
-
 def _write(
-    camera: _Camera,
+    camera: Camera,
     paths: Iterable[Path],
     frames: Frames,
     frames_per_file: int | None,
@@ -175,14 +113,18 @@ def _write(
 ) -> list[Path]:
     first, every = alike(frames)
     camera.header(0, first.shape)  # refused before any file is touched
+
+    def record(index: int, frame: Array) -> bytes:
+        check_frame(frame, kind=camera.kind, depth=camera.depth)
+        pixels = encode_frame(frame, kind=camera.kind, depth=camera.depth, quad=camera.quad)
+        return camera.header(index, frame.shape) + pixels
+
     written: list[Path] = []
     number = 0
     for path, members in zip(paths, in_files(every, frames_per_file), strict=False):
-        number += write_records(path, members, camera.record, first=number)
+        number += write_records(path, members, record, first=number)
         written.append(path)
     if hdr is not None:
         shape = getattr(frames, "shape", ())[:-2] if nav_shape is None else nav_shape
-        chips, scan = 4 if camera.quad else 1, tuple(shape) or (number,)
-        text = hdr_text(scan, chips, camera.layout, camera.depth, scan_keys=scan_keys)
-        hdr.write_bytes(text)
+        hdr.write_bytes(camera.hdr(tuple(shape) or (number,), scan_keys=scan_keys))
     return written

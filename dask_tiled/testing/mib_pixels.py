@@ -5,12 +5,11 @@ Written from the layout, frame by frame, and independent of the package's decode
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dask_tiled.testing.frames import Array
+from dask_tiled.testing.frames import Array
 
 # Counter depths of each pixel type, the usual one first.
 DEPTHS = {"U08": (6, 1), "U16": (12,), "U32": (24,), "R64": (12, 1, 6, 24)}

@@ -6,14 +6,12 @@ The layout follows the MRC2014 standard, and for bytes IMOD's additions to it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MODES = {"i1": 0, "u1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12}
 
@@ -41,8 +39,6 @@ def write_mrc(
 
     Parameters
     ----------
-    byte_order
-        Of header and pixels.
     stamp
         Whether the header has a machine stamp and the map identifier; old files have neither.
     imod
@@ -52,12 +48,10 @@ def write_mrc(
         0 for a stack of images, 1 for a volume, 401 for a stack of volumes.
     depth
         MZ; by default 1 for images and all sections otherwise.
-    pixel_size
+    pixel_size, origin
         Along x, y and z of the cell, in Angstrom.
     axes
         MAPC, MAPR and MAPS.
-    origin
-        Along x, y and z of the cell, in Angstrom.
     extended, extended_type
         An extended header and its type, such as ``b"FEI1"``.
     """

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, same_kind
 from dask_tiled.testing.records import write_records
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def write_raw(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.testing.frames import Frames, StrPath, alike, nav_shape_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
 
 
 def write_raw_csr(
@@ -41,7 +37,8 @@ def write_raw_csr(
     path = Path(path)
     nav_shape = nav_shape_of(frames, nav_shape)
     first, every = alike(frames)
-    names = {part: path.with_suffix(f".{part}") for part in ("indptr", "indices", "data")}
+    types = {"indptr": indptr_dtype, "indices": indices_dtype, "data": first.dtype}
+    names = {part: path.with_suffix(f".{part}") for part in types}
     end = 0
     rng = np.random.default_rng(0)
     with (
@@ -62,11 +59,6 @@ def write_raw_csr(
             indptr.write(np.array(end, indptr_dtype).tobytes())
             indices.write(columns.astype(indices_dtype).tobytes())
             data.write(values.tobytes())
-    types = {
-        "indptr": np.dtype(indptr_dtype).str,
-        "indices": np.dtype(indices_dtype).str,
-        "data": first.dtype.str,
-    }
     lines = [
         "[params]",
         'filetype = "raw_csr"',
@@ -77,7 +69,7 @@ def write_raw_csr(
     for file, name in names.items():
         lines += [
             f"{file}_file = {json.dumps(name.name, ensure_ascii=False)}",
-            f'{file}_dtype = "{types[file]}"',
+            f'{file}_dtype = "{np.dtype(types[file]).str}"',
         ]
     path.write_text("\n".join(lines) + "\n", "utf8")
     return path

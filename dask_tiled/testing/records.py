@@ -20,21 +20,9 @@ def write_records(
 ) -> int:
     """Write a header and, of each frame and its number, a record; give the number of frames.
 
-    Parameters
-    ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        One of them is in memory at a time.
-    record
-        Makes the bytes of a frame, and of what surrounds it, from its number and itself.
-    header
-        If it depends on the frames, a function of how many they are, which is also called before
-        the first: its bytes are always as many.
-    first
-        Number of the first frame.
-    count
-        So many frames there have to be.
+    The number of the ``first`` is that, and ``count`` is how many there have to be. A header that
+    depends on the frames is a function of how many they are. It is called before the first one
+    too, and its bytes are always as many.
     """
     head = header if callable(header) else lambda _: header
     number = first

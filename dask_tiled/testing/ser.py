@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike, nav_shape_of, pixels_of
 from dask_tiled.testing.records import write_records
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CODES = {"u1": 1, "u2": 2, "u4": 3, "i1": 4, "i2": 5, "i4": 6, "f4": 7, "f8": 8, "c8": 9, "c16": 10}
 Calibration = tuple[float, float, int]

@@ -6,14 +6,11 @@ The layout follows TVIPS' description of the format, as LiberTEM and RosettaSciI
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import in_files, write_records
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def write_tvips(
@@ -36,8 +33,6 @@ def write_tvips(
         1, with frame headers of 12 bytes, or 2.
     frame_header
         Bytes of each frame header of version 2.
-    frames_per_file
-        By default all frames go to one file.
     positions
         Scan positions (y, x) of the first frames; the others have none. They need frame headers
         of at least 76 bytes.

@@ -14,10 +14,13 @@ from dask_tiled.testing import (
     counting_frames,
     iter_counting_frames,
     iter_frames,
+    write_dm,
     write_mib,
     write_mib_series,
     write_npy,
     write_raw,
+    write_raw_csr,
+    write_ser,
 )
 from dask_tiled.testing.mib_pixels import encode_frame
 
@@ -307,6 +310,19 @@ def test_frames_that_are_no_integers_or_differ_are_refused(tmp_path):
         write_raw(tmp_path / "scan.raw", ragged)
     with pytest.raises(ValueError, match="frames_per_file"):
         write_mib_series(tmp_path / "scan", ragged, frames_per_file=0)
+
+
+@pytest.mark.parametrize("write", [write_dm, write_mib, write_raw_csr, write_ser])
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([np.zeros((4, 4), "u2"), np.zeros((4, 4), "u1")], "frame 1: expected shape and dtype"),
+        ([], "at least one frame"),
+    ],
+)
+def test_frames_of_two_types_and_no_frames_are_refused(tmp_path, write, frames, message):
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "scan", frames, nav_shape=(2,))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "<i2", ">u4", ">f8", "complex64"])
