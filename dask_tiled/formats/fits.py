@@ -68,7 +68,8 @@ def describe(
         Number of the HDU, 0 for the primary one, or its EXTNAME. By default the first with pixels.
     scaled : bool
         Show ``pixels * BSCALE + BZERO`` in float64 instead of the pixels as they are stored. A
-        BZERO that stands for unsigned integers, or for signed bytes, gives these in any case.
+        BZERO that stands for unsigned integers, or for signed bytes, gives these in any case. What
+        BLANK says of single pixels is left to the metadata.
     """
     file = tools.File.only(paths, "fits")
     number, (header, values, shape, offset, _) = _choose(file, dataset)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dask_tiled.testing.frames import Frames, iter_frames
+from dask_tiled.testing.frames import Array, Frames, iter_frames, pixels_of
+from dask_tiled.testing.records import write_records
 
 if TYPE_CHECKING:
     import os
@@ -30,43 +31,31 @@ def write_edf(
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    frames
-        Array of shape nav + sig, or iterable of frames; gone through once, one frame in memory at a
-        time.
     order
         Byte order of the pixels.
-    sig_dims
-        Number of trailing axes of an array that make a frame.
     keys
         Further keys of every header.
     general
         Keys of a general block at the start; by default there is none.
     gap
         Bytes behind the pixels of each frame, which count as its own.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
     """
-    path = Path(path)
-    with path.open("wb") as file:
-        if general is not None:
-            file.write(_header({"EDF_DataFormatVersion": "2.40", **general}))
-        for number, frame in enumerate(iter_frames(frames, sig_dims), 1):
-            header: dict[str, Any] = {
-                "HeaderID": f"EH:{number:06}:000000:000000",
-                "Image": number,
-                "ByteOrder": "LowByteFirst" if order == "<" else "HighByteFirst",
-                "DataType": _TYPES[frame.dtype.str[1:]],
-                **{f"Dim_{n}": size for n, size in enumerate(reversed(frame.shape), 1)},
-                "Size": frame.nbytes + gap,
-            }
-            file.write(_header({**header, **(keys or {})}))
-            file.write(frame.astype(frame.dtype.newbyteorder(order)).tobytes() + b"\xff" * gap)
-    return path
+
+    def record(number: int, frame: Array) -> bytes:
+        header: dict[str, Any] = {
+            "HeaderID": f"EH:{number + 1:06}:000000:000000",
+            "Image": number + 1,
+            "ByteOrder": "LowByteFirst" if order == "<" else "HighByteFirst",
+            "DataType": _TYPES[frame.dtype.str[1:]],
+            **{f"Dim_{n}": size for n, size in enumerate(reversed(frame.shape), 1)},
+            "Size": frame.nbytes + gap,
+        }
+        return _header({**header, **(keys or {})}) + pixels_of(frame, order) + b"\xff" * gap
+
+    block = None if general is None else {"EDF_DataFormatVersion": "2.40", **general}
+    header = _header(block) if block else b""
+    write_records(path, iter_frames(frames, sig_dims), record, header=header)
+    return Path(path)
 
 
 def _header(keys: Mapping[str, Any]) -> bytes:

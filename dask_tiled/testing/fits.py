@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_tiled.testing.frames import Array, pixels_of
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
@@ -26,39 +28,33 @@ def write_fits(
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
     *images
         Arrays of integers or floats, or None for a header without pixels. Types that FITS has not
         are moved by half of their range, as the standard says.
     cards
         Further keys and values of all headers.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
     """
     path = Path(path)
     with path.open("wb") as file:
         for number, image in enumerate(images):
             array = None if image is None else np.asarray(image)
+            data = b"" if array is None else pixels_of(_stored(array), ">")
             file.write(_header(array, number, cards or {}))
-            if array is not None:
-                data = _stored(array).tobytes()
-                file.write(data.ljust(-(-len(data) // 2880) * 2880, b"\0"))
+            file.write(data.ljust(-(-len(data) // 2880) * 2880, b"\0"))
     return path
 
 
-def _stored(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _stored(array: Array) -> Array:
+    """Flip the highest bit of what FITS has not."""
     kind = array.dtype.str[1:]
-    if kind in _MOVED:
-        flipped = array.view(f"u{kind[1]}") ^ np.uint64(1 << _MOVED[kind]).astype(f"u{kind[1]}")
-        array = flipped if kind == "i1" else flipped.view(f"i{kind[1]}")
-    return array.astype(array.dtype.newbyteorder(">"))
+    if kind not in _MOVED:
+        return array
+    unsigned, signed = f"u{array.itemsize}", f"i{array.itemsize}"
+    flipped = array.view(unsigned) ^ np.array(1 << _MOVED[kind], unsigned)
+    return flipped.view(unsigned if kind == "i1" else signed)
 
 
-def _header(array: npt.NDArray[Any] | None, number: int, further: Mapping[str, Any]) -> bytes:
+def _header(array: Array | None, number: int, further: Mapping[str, Any]) -> bytes:
     first = {"XTENSION": "IMAGE"} if number else {"SIMPLE": True}
     bits, sizes = (8, ()) if array is None else (_BITS[_stored(array).dtype.str[1:]], array.shape)
     cards: dict[str, Any] = {**first, "BITPIX": bits, "NAXIS": len(sizes)}

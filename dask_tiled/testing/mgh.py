@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_tiled.testing.frames import pixels_of
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
@@ -28,14 +30,10 @@ def write_mgh(
     good: bool = True,
     repetition: float | None = None,
 ) -> Path:
-    """Write a FreeSurfer volume, compressed if the path ends in ``.mgz``.
+    """Write a FreeSurfer volume, (z, y, x) or (t, z, y, x); compressed at a path in ``.mgz``.
 
     Parameters
     ----------
-    path
-        The file to write; an existing one is replaced.
-    volume
-        Array of shape (z, y, x) or (t, z, y, x), of uint8, uint16, int16, int32 or float32.
     delta
         Sizes of a voxel in mm, x first.
     directions
@@ -46,17 +44,12 @@ def write_mgh(
         Whether the header says that these three hold.
     repetition
         Time of repetition in ms, for what stands behind the pixels; by default nothing does.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
     """
     path, array = Path(path), np.asarray(volume)
     sizes = array.shape[::-1] + (1,) * (4 - array.ndim)
     kind = _TYPES[array.dtype.str[1:]]
     header = struct.pack(">7ih15f", 1, *sizes, kind, 0, good, *delta, *directions, *center)
     tail = b"" if repetition is None else struct.pack(">5f", repetition, 0, 0, 0, 0)
-    data = header.ljust(284, b"\0") + array.astype(array.dtype.newbyteorder(">")).tobytes() + tail
+    data = header.ljust(284, b"\0") + pixels_of(array, ">") + tail
     path.write_bytes(gzip.compress(data) if path.suffix == ".mgz" else data)
     return path

@@ -1,5 +1,7 @@
 """FITS images against astropy, which reads and writes them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -7,6 +9,8 @@ from astropy.io import fits
 import dask_tiled
 from dask_tiled.testing import check_format, counting_frames, write_fits
 
+SHIPPED = Path(fits.__file__).parent / "tests" / "data"
+REAL = ("arange", "checksum", "fixed-1890", "o4sp040b0_raw", "scale", "test0")
 TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 
 
@@ -35,6 +39,20 @@ def test_what_is_written_is_what_astropy_reads(tmp_path, dtype):
             np.testing.assert_array_equal(stored, frames if number == 0 else frames[0])
             check_format(path, stored.astype(dtype), cuts=1, dataset=number)
     assert dask_tiled.describe(path).metadata["fits"]["header"]["OBSERVER"] == "O'Neill"
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(name):
+    """Those that astropy comes with, of telescopes and simulations: each HDU with an image."""
+    path = SHIPPED / f"{name}.fits"
+    if not path.exists():
+        pytest.skip("astropy comes without its test files")
+    with fits.open(path, uint=True) as hdus:
+        images = {k: hdu.data for k, hdu in enumerate(hdus) if hdu.is_image and hdu.size}
+        for number, image in images.items():
+            found = dask_tiled.open_dataset(path, dataset=number, scaled=True).compute()
+            np.testing.assert_allclose(found, image)
+    assert dask_tiled.describe(path).metadata["fits"]["hdu"] == min(images)
 
 
 @pytest.mark.parametrize("kind", ["i2", "u1", "f4"])

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -28,6 +29,16 @@ def test_what_nibabel_writes(tmp_path, shape, dtype, suffix):
     assert {axis.units for axis in desc.axes[-3:]} == {"mm"}
     np.testing.assert_allclose(desc.metadata["mgh"]["affine"], affine)
     check_format(path, volume, cuts=3)
+
+
+def test_a_real_file():
+    """The one that nibabel comes with, of FreeSurfer."""
+    path = Path(nibabel.__file__).parent / "tests" / "data" / "test.mgz"
+    if not path.exists():
+        pytest.skip("nibabel comes without its test files")
+    image, desc = nibabel.load(path), dask_tiled.describe(path)
+    np.testing.assert_allclose(desc.metadata["mgh"]["affine"], image.affine)
+    check_format(path, np.asarray(image.dataobj).T.astype(desc.dtype), cuts=3)
 
 
 @pytest.mark.parametrize("good", [False, True])
