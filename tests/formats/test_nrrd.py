@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import math
+import os
 import re
 
 import nrrd
@@ -228,6 +229,16 @@ def test_absolute_names_inside_of_the_folder_are_fine(tmp_path):
         path.write_text(text.replace(f"data file: {pixels.name}", f"data file: {name}"))
         for header in (path, tmp_path / "link.nhdr"):
             np.testing.assert_array_equal(dask_tiled.open_dataset(header), VOLUME)
+
+
+def test_names_of_any_bytes(tmp_path):
+    pixels, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=1)
+    os.rename(pixels, os.path.join(os.fsencode(tmp_path), b"\xff\xe4.raw"))
+    path.write_bytes(path.read_bytes().replace(pixels.name.encode(), b"\xff\xe4.raw"))
+    check_format(path, VOLUME, cuts=1)
+    desc = dask_tiled.describe(path)
+    assert desc.metadata["nrrd"]["header"]["data file"] == r"\udcff\udce4.raw"
+    assert all(value.isprintable() for _, value in desc.rows())
 
 
 HOSTILE = {
