@@ -39,7 +39,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keep one case of each test, of the next test another one, so that all formats have turns."""
+    """Keep one case of each test, of the next test another one, so that samples take turns."""
     if not config.getoption("fast"):
         return
     cases = defaultdict(list)

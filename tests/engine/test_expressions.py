@@ -459,8 +459,7 @@ def test_compressed_volumes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "scheduler",
-    ["synchronous", "threads", pytest.param("processes", marks=pytest.mark.slow)],
+    "scheduler", ["synchronous", "threads", pytest.param("processes", marks=pytest.mark.slow)]
 )
 def test_errors_name_the_file(tmp_path, request, scheduler):
     for number in range(4):
