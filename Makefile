@@ -3,6 +3,8 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PYTEST_ARGS ?=
+# Files stay with one worker, as far as others do not wait: what a file needs is made once.
+PYTEST_SPREAD := --numprocesses=auto --dist=worksteal
 DEMO_ARGS ?=
 BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
 COMPARE_ARGS ?=
@@ -10,22 +12,28 @@ SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help demo test lint format docs bench compare clean
+.PHONY: help environments demo test test-fast lint format docs bench compare clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
+	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
 	@echo "make compare the readers of others on the same files; writes the tables of the docs"
 	@echo "make clean   remove everything the others made"
 
+environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed)
+
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
 
 test: $(VENVS)/test/installed
-	@$(VENVS)/test/bin/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
+	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
+
+test-fast: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
 
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .
@@ -63,5 +71,5 @@ $(VENVS)/%/installed: pyproject.toml
 	@echo "making $(VENVS)/$* with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed")'
 	@"$(PYTHON)" -m venv $(VENVS)/$*
-	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --editable ".[$*]"
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$*]"
 	@touch $@

@@ -1,6 +1,9 @@
 """What the tests share: the real files, and how hypothesis and dask run."""
 
+import multiprocessing
 import os
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -21,8 +24,29 @@ ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address":
 settings.register_profile(
     "local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("fast", settings.get_profile("local"), max_examples=5)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fast", action="store_true", help="one case of each test that is not slow")
+
+
+def pytest_configure(config):
+    if config.getoption("fast"):
+        settings.load_profile("fast")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keep one case of each test, of the next test another one, so that samples take turns."""
+    if not config.getoption("fast"):
+        return
+    cases = defaultdict(list)
+    for item in items:
+        if not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    items[:] = [some[k % len(some)] for k, some in enumerate(cases.values())]
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +58,13 @@ def data() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return DATA
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Two processes, in which the package is imported once for all tests."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        yield {"scheduler": "processes", "pool": pool}
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def turned(draw, part):
     return memory.tobytes(), first - base, shown.strides
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(data=st.data())
 def test_random_boxes_over_random_files(tmp_path_factory, data):
     """Boxes of any type and codec, some lost and some twice, come back under any chunking."""
@@ -103,7 +103,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         np.testing.assert_array_equal(arr.sum(axis=axes), expected.sum(axis=axes))
 
 
-@settings(max_examples=200)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(data=st.data())
 def test_the_tree_finds_what_a_search_finds(data):
     """Whatever boxes there are, in any order."""
@@ -129,7 +129,7 @@ def check_pair(found, start, stop):
         assert pairs[found]
 
 
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 8)
 @given(data=st.data())
 def test_overlaps_are_found(data):
     """Among bricks that fill a space, cut at random or around each other, some moved or grown."""
@@ -239,6 +239,7 @@ def test_the_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
     assert len(looks) < 200
 
 
+@pytest.mark.slow
 def test_a_million_pieces(tmp_path):
     """In any order: the graph is small, and a slice reads no more than its own."""
     n = 1_000_000

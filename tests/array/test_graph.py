@@ -676,6 +676,7 @@ for arr in (
 """
 
 
+@pytest.mark.slow
 def test_names_are_the_same_in_every_process(small, scans):
     outputs = set()
     for seed in ("1", "2"):
@@ -818,6 +819,7 @@ np.testing.assert_array_equal(arr.map_blocks(lambda block: block * 2).compute(),
 """
 
 
+@pytest.mark.slow
 def test_array_expressions(small):
     """A plain dask array is what one gets, and a right one."""
     done = subprocess.run(

@@ -327,6 +327,7 @@ def test_settings_of_dask(scan, options, fuse):
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.slow
 def test_schedulers(scan, scheduler):
     arr = opened(scan)
     whole, found = dask.compute(arr, results(arr), scheduler=scheduler, num_workers=2)
@@ -484,6 +485,7 @@ np.savez(sys.argv[2], *found)
 """
 
 
+@pytest.mark.slow
 def test_computing_in_another_process(scan, tmp_path):
     arr = opened(scan)
     lazy = [arr.sum(axis=(-2, -1)), arr.std(), tiles.center_of_mass(arr), arr]
@@ -517,6 +519,7 @@ for x in (arr, arr[1:, ::2]):
 """
 
 
+@pytest.mark.slow
 def test_names_are_the_same_in_every_process(scan):
     outputs = {
         subprocess.run(
@@ -618,6 +621,7 @@ np.testing.assert_allclose(centre[..., 0], y, rtol=1e-6)
 """
 
 
+@pytest.mark.slow
 def test_array_expressions(tmp_path):
     path = write_raw(tmp_path / "scan.raw", counting_frames((7, 5, 4, 6), "u1"))
     done = subprocess.run(

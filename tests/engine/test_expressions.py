@@ -361,6 +361,7 @@ def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
 
 
 @pytest.mark.parametrize("kind", ["converted", "corrected"])
+@pytest.mark.slow
 def test_memory_does_not_grow_with_converted_volumes(many, monkeypatch, kind):
     monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
     monkeypatch.setattr(buffers, "SMALL_BYTES", 1 << 40)
@@ -408,6 +409,7 @@ def test_equal_parts_are_computed_once(volumes):
     assert names.count("multiply") == 1
 
 
+@pytest.mark.slow
 def test_deep_expressions(volumes):
     """Nested far more deeply than Python calls."""
     (a,), pixels = opened([volumes[4]], chunks=-1), volumes[4][1]
@@ -456,19 +458,25 @@ def test_compressed_volumes(tmp_path):
     assert peak < 6 * base.nbytes
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
-def test_errors_name_the_file(tmp_path, scheduler):
+@pytest.mark.parametrize(
+    "scheduler", ["synchronous", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_errors_name_the_file(tmp_path, request, scheduler):
     for number in range(4):
         write_npy(tmp_path / f"volume{number}.npy", np.ones((4, 8, 8)))
     paths = [tmp_path / f"volume{number}.npy" for number in range(4)]
     arr = sum(dask_tiled.open_dataset(path, chunks=(2, 8, 8)) for path in paths) / 4
-    with dask.config.set(scheduler=scheduler):
+    elsewhere = {"scheduler": scheduler}
+    if scheduler == "processes":
+        elsewhere = request.getfixturevalue("processes")
+    with dask.config.set(**elsewhere):
         assert (arr.compute() == 1).all()
         paths[2].unlink()
         with pytest.raises(StaleFileError, match=r"volume2\.npy"):
             arr.compute()
 
 
+@pytest.mark.slow
 def test_on_a_cluster(many):
     from distributed import Client, LocalCluster
 

@@ -268,10 +268,11 @@ def test_the_last_whole_array_is_kept_until_there_is_another(arr, tmp_path):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr.old")[:], FRAMES)
 
 
-def test_memory_of_another_process(arr):
+@pytest.mark.slow
+def test_memory_of_another_process(arr, processes):
     """Chunks that would be lost are an error."""
-    processes = dask.config.set(scheduler="processes", num_workers=1)
-    with processes, pytest.raises(DatasetError, match="other processes"):
+    elsewhere = dask.config.set(**processes)
+    with elsewhere, pytest.raises(DatasetError, match="other processes"):
         to_zarr(arr, zarr.storage.MemoryStore())
 
 
@@ -397,6 +398,7 @@ def test_attributes_are_plain(tmp_path):
     assert text["attributes"]["dask_tiled"]["version"] == dask_tiled.__version__
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """An export holds a chunk or two a worker, however long the file is."""
     path = tmp_path / "scan.raw"

@@ -1,11 +1,9 @@
 """What holds for every format: each sample of the table goes through all of it."""
 
 import math
-import multiprocessing
 import os
 import pickle
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import dask
@@ -174,13 +172,6 @@ def client():
         yield client
 
 
-@pytest.fixture(scope="module")
-def workers():
-    """Two processes, for all samples."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
-
-
 def lazy_parts(sample, names):
     """Take parts of an array whose chunks cut the frames."""
     first, *rest, last = sample.expected.shape
@@ -202,10 +193,11 @@ def test_threads(sample_of, name):
 
 
 @EVERY
-def test_processes(sample_of, workers, name):
+@pytest.mark.slow
+def test_processes(sample_of, processes, name):
     sample = sample_of(name)
     lazy = lazy_parts(sample, ["whole", "sum"])
-    (found,) = dask.compute(lazy, scheduler="processes", pool=workers)
+    (found,) = dask.compute(lazy, **processes)
     assert_parts(found, sample)
 
 

@@ -294,6 +294,7 @@ def test_damaged_files(tmp_path, options, libver):
                 assert isinstance(error, (CorruptFileError, TruncatedFileError))  # noqa: PT017
 
 
+@pytest.mark.slow
 def test_many_chunks_open_at_once(tmp_path):
     """A hundred thousand take seconds, and one piece of the graph."""
     path = tmp_path / "a.h5"
@@ -333,6 +334,7 @@ def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch
             assert len(calls) == stored
 
 
+@pytest.mark.slow
 def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
     """Nothing in the graph is a handle: workers open the file themselves, if at all."""
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")

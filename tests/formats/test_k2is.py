@@ -57,6 +57,7 @@ def overwrite(path, at, data):
         file.write(data)
 
 
+@pytest.mark.slow
 def test_scan(scan):
     check_format(scan[2], FRAMES[3:7].reshape(2, 2, *SIG), cuts=5)
 
@@ -71,6 +72,7 @@ def test_any_file_stands_for_the_set(scan):
     assert desc.metadata["k2is"]["gtg"]["SI Dimensions"] == {"Size X": 2, "Size Y": 2}
 
 
+@pytest.mark.slow
 def test_scan_equals_libertem(scan, tmp_path):
     # With numba's compiler: millions of pixels are too many without.
     process = start(SMALL_STEPS + SCRIPT)

@@ -366,6 +366,7 @@ HOSTILE += [2**63 - 1, -(2**63), float("nan"), float("inf"), -1e30, 1e30, 0.5]
     ("suffix", "order"), [(".nii", "<"), (".nii", ">"), (".nii.gz", "<"), (".hdr", ">")]
 )
 @pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.slow
 def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, version, order, suffix):
     array = frames_of((5, 4, 3, 2), "i2")
     kinds = PAIRS if suffix == ".hdr" else KINDS

@@ -144,6 +144,7 @@ def test_truncated_files(tmp_path, sig_shape, gaps):
 
 @pytest.mark.parametrize("version", [0x0210, 0x0220])
 @pytest.mark.parametrize("sig_dims", [1, 2])
+@pytest.mark.slow
 def test_hostile_numbers(tmp_path, sig_dims, version):
     """Any four or eight bytes of the headers may be 0, huge or negative."""
     frames = counting_frames((2, 1, 3, 5)[2 - sig_dims :], "u4")

@@ -623,6 +623,7 @@ def damaged(rng, content):
     ],
     ids=repr,
 )
+@pytest.mark.slow
 def test_damaged_files(tmp_path, options):
     """Two hundred flipped bytes and forty lengths: pixels, or an error that names the file."""
     frames = counting_frames((3, 20, 24), "u1", bits=6)

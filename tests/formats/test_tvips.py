@@ -110,6 +110,7 @@ def test_positions_need_frame_headers_that_are_long_enough(tmp_path):
     check_format(path, frames, cuts=2)
 
 
+@pytest.mark.slow
 def test_rotator_index_gives_square_scans_as_in_rosettasciio(tmp_path):
     frames = counting_frames((14, 6, 8), "u2")
     rotator = [0, 0, 0, *range(1, 10), 9, 9]

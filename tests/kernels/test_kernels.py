@@ -190,6 +190,7 @@ def run(code, *args, **env):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_importing_and_opening_compile_nothing(tmp_path):
     (tmp_path / "a.raw").write_bytes(bytes(range(64)))
     code = f"""
@@ -242,6 +243,7 @@ swap()
 """
 
 
+@pytest.mark.slow
 def test_the_cache_is_used(filled_cache):
     assert run(SWAP + "swap()", NUMBA_CACHE_DIR=filled_cache).splitlines() == FROM_CACHE
 
@@ -250,6 +252,7 @@ def pixels(output):
     return [line.rsplit(maxsplit=1)[0] for line in output]
 
 
+@pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()  # no folder can be made below a file, not even by root
     folder = str(tmp_path / "file" / "cache")
@@ -257,12 +260,14 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path):
     assert pixels(output) == pixels(COMPILED)
 
 
+@pytest.mark.slow
 def test_no_place_for_a_cache():
     """As for a package installed read-only, for a user without a home."""
     code = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
     assert run(code + SWAP + "swap()").splitlines() == COMPILED
 
 
+@pytest.mark.slow
 def test_a_damaged_cache(tmp_path, filled_cache):
     """Emptied, cut in half, zeroed, replaced, overwritten; folders in the place of files."""
     folder = tmp_path / "cache"

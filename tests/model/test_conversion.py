@@ -365,13 +365,14 @@ def test_corrections_of_spectra_and_volumes(tmp_path):
     np.testing.assert_array_equal(points[1, :, 2].compute(), (array[1, :, 2] - np.float32(3)) / 2)
 
 
-def test_corrected_arrays_travel(small):
+@pytest.mark.slow
+def test_corrected_arrays_travel(small, processes):
     """Through pickles and to other processes, as the values that they are."""
     arr, expected = small
     again = pickle.loads(pickle.dumps(arr))
     assert again.name == arr.name
-    for scheduler in ("threads", "processes"):
-        with dask.config.set(scheduler=scheduler, num_workers=1):
+    for elsewhere in ({"scheduler": "threads"}, processes):
+        with dask.config.set(**elsewhere):
             np.testing.assert_array_equal(again[:, 1:].compute(), expected[:, 1:])
 
 

@@ -291,6 +291,7 @@ def test_different_content_is_different():
     assert Corrections() != ()
 
 
+@pytest.mark.slow
 def test_tokens_are_the_same_in_every_process():
     code = f"""
 from dask.base import tokenize
@@ -472,6 +473,7 @@ def test_kernels_release_the_interpreter():
         assert len(kernel.signatures) == 1
 
 
+@pytest.mark.slow
 def test_making_corrections_and_plans_compiles_nothing():
     code = """
 import sys
@@ -484,6 +486,7 @@ print("dask_tiled.kernels.decoding" in sys.modules, "dask_tiled.kernels.correcti
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()  # no folder can be made below a file, not even by root
     code = """

@@ -3,7 +3,6 @@
 import math
 import os
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -319,13 +318,13 @@ def test_other_rules_for_missing_frames(path, missing):
     assert caught.value.path == str(path)
 
 
-def test_missing_frames_on_every_scheduler(path):
+@pytest.mark.slow
+def test_missing_frames_on_every_scheduler(path, processes):
     arr = opened(path, nav_shape=(5, 4), sync_offset=-2, roi=[19, 2, 0, 13], fill_value=65535)
     expected, missing = shown(FRAMES, (5, 4), -2, [19, 2, 0, 13], 65535)
     assert missing == [0, 2]
-    for scheduler in ("threads", "processes"):
-        with dask.config.set(scheduler=scheduler, num_workers=1):
-            np.testing.assert_array_equal(arr.compute(), expected)
+    for elsewhere in ({"scheduler": "threads"}, processes):
+        np.testing.assert_array_equal(arr.compute(**elsewhere), expected)
 
 
 # fill_value

@@ -86,7 +86,7 @@ def described(draw, folder):
     return Description.of("pieces", layout, {}), pixels
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(data=st.data())
 def test_pieces_of_every_kind(tmp_path_factory, data):
     """Whatever lies where, every chunk, slice, reduction and backend sees the same array."""

@@ -449,6 +449,7 @@ for path, size in zip(sys.argv[1::2], sys.argv[2::2]):
 """
 
 
+@pytest.mark.slow
 def test_file_truncated_between_open_and_compute(tmp_path):
     """The interpreter survives: a mapping past the end of a file would end it with SIGBUS."""
     frames = counting_frames((40, 16, 16), "uint16")
@@ -492,11 +493,12 @@ def test_errors_pickle(kind):
     assert vars(copy) == vars(error)
 
 
-def test_error_crosses_the_boundary_of_a_process(mib):
+@pytest.mark.slow
+def test_error_crosses_the_boundary_of_a_process(mib, processes):
     """What goes wrong in a worker process arrives as the same type, with the same words."""
     arr = open_dataset(mib)
     rewrite(mib)
     with pytest.raises(StaleFileError, match="has changed") as caught:
-        dask.compute(arr, scheduler="processes", num_workers=1)
+        dask.compute(arr, **processes)
     assert str(mib) in str(caught.value)
     assert caught.value.path == str(mib)

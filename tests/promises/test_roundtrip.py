@@ -344,6 +344,7 @@ def test_mib_files(tmp_path_factory, data):
 @given(depth=st.sampled_from([1, 6, 12, 24]), quad=st.booleans(), data=st.data())
 @example(depth=1, quad=True, data=None)
 @example(depth=24, quad=True, data=None)
+@pytest.mark.slow
 def test_every_pixel_of_raw_frames_by_itself(tmp_path_factory, depth, quad, data):
     """A pixel, or a few, in the middle of packed words are taken out of these words."""
     width = WORD_PIXELS[depth] * 2 * (2 if quad else 1)

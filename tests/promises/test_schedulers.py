@@ -14,6 +14,8 @@ from distributed import Client, LocalCluster
 import dask_tiled
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
+pytestmark = pytest.mark.slow
+
 NAV, SIG = (6, 10), (32, 48)
 CHUNKS = (2, 7, 32, 48)
 MEMORY_LIMIT = 480_000_000

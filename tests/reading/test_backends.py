@@ -550,6 +550,7 @@ print("done")
 
 
 @pytest.mark.parametrize(("io", "order"), [("mmap", "<"), ("buffered", ">")])
+@pytest.mark.slow
 def test_many_files_under_a_low_limit_of_descriptors(tmp_path, io, order):
     """However many chunks, threads and files there are."""
     command = [sys.executable, "-c", MANY, str(tmp_path), io, order]
@@ -631,6 +632,7 @@ assert [os.waitpid(child, 0)[1] for child in children] == [0] * 2
 
 
 @pytest.mark.parametrize("io", ["mmap", "buffered"])
+@pytest.mark.slow
 def test_forks_share_descriptors(path, io):
     """Reads have no position that one process could move for another."""
     command = [sys.executable, "-c", FORKS, str(path), io]

@@ -225,6 +225,7 @@ def describe_block(block):
 
 
 @pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.slow
 def test_workers_own_their_chunks(path, processes):
     """Results are kept there, and sent: a view would count as memory that cannot be given back."""
     options = {"n_workers": 1, "threads_per_worker": 1, **ANY_PORT}

@@ -98,6 +98,7 @@ def test_control_groups_without_limits(tmp_path):
     assert list(machine._cgroup_limits(tmp_path, mine)) == []
 
 
+@pytest.mark.slow
 def test_distributed_is_never_imported():
     code = (
         "import sys; from dask_tiled.tiling import machine; machine.thread_memory();"

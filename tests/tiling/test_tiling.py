@@ -23,7 +23,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 
 MIB = 1 << 20
-unhurried = settings(deadline=None, max_examples=200)
+unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 5)
 
 
 def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
