@@ -47,7 +47,7 @@ def are_narrow(pixel: np.dtype, frames: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A reduction of a chunk by one of the functions of :mod:`dask_tiled.kernels.folds`.
+    """A reduction of a chunk by one of the functions of ``dask_tiled.kernels.folds``.
 
     Attributes
     ----------

@@ -136,7 +136,13 @@ class Reader:
         return tile
 
     def windows(self, limit: int | None) -> Iterator[Window]:
-        """Fetch the bytes of the chunk as they lie in its files; none of them may be blocks."""
+        """Fetch the bytes of the chunk as they lie in its files; none of them may be blocks.
+
+        Yields
+        ------
+        Window
+            Of at most ``limit`` bytes; valid until the next one is asked for.
+        """
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
                 yield from self._backend.windows(piece, limit)
