@@ -32,8 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dask_tiled
-from dask_tiled.reading.planning import frame_ranges
-from dask_tiled.reading.region import region_of
+from dask_tiled.reading.planning import frame_ranges, region_of
 
 SIDE = 8
 BYTES = 2 * SIDE * SIDE

@@ -17,8 +17,7 @@ import pytest
 import dask_tiled
 import decoders
 from dask_tiled.kernels.fold_functions import fold
-from dask_tiled.reading.planning import frame_ranges
-from dask_tiled.reading.region import region_of
+from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.testing import write_mib_series
 
 Benchmark = Callable[..., Any]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dask_tiled import tiles
-from dask_tiled.array.elementwise import TiledExpression
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
-from dask_tiled.array.tiled_array import TiledArray, scheme_of
+from dask_tiled.array.tiled_array import TiledArray, TiledExpression, scheme_of
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (

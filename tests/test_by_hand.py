@@ -17,8 +17,8 @@ from strategies import boxes, part_of
 import dask_tiled
 from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
 from dask_tiled.model.box_tree import BoxTree
+from dask_tiled.model.coverage import first_overlap
 from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.overlaps import first_overlap
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -14,15 +14,13 @@ from dask.base import tokenize
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_tiled.array.elementwise import inherited
-from dask_tiled.array.tasks import like_numpy
+from dask_tiled.array.tasks import Grid, inherited, like_numpy
 from dask_tiled.array.tile_layer import Pixels, Results, TileLayer, block_of, result_of
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs_on_array
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.grid import Grid
 from dask_tiled.tiling.negotiation import TilingRequest
-from dask_tiled.tiling.tile_shapes import usual_tile_bytes
+from dask_tiled.tiling.shapes import usual_tile_bytes
 
 SMALL_RESULTS = 1 << 20
 """Results of so many bytes stay in the cache, however many there are."""

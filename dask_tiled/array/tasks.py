@@ -1,11 +1,18 @@
-"""The functions that tasks call: load and decode a chunk, compute one of an expression."""
+"""The tasks of chunks: which box each has, what it calls, and the symbolic graphs of them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
+from dask._task_spec import DataNode, TaskRef
+from dask.base import get_annotations
+from dask.blockwise import _fuse_annotations, blockwise
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.programs import Program
@@ -13,7 +20,6 @@ from dask_tiled.model.indexing import Box
 from dask_tiled.reading import buffers
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.reading.source import Source
-from dask_tiled.tiling.grid import Grid
 
 Array = npt.NDArray[Any]
 Block = tuple[int, ...]
@@ -83,3 +89,105 @@ def _on_a_cluster() -> bool:
     except ValueError:
         return False
     return True
+
+
+Chunks = tuple[tuple[int, ...], ...]
+Annotations = dict[str, Any]
+
+
+def inherited(*arrays: Any) -> Annotations:
+    """Give the annotations of what is made of arrays now: theirs, and those that are in force."""
+    theirs = (x._annotations for x in arrays)  # noqa: SLF001
+    fused: Annotations = _fuse_annotations(*theirs, get_annotations())
+    return fused
+
+
+def symbolic_graph(
+    chunks: Chunks,
+    value: Program | Source,
+    grid: Grid,
+    functions: Mapping[str, Callable[..., Any]],
+) -> HighLevelGraph:
+    """Make one symbolic layer for each function; no array, which a plugin of dask might replace.
+
+    Parameters
+    ----------
+    chunks : tuple of tuple of int
+    value : Program or Source
+        What the first function gets, with the grid and the position of the chunk.
+    grid : Grid
+    functions : dict
+        The functions by the names of their layers. Each gets what the one before made of the chunk.
+    """
+    axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
+    first: Any = value
+    if value.is_large:  # a cluster sends it to each worker once
+        key = f"value-{next(iter(functions))}"
+        layers[key], first = MaterializedLayer({key: DataNode(key, value)}), TaskRef(key)
+    arguments = [first, None, grid, None, ArrayBlockIdDep(chunks), axes]
+    numblocks = dict[str, Any]()
+    for name, function in functions.items():
+        layers[name] = blockwise(function, name, axes, *arguments, numblocks=numblocks)
+        arguments, numblocks = [name, axes], {name: tuple(map(len, chunks))}
+    names = list(layers)
+    return HighLevelGraph(layers, {name: set(names[:k][-1:]) for k, name in enumerate(names)})
+
+
+class Edges:
+    """Where the chunks of one axis begin and end.
+
+    Parameters
+    ----------
+    chunks : tuple of int
+        Sizes along the axis.
+    """
+
+    __slots__ = ("bounds", "size", "step")
+
+    def __init__(self, chunks: tuple[int, ...]) -> None:
+        self.size = sum(chunks)
+        self.step = chunks[0] if chunks else 0
+        even = chunks[:-1].count(self.step) == len(chunks) - 1 and chunks[-1] <= self.step
+        self.bounds = None if even else np.cumsum((0, *chunks), dtype=np.int64)
+
+    def __getitem__(self, i: int) -> tuple[int, int]:
+        if self.bounds is None:
+            return i * self.step, min((i + 1) * self.step, self.size)
+        return int(self.bounds[i]), int(self.bounds[i + 1])
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        bounds = None if self.bounds is None else self.bounds.tobytes()
+        return "dask_tiled.Edges", self.size, self.step, bounds
+
+
+class Grid:
+    """The chunks of an array.
+
+    It is a plain class, so that dask passes it on as one value and does not look inside.
+
+    Parameters
+    ----------
+    axes : tuple of Edges
+    """
+
+    __slots__ = ("axes",)
+
+    def __init__(self, axes: tuple[Edges, ...]) -> None:
+        self.axes = axes
+
+    @classmethod
+    def of(cls, chunks: Sequence[tuple[int, ...]]) -> Grid:
+        """Make the grid of chunks as dask has them."""
+        return cls(tuple(map(Edges, chunks)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return tuple(edges.size for edges in self.axes)
+
+    def box(self, block_id: tuple[int, ...]) -> Box:
+        """Give the box of a chunk."""
+        return tuple(edges[i] for edges, i in zip(self.axes, block_id, strict=True))
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "dask_tiled.Grid", *(edges.__dask_tokenize__() for edges in self.axes)

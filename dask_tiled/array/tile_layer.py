@@ -13,14 +13,13 @@ from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import Layer, MaterializedLayer
 
-from dask_tiled.array.tasks import Block, like_numpy, read_box
+from dask_tiled.array.tasks import Block, Grid, like_numpy, read_box
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
 from dask_tiled.model.description import Description
 from dask_tiled.reading.source import Source
-from dask_tiled.tiling.chunking import Chunks, merged
-from dask_tiled.tiling.grid import Grid
 from dask_tiled.tiling.negotiation import tile_for
+from dask_tiled.tiling.shapes import Chunks, merged
 
 Key = tuple[Any, ...]
 

@@ -17,7 +17,7 @@ from dask_tiled.model.indexing import Box
 from dask_tiled.reading import buffers
 from dask_tiled.reading.reader import Make, Reader, Workspace
 from dask_tiled.reading.source import Source
-from dask_tiled.tiling.division import Base, fill, split
+from dask_tiled.tiling.bases import Base, fill, split
 
 Array = npt.NDArray[Any]
 

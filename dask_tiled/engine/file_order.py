@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 from dask_tiled.reading.ranges import Units, Window
 
 Array = npt.NDArray[Any]

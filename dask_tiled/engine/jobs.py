@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.indexing import Box
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Box, Index
 from dask_tiled.tiling.requests import TilingRequest
 
 Array = npt.NDArray[Any]

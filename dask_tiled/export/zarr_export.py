@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from dask.array.utils import meta_from_array
 
+from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.stores import MARK, Target, export_to_path, export_to_store, local_path
-from dask_tiled.tiling.division import largest_divisor, read_chunks, split
-from dask_tiled.tiling.grid import Grid
+from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 from dask_tiled.tiling.negotiation import negotiate
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from dask_tiled.formats.tools.volumes import check_bytes, strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Cut, Selection
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
-from dask_tiled.model.selection import Selection
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.decoders import BlockDecoder, function_at
 from dask_tiled.model.files import File
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 Array = npt.NDArray[Any]
 

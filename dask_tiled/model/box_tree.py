@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 Numbers = npt.NDArray[Any]
 

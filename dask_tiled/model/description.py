@@ -13,9 +13,8 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.selection import Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ import numpy as np
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut, cut_again
+from dask_tiled.model.indexing import Cut, Index, Selection, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, table_of
-from dask_tiled.model.selection import Index, Selection, c_order
 
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""

@@ -15,7 +15,7 @@ from dask_tiled.errors import TruncatedFileError
 from dask_tiled.model.box_tree import BoxTree, Numbers, narrow
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 FARTHEST = 1 << 56
 """No file has a byte so far on, and sums of such distances along 64 axes do not overflow."""

@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.model.indexing import Box, Cut
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.reading.backends import Backend, backend_for
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.decoding import read_into, view_of
-from dask_tiled.reading.planning import Ranges, frame_ranges
+from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
-from dask_tiled.reading.region import cut_to, region_of
 from dask_tiled.reading.source import Source
 
 Array = npt.NDArray[Any]

@@ -18,12 +18,10 @@ import numpy.typing as npt
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.tiling import drawing, machine
-from dask_tiled.tiling.bases import bases
-from dask_tiled.tiling.chunking import Chunks, chunk_limit, make_chunks
-from dask_tiled.tiling.division import Base, read_chunks
+from dask_tiled.tiling.bases import Base, bases, read_chunks
 from dask_tiled.tiling.pictures import Picture, picture
 from dask_tiled.tiling.requests import Question, TilingRequest, as_requests, check_positive
-from dask_tiled.tiling.tile_shapes import tile_edges, tile_shape
+from dask_tiled.tiling.shapes import Chunks, chunk_limit, make_chunks, tile_edges, tile_shape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from dask.utils import parse_bytes
 
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.description import Description
-from dask_tiled.tiling.division import Base
+from dask_tiled.tiling.bases import Base
 
 By = Literal["tile", "frame", "chunk", "pixel"]
 

@@ -9,7 +9,7 @@ import pytest
 
 import dask_tiled
 from dask_tiled import TiledArray, map_tiles, reduce_tiles
-from dask_tiled.array.elementwise import TiledExpression
+from dask_tiled.array.tiled_array import TiledExpression
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

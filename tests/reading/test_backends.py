@@ -16,11 +16,17 @@ from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import backends, descriptors, filesystems
 from dask_tiled.reading import decoding as reading_module
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES, Auto, Buffered, Mapped
-from dask_tiled.reading.filesystems import parse_mount
-from dask_tiled.reading.planning import frame_ranges
+from dask_tiled.reading.backends import (
+    ALIGNMENT,
+    BACKENDS,
+    BLOCK_BYTES,
+    Auto,
+    Buffered,
+    Mapped,
+    parse_mount,
+)
+from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.reader import Workspace
-from dask_tiled.reading.region import region_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -24,9 +24,9 @@ from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description, nav_axes
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Selection
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
-from dask_tiled.model.selection import Selection
 
 
 def sniff(path: str, head: bytes) -> str | None:

@@ -24,9 +24,8 @@ from dask_tiled.formats.hdf5.properties import filters_of, leads_to_pipe
 from dask_tiled.formats.hdf5.storage import Pieces
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Cut, Selection
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.selection import Selection
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 SERIES = re.compile(r"data_\d{6}")

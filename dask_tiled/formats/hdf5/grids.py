@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 MOST_CELLS = 1 << 20
 """So many cells, and no more, are looked at one by one."""

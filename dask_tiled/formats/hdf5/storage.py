@@ -28,9 +28,9 @@ from dask_tiled.formats.hdf5.properties import (
 from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.pieces import PieceTable, joined, piece_table
-from dask_tiled.model.selection import Index
 
 TASKS = "dask_tiled.formats.hdf5.chunks"
 READ_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.tools.markup import read_pairs
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import read_head
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 MOVIE = "_movie.mrc"
 MAX_LINE = 64

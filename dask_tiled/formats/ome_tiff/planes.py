@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Image
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 MAX_PLANES = 2_000_000
 """More would need more memory than a header deserves."""

@@ -17,7 +17,7 @@ from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, Image, Runs
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.files import File
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 FAR = (1 << 32) - 1
 """No file has so many pages."""

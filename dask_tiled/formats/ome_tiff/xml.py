@@ -17,7 +17,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.ome_tiff.text import MAX_BYTES, plain_uuid, read_text
 from dask_tiled.formats.tools.markup import local_name, parse_xml, plain_tree
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 LARGEST = 1 << 48
 """Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""

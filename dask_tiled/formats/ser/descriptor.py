@@ -27,9 +27,9 @@ from dask_tiled.formats.tools.records import Record
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis, Description, nav_axes
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.indexing import Index, Selection
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import PieceTable, axis_columns, piece_table
-from dask_tiled.model.selection import Index, Selection
 
 BOTTOM_UP = (
     "the file holds the bottom row first; the top row is shown first, with a y axis to match"

@@ -11,7 +11,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.tools.headers import Fields, parse_fields, read_fields, size_of
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 START: Fields = {
     "byte_order": (0, "u2"),

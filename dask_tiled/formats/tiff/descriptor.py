@@ -28,7 +28,7 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import FILES, Series, find_series, is_one_frame
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 MOST_LISTED = 100
 """So many series are listed in the metadata."""

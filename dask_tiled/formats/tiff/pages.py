@@ -27,7 +27,7 @@ from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, opened, size_of
 from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.files import File
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 SUB_IFDS = 330
 MOST_LAYOUT_BYTES = 1 << 20

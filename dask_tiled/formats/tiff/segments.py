@@ -16,9 +16,9 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tiff.kind import Kind, counts_of
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table
-from dask_tiled.model.selection import Index
 
 MOST_SAMPLES = 1 << 62
 """Pixels of larger arrays cannot be numbered."""

@@ -22,7 +22,7 @@ from dask_tiled.formats.tiff.image_description import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")
 SHAPED = ('{"shape":', "shape=(")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.model.selection import Index
+from dask_tiled.model.indexing import Index
 
 Headers = Mapping[str, npt.NDArray[Any]]
 
