@@ -1,4 +1,7 @@
-"""Work through a chunk tile by tile: every job sees each tile while it is in the cache."""
+"""Work through a chunk: every job sees each tile while it is in the cache.
+
+Where all jobs are folds, they get the bytes of the files as they lie, and no tile is ever made.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from dask_tiled.engine.file_order import are_adjacent
-from dask_tiled.engine.folding import FoldSink
+from dask_tiled.engine.folding import FoldSink, are_adjacent
 from dask_tiled.engine.jobs import Array, Chunk, Job, Sink, TileInfo
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index, c_order

@@ -1,4 +1,4 @@
-"""Cuts of axes and boxes, and the indices that are cuts: integers, slices and an ellipsis."""
+"""Which part of an array is shown: cuts of axes, boxes, and the frames in places of a scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends: how the bytes of read ranges are fetched."""
+"""Backends: how the bytes of read ranges are fetched, and where mapping is no good choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an array may be cut: between the blocks of its files, as far as they are shown."""
+"""Where an array may be cut, between the blocks of its files, and how axes are divided evenly."""
 
 from __future__ import annotations
 

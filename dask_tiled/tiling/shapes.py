@@ -1,4 +1,4 @@
-"""The chunks: how much a task holds, and where chunks meet."""
+"""How large chunks and tiles are: what a task holds, and what is decoded at once."""
 
 from __future__ import annotations
 

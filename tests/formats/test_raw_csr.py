@@ -38,7 +38,7 @@ def test_every_type(tmp_path, dtype, pointers, shuffle):
 
 def test_blocks_of_frames(tmp_path, monkeypatch):
     """Frames are made in blocks, of which the last may be smaller."""
-    module = importlib.import_module("dask_tiled.formats.raw_csr.descriptor")
+    module = importlib.import_module("dask_tiled.formats.raw_csr")
     monkeypatch.setattr(module, "BLOCK_BYTES", 5 * 60)
     frames = sparse_frames((3, 4, 5, 6), "u2")
     path = write_raw_csr(tmp_path / "a.toml", frames)

@@ -1,20 +1,27 @@
-"""Blocks of K2 in-situ files, and how the sectors of the camera are brought together.
+"""Gatan K2 in-situ sets: eight ``.bin`` files, one per sector of the camera, and a ``.gtg`` file.
 
 A sector writes frames of 32 blocks, each of 930 rows of 16 pixels, with a header that counts blocks
 and frames and tells whether the shutter was open. Sectors begin and end at any block. Headers are
 read where a search needs them, so their number grows with the logarithm of the length.
 
-Layout as public readers describe it: LiberTEM and py4DSTEM, which agree.
+Layout as public readers describe it, LiberTEM and py4DSTEM, which agree; no real set was at hand.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.dm_tags import read_tags
 from dask_tiled.formats.tools.headers import (
     Fields,
     check_fields,
@@ -22,7 +29,12 @@ from dask_tiled.formats.tools.headers import (
     read_fields,
     wrong_field,
 )
+from dask_tiled.formats.tools.series import beside, common_stem
+from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import Piece
 
 SECTORS = 8
 WIDTH, HEIGHT = 256, 1860  # of a sector
@@ -222,3 +234,144 @@ def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
 def _first_of(count: int, holds: Callable[[int], bool]) -> int:
     """Find the first number for which something holds that then goes on to hold, or ``count``."""
     return bisect_left(range(count), 1, key=lambda i: int(holds(i)))
+
+
+UNPACK = Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
+TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the header of a block, or for the sectors beside a ``.gtg`` file."""
+    if find_block(head) == 0:
+        return None
+    stem, suffix = _parts(path)
+    bins = beside(stem, "1.bin", "1.BIN")
+    if suffix == ".gtg":
+        if head.startswith(TAG_FILES) and bins is not None:
+            return None
+        return "no tag file with .bin files beside it"
+    # A recording may begin inside a block.
+    if suffix == ".bin" and bins and find_block(read_head(path, 2 * BLOCK)) is not None:
+        return None
+    return "no header of a block, and no .gtg file"
+
+
+def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+    """Describe a set of K2 files.
+
+    Frames that are not complete in all sectors are left out. Those before the shutter opened are
+    not shown, but ``sync_offset=-1`` shows the last of them; in scans the flag in the headers
+    comes one frame late, which is allowed for.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Any file of one set, or several.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default the one in the ``.gtg`` file, which counts the flyback in.
+        Without one, a set is a series of frames.
+
+    Raises
+    ------
+    CorruptFileError
+        The sectors cannot be brought together.
+    TruncatedFileError
+        A sector is missing or shorter than the others, or there are too few frames.
+    """
+    stem = common_stem(paths, lambda path: _parts(path)[0])
+    sectors = [Sector.at(path) for path in _sector_paths(stem)]
+    starts, counts = synchronise(sectors)
+    n_frames = min(counts)
+    opened = first_open(sectors[0], starts[0], n_frames)
+    gtg = beside(stem, ".gtg", ".GTG")
+    tags = {} if gtg is None else read_tags(gtg)
+    scan = _scan_shape(tags, str(gtg))
+    # A scan goes with a flag that comes one frame late; a series shows what has the flag.
+    first = max(0, (opened or 0) - bool(scan))
+    bounds = zip(sectors, starts, strict=True)
+    facts: dict[str, Any] = {
+        "first_bytes": tuple(sector.byte(start) for sector, start in bounds),
+        "complete_frames": n_frames,
+        "first_frame_with_open_shutter": "none" if opened is None else opened,
+        "first_frame_shown": first,
+        "gtg": tags,
+    }
+    # Sectors do not end with the same frame, but not much earlier than others.
+    promised = first + math.prod(scan) if scan else max(counts) - 1
+    if nav_shape is None and n_frames < promised:
+        raise TruncatedFileError(
+            "frames are missing at the end",
+            path=sectors[counts.index(n_frames)].file.path,
+            expected=f"{promised} frames, as in {gtg if scan else 'other sectors'}",
+            found=f"{n_frames} frames",
+            hint=f"Pass nav_shape={scan or (n_frames - first,)} to read those that are there.",
+        )
+    if nav_shape is None:
+        nav_shape = scan or (n_frames - first,)
+        facts["nav_shape_from"] = gtg if scan else "the number of frames"
+    layout = _layout(sectors, starts, n_frames)
+    desc = Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))
+    return desc.with_frames(nav_shape, first)
+
+
+def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> Layout:
+    """Lay out the two rows of blocks of each sector, which run from right to left."""
+    per_row = WIDTH // COLUMNS
+    strides = (PER_FRAME * BLOCK, UNPACK.nbytes, -BLOCK)
+    pieces = []
+    for k, (sector, start) in enumerate(zip(sectors, starts, strict=True)):
+        for row in range(PER_FRAME // per_row):
+            leftmost = sector.byte(start + (row + 1) * per_row - 1) + HEADER_BYTES
+            corner, shape = (0, ROWS * row, WIDTH * k), (n_frames, ROWS, WIDTH)
+            pieces.append(Piece(k, corner, shape, leftmost, strides))
+    sig_shape = ROWS * PER_FRAME // per_row, WIDTH * len(sectors)
+    return Layout([s.file for s in sectors], (n_frames,), sig_shape, pieces, [UNPACK])
+
+
+def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
+    """Find the size of the scan, with the flyback."""
+    sizes = tags.get("SI Dimensions")
+    found = [sizes.get(f"Size {axis}") if isinstance(sizes, dict) else None for axis in "YX"]
+    if None in found:
+        return None
+    shape = tuple(int(n) for n in found if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
+    if len(shape) < len(found):
+        raise CorruptFileError(
+            "the size of the scan cannot be",
+            path=path,
+            where="SI Dimensions",
+            expected="Size Y and Size X of 1 or more",
+            found=found,
+        )
+    return shape
+
+
+def _parts(path: str) -> tuple[str, str]:
+    """Split a path into what the files of a set have in common, and the suffix."""
+    stem, suffix = os.path.splitext(os.path.abspath(path))
+    suffix = suffix.lower()
+    return (stem if suffix == ".gtg" else re.sub(r"[1-8]$", "", stem)), suffix
+
+
+def _sector_paths(stem: str) -> list[str]:
+    found = [beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
+    missing = [f"{stem}{k}.bin" for k, path in enumerate(found, 1) if path is None]
+    if missing:
+        raise TruncatedFileError(
+            "a sector is missing",
+            path=missing[0],
+            expected=f"{SECTORS} files, {stem}1.bin to {stem}{SECTORS}.bin",
+            found=f"{SECTORS - len(missing)} of them",
+        )
+    return [path for path in found if path is not None]
+
+
+FORMAT = Format(
+    name="k2is",
+    extensions=(".gtg", ".bin"),
+    summary="Gatan K2 in-situ: 12-bit blocks of eight sectors, from where the shutter opens",
+    nav_shape_from="the .gtg file, or one axis of all frames from there on",
+    sniff=sniff,
+    describe=describe,
+    peers=("LiberTEM",),
+)

@@ -1,1 +1,0 @@
-"""EMPAD: ``.raw`` scans and the ``.xml`` beside them."""

@@ -1,1 +1,0 @@
-"""GIS volumes: ``.ima`` and ``.dim``."""

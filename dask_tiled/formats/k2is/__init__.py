@@ -1,1 +1,0 @@
-"""Gatan K2 IS: eight files of sectors."""

@@ -1,1 +1,0 @@
-"""Merlin, ``.mib``: one file or a series, all counter depths."""

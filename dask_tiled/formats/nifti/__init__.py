@@ -1,1 +1,0 @@
-"""NIfTI-1, NIfTI-2 and Analyze."""

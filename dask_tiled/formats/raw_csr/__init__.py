@@ -1,1 +1,0 @@
-"""Sparse frames: a TOML file and three arrays."""

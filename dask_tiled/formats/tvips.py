@@ -1,0 +1,347 @@
+"""TVIPS image series: ``..._000.tvips`` and the files that continue it.
+
+Layout after TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.headers import (
+    POSITIVE,
+    Allowed,
+    Fields,
+    check_fields,
+    parse_fields,
+    read_table,
+    wrong_field,
+)
+from dask_tiled.formats.tools.records import Record, count_frames, record_layout
+from dask_tiled.formats.tools.series import Member, gather
+from dask_tiled.model.decoders import plain
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.files import File, read_head
+from dask_tiled.model.indexing import Index
+
+HEADER_BYTES = 256
+MAX_FRAME_HEADER = 1 << 16
+SERIES: Fields = {
+    "ISize": (0, "i4"),
+    "IVersion": (4, "i4"),
+    "IXDim": (8, "i4"),
+    "IYDim": (12, "i4"),
+    "IBPP": (16, "i4"),
+    "IXOff": (20, "i4"),
+    "IYOff": (24, "i4"),
+    "IXBin": (28, "i4"),
+    "IYBin": (32, "i4"),
+    "IPixelSize": (36, "i4"),
+    "IHT": (40, "i4"),
+    "IMagTotal": (44, "i4"),
+    "IImgHeaderBytes": (48, "i4"),
+}
+# Headers of version 1 end after the third field, those of version 2 where the series says.
+FRAME: Fields = {
+    "ICounter": (0, "u4"),
+    "ITime": (4, "u4"),
+    "IMS": (8, "u4"),
+    "LUT_Index": (12, "u4"),
+    "Faraday": (16, "f4"),
+    "TEM_Mag": (20, "u4"),
+    "TEM_Mag_mode": (24, "u4"),
+    "TEM_Stage_x": (28, "f4"),
+    "TEM_Stage_y": (32, "f4"),
+    "TEM_Stage_z": (36, "f4"),
+    "TEM_Stage_alpha": (40, "f4"),
+    "TEM_Stage_beta": (44, "f4"),
+    "Index_of_rotator": (48, "u4"),
+    "DENS_T_measure": (52, "f4"),
+    "DENS_T_setpoint": (56, "f4"),
+    "DENS_Power": (60, "f4"),
+    "TEM_Obj_current": (64, "f4"),
+    "Scan_x": (68, "f4"),
+    "Scan_y": (72, "f4"),
+}
+ALLOWED: Allowed = {
+    "ISize": (HEADER_BYTES,),
+    "IVersion": (1, 2),
+    "IXDim": POSITIVE,
+    "IYDim": POSITIVE,
+    "IBPP": (8, 16),
+}
+ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
+
+
+def _allowed(fields: dict[str, Any]) -> Allowed:
+    return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for a series header that makes sense; only the first file of a series has one."""
+    if len(head) < HEADER_BYTES:
+        return "shorter than a TVIPS header"
+    fields = parse_fields(head, SERIES)
+    wrong = wrong_field(fields, _allowed(fields))
+    return f"as a TVIPS header, {wrong} is {fields[wrong]}" if wrong else None
+
+
+def read_header(path: str) -> tuple[dict[str, Any], Record]:
+    """Read the header of a series.
+
+    Raises
+    ------
+    CorruptFileError
+        It is none, as in a file that continues a series.
+    """
+    head = read_head(path, HEADER_BYTES)
+    fields = parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
+    problem = "not the first file of a TVIPS series"
+    hint = "The series header is in the file ..._000.tvips."
+    check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
+    decoder = plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
+    size = 12 if fields["IVersion"] == 1 else fields["IImgHeaderBytes"]
+    return fields, Record((fields["IYDim"], fields["IXDim"]), decoder, size)
+
+
+def read_frame_headers(
+    files: Sequence[File], counts: Sequence[int], record: Record, start: int, count: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Read the headers of consecutive frames, file by file.
+
+    Parameters
+    ----------
+    files : sequence of File
+    counts : sequence of int
+        Frames in each file.
+    record : Record
+    start, count : int
+        Number of the first frame, and how many there are.
+
+    Returns
+    -------
+    dict
+        For each field that the headers are long enough for an array of `count` values.
+    """
+    known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
+    tables = []
+    for i, (file, frames) in enumerate(zip(files, counts, strict=True)):
+        number = min(count, frames - start)
+        if number > 0:
+            at = (0 if i else HEADER_BYTES) + start * record.nbytes
+            tables.append(read_table(file.path, known, at, record.nbytes, number))
+            count -= number
+        start = max(0, start - frames)
+    return {name: np.concatenate([table[name] for table in tables]) for name in known}
+
+
+Headers = Mapping[str, npt.NDArray[Any]]
+
+
+class Scan(NamedTuple):
+    """A scan.
+
+    Attributes
+    ----------
+    first : int
+        Number of its first frame.
+    shape : tuple of int, optional
+        None where it is not known.
+    numbers : int64 array, optional
+        Numbers of the frames in all places, where they do not follow one another.
+    told_by : str
+        What says so.
+    """
+
+    first: int = 0
+    shape: tuple[int, int] | None = None
+    numbers: Index | None = None
+    told_by: str = ""
+
+
+def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
+    """Find the scan in a series of frames.
+
+    Parameters
+    ----------
+    headers : mapping
+        Fields of the first frame headers.
+    last : mapping
+        Fields of the last frame header.
+    n_frames : int
+        How many frames there are.
+    """
+    if "Scan_y" in headers:
+        found = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
+        if found is not None:
+            return found
+    if "Index_of_rotator" in headers:
+        rotator = headers["Index_of_rotator"].astype(np.int64)
+        return by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
+    return None
+
+
+def by_position(y: npt.NDArray[Any], x: npt.NDArray[Any], n_frames: int) -> Scan | None:
+    """Find a scan by its positions: it begins at (0, 0), goes on to (0, 1), and rows end alike."""
+    y, x = (np.trunc(np.nan_to_num(v.astype("f8"), nan=-1.0)) for v in (y, x))
+    origins = np.flatnonzero((y == 0) & (x == 0))
+    seconds = np.flatnonzero((y == 0) & (x == 1))
+    seconds = seconds[seconds > origins[0]] if len(origins) else seconds[:0]
+    if not len(seconds):
+        return None
+    first = int(seconds[0]) - 1
+    row = x[first + 1 :]
+    ends = np.flatnonzero(row < np.maximum.accumulate(row))
+    width = int(row[: ends[0]].max()) + 1 if len(ends) else 0
+    height = (n_frames - first) // width if width else 0
+    shape = (height, width) if height else None
+    return Scan(first, shape, told_by="Scan_x and Scan_y of the frame headers")
+
+
+def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
+    """Find a square scan by the rotator index, which counts its places from 1 on.
+
+    Where the index jumps or stays, frames are missing or come twice. That can be told only if the
+    headers of all frames are at hand; otherwise the index has to go up by one in those that are.
+    """
+    steps = np.flatnonzero(np.diff(rotator) > 0)
+    if not len(steps):
+        return None
+    first = int(steps[0]) + int(rotator[steps[0]] == 0)
+    told_by = "Index_of_rotator of the frame headers"
+    if len(rotator) < n_frames:
+        count, stop = last, len(rotator)
+        if (np.diff(rotator[first:]) != 1).any() or rotator[first] != 1:
+            return None
+    else:
+        stop = int(steps[-1]) + 2
+        count = int(rotator[stop - 1])
+    side = math.isqrt(count)
+    used = (n_frames if len(rotator) < n_frames else stop) - first
+    if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
+        return None  # it counts something else
+    if len(rotator) < n_frames:
+        return Scan(first, (side, side), None, told_by) if count <= used else None
+    indices = rotator[first:stop]
+    if (np.diff(indices) < 0).any() or indices[0] < 1:
+        return None
+    # Frames with one index fill the places up to the next index, as many as there are.
+    starts = np.flatnonzero(np.diff(indices, prepend=0))
+    order = np.arange(len(indices)) - np.repeat(starts, np.diff(starts, append=len(indices)))
+    room = np.diff(indices[starts], append=count + 1)
+    fits = order < np.repeat(room, np.diff(starts, append=len(indices)))
+    numbers = np.full(count, -1, dtype=np.int64)
+    numbers[(indices - 1 + order)[fits]] = first + np.flatnonzero(fits)
+    return Scan(first, (side, side), numbers, told_by)
+
+
+def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:
+    """Turn every second row of a scan round, and shift it."""
+    if numbers is None:
+        numbers = first + np.arange(math.prod(shape), dtype=np.int64)
+    rows = numbers.reshape(shape).copy()
+    rows[..., 1::2, :] = np.roll(rows[..., 1::2, ::-1], hysteresis, axis=-1)
+    return rows.ravel()
+
+
+MAX_HEADERS = 4096  # in which the start of a scan is looked for
+
+
+def describe(
+    paths: Sequence[str],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    scan: str = "auto",
+    winding: bool = False,
+    hysteresis: int = 0,
+    series: bool = True,
+) -> Description:
+    """Describe a TVIPS series.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file stands for its series. Several are put into the order of their numbers.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default what the frame headers say, or one axis of all frames.
+    scan : {"auto", "none"}
+        Whether to begin where the frame headers say that the scan begins, or with the first frame.
+    winding : bool
+        Whether the beam went back along every second row, from the second one on, so that its
+        frames are shown in reverse.
+    hysteresis : int
+        By how many places such rows are shifted, round their ends.
+    series : bool
+        Look for the series of a file; by default unless a list is opened.
+    """
+    path = paths[0]
+    if scan not in ("auto", "none"):
+        raise DatasetError("no such scan", path=path, expected="auto or none", found=scan)
+    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
+        raise DatasetError("hysteresis is one of winding scans", path=path, expected="winding=True")
+    files = [member.file for member in gather(paths, _member, series=series)]
+    fields, record = read_header(files[0].path)
+    starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
+    counts = count_frames(files, record, starts, settled=nav_shape is not None)
+    n_frames = sum(counts)
+    read = partial(read_frame_headers, files, counts, record)
+    first = read(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
+    facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
+    layout = record_layout(files, counts, record, starts)
+    desc = Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
+    found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
+    if found is not None:
+        desc = desc.with_facts(scan_start=found.first, scan_from=found.told_by)
+    return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
+
+
+def _member(path: str) -> Member:
+    """Take the number in a name for the place of the file in its series."""
+    file = File.at(path)
+    number = re.search(r"_(\d+)\.[^.]*$", file.path)
+    return Member(file, int(number[1]) if number else 0, 1, ())
+
+
+def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[Axis, ...]:
+    """Calibrate time by the mean distance of the frames, and the detector by its pixels."""
+    times = frames["ITime"] + frames["IMS"] / 1000
+    step = float(times[-1] - times[0]) / max(1, len(times) - 1)
+    time = Axis("time", "s", step) if step > 0 else Axis("frame")
+    return (time, *(Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"))
+
+
+def _show(
+    desc: Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
+) -> Description:
+    """Show the frames as a scan; with a hysteresis, of which every second row is reversed."""
+    shape = nav_shape or scan.shape
+    numbers = scan.numbers if shape == scan.shape else None
+    if hysteresis is not None:
+        if shape is None or len(shape) < 2:
+            raise DatasetError(
+                "a winding scan has rows",
+                path=desc.files[0].path,
+                expected="nav_shape=(y, x)",
+                found=f"a scan of shape {shape}" if shape else "no scan in the frame headers",
+            )
+        numbers = snake(shape, scan.first, numbers, hysteresis)
+    return desc if shape is None else desc.with_frames(shape, scan.first, numbers)
+
+
+FORMAT = Format(
+    name="tvips",
+    extensions=(".tvips",),
+    summary="image series, versions 1 and 2, 8 and 16 bit, in one file or many; winding scans",
+    nav_shape_from="scan positions or rotator index of the frame headers",
+    sniff=sniff,
+    describe=describe,
+    peers=("LiberTEM", "RosettaSciIO"),
+)

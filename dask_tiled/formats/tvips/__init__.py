@@ -1,1 +1,0 @@
-"""TVIPS: ``.tvips`` series."""
