@@ -1,7 +1,7 @@
 """EMPAD scans and series: an ``.xml`` file, and the ``.raw`` file of frames that it names.
 
-Layout as public readers describe it, and real files of the versions 0.51, 0.7 and 1.2. Frames are stored as 130 rows of 128 pixels,
-of which the last two hold metadata.
+Layout as public readers describe it, and real files of the versions 0.51, 0.7 and 1.2. Frames are
+stored as 130 rows of 128 pixels, of which the last two hold metadata.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
-from dask_tiled.formats.gis import descriptor as gis
+from dask_tiled.formats import gis
 from dask_tiled.testing import check_format, counting_frames, write_gis
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.reading import backends, descriptors, filesystems
+from dask_tiled.reading import backends, descriptors
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import (
     ALIGNMENT,
@@ -473,33 +473,33 @@ REMOTE = [
 @pytest.mark.parametrize("line", LOCAL)
 def test_local_mounts(line):
     device, kind = parse_mount(line + "\n")
-    assert kind not in filesystems.REMOTE
+    assert kind not in backends.REMOTE
     assert "{}:{}".format(*device) == line.split()[2]
 
 
 @pytest.mark.parametrize("line", REMOTE)
 def test_remote_mounts(line):
     device, kind = parse_mount(line + "\n")
-    assert kind in filesystems.REMOTE
+    assert kind in backends.REMOTE
     assert "{}:{}".format(*device) == line.split()[2]
 
 
 def test_the_mounts_of_this_machine_can_be_read(path):
-    table = filesystems._types()
+    table = backends._types()
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         assert len(table) == len({line.split()[2] for line in lines})
-    assert filesystems.is_remote(str(path)) in {True, False}
-    assert not filesystems.is_remote("/no/such/file")
+    assert backends.is_remote(str(path)) in {True, False}
+    assert not backends.is_remote("/no/such/file")
 
 
 def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
     def fail(*_, **__):
         raise FileNotFoundError(errno.ENOENT, "no /proc")
 
-    monkeypatch.setattr(filesystems, "_mounts", {})
+    monkeypatch.setattr(backends, "_mounts", {})
     monkeypatch.setattr("builtins.open", fail)
     try:
-        assert not filesystems.is_remote(str(path))
+        assert not backends.is_remote(str(path))
     finally:
         monkeypatch.undo()
 
@@ -519,8 +519,8 @@ def test_files_on_other_machines_are_not_mapped(path, monkeypatch, io, kind, exp
     """Unless that is asked for."""
     device = path.stat().st_dev
     types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
-    monkeypatch.setattr(filesystems, "_types", lambda: types)
-    monkeypatch.setattr(filesystems, "_mounts", {})
+    monkeypatch.setattr(backends, "_types", lambda: types)
+    monkeypatch.setattr(backends, "_mounts", {})
     arr = open_dataset(path, io=io, **RAW)
     np.testing.assert_array_equal(arr.compute(), FRAMES)
     assert type(Workspace().backend(arr._source)) is expected
