@@ -77,8 +77,7 @@ def describe(
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1])) if moved else None
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
-    names = enumerate(reversed(tools.axis_names(len(shape))), 1)
-    axes = tuple(_axis(file.path, header, n, name) for n, name in names)[::-1]
+    axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
     return tools.describe_volume(
         "fits", file, shape, np.dtype(kind), offset, axes, facts, decoder=decoder, scaling=scaling
@@ -133,12 +132,12 @@ def _text(value: str) -> str:
     return value[1:-1].replace("''", "'").rstrip() if value[:1] == "'" else value.replace("D", "E")
 
 
-def _axis(path: str, header: Mapping[str, str], n: int, name: str) -> tools.Axis:
+def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
     """Calibrate an axis, unless it is part of a projection or turned."""
     along = tools.parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
     step, value, at, kind, units = along.values()
-    unclear = "-" in kind or any(map(TURNED.match, header))
-    return tools.Axis.calibrated(name, units, 0 if unclear else step, value + (1 - at) * step)
+    step = 0.0 if "-" in kind or any(map(TURNED.match, header)) else step
+    return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, value + (1 - at) * step)
 
 
 FORMAT = tools.Format(
