@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.programs import Program
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading import buffers
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.reading.source import Source
 from dask_tiled.tiling.grid import Grid
@@ -46,9 +46,7 @@ def decode(raw: RawChunk) -> Array:
     source, box = raw
     with Workspace() as workspace:
         reader = Reader(source, box, workspace)
-        pixels = reader.whole(
-            lambda shape: buffers.empty(shape, source.dtype), view=not _on_a_cluster()
-        )
+        pixels = reader.whole(lambda shape: np.empty(shape, source.dtype), view=not _on_a_cluster())
     return like_numpy(pixels)
 
 
