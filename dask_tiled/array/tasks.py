@@ -17,7 +17,6 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.programs import Program
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading import buffers
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.reading.source import Source
 
@@ -52,9 +51,7 @@ def decode(raw: RawChunk) -> Array:
     source, box = raw
     with Workspace() as workspace:
         reader = Reader(source, box, workspace)
-        pixels = reader.whole(
-            lambda shape: buffers.empty(shape, source.dtype), view=not _on_a_cluster()
-        )
+        pixels = reader.whole(lambda shape: np.empty(shape, source.dtype), view=not _on_a_cluster())
     return like_numpy(pixels)
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from dask_tiled.engine.programs import RESULT, Program, Read, Register
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading import buffers
 from dask_tiled.reading.reader import Make, Reader, Workspace
 from dask_tiled.reading.source import Source
 from dask_tiled.tiling.bases import Base, fill, split
@@ -36,7 +35,7 @@ def evaluate(program: Program, box: Box) -> Array:
         A file has changed since it was opened.
     """
     shape = tuple(stop - start for start, stop in box)
-    out = buffers.empty(shape, program.dtype)
+    out = np.empty(shape, program.dtype)
     if out.size:
         axes = _tiles(shape, _tile_pixels(program))
         make = partial(_SourceTiles, box=box, axes=axes, workspace=Workspace())

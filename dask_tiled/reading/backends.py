@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
-from dask_tiled.reading import buffers
 from dask_tiled.reading.descriptors import descriptor
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -244,7 +243,7 @@ def _spread(ranges: ReadRanges) -> float:
 
 
 def _aligned(size: int) -> Bytes:
-    memory = buffers.empty((size + ALIGNMENT,), np.dtype(np.uint8))
+    memory = np.empty(size + ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % ALIGNMENT
     return memory[first : first + size]
 

@@ -23,7 +23,6 @@ import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TiledArray, TiledExpression, TilingError
 from dask_tiled.engine import evaluation
 from dask_tiled.engine.programs import MOST_REGISTERS, Read
-from dask_tiled.reading import buffers
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -340,7 +339,6 @@ def spread(volumes):
 def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
     """Beyond the result there are the registers, and a block of the backend."""
     monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
-    monkeypatch.setattr(buffers, "SMALL_BYTES", 1 << 40)  # nothing that was made before is used
     paths, base = many
     for count in (4, 24):
         volumes = [dask_tiled.open_dataset(path, chunks=-1, io=io) for path in paths[:count]]
@@ -364,7 +362,6 @@ def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_converted_volumes(many, monkeypatch, kind):
     monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
-    monkeypatch.setattr(buffers, "SMALL_BYTES", 1 << 40)
     paths, base = many
     options = {"dtype": "f8"}
     if kind == "corrected":

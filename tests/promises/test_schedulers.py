@@ -4,12 +4,13 @@ import hashlib
 import itertools
 import os
 import re
+import time
 
 import numpy as np
 import psutil
 import pytest
 from conftest import ANY_PORT
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, futures_of
 
 import dask_tiled
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
@@ -150,3 +151,24 @@ def test_memory_stays_flat(client, long_scan):
     assert (now, status) == (pid, "running")
     logs = [entry for entries in client.get_worker_logs().values() for entry in entries]
     assert not [text for _, text in logs if re.search("pausing|restarting|terminat", text.lower())]
+
+
+def test_memory_of_results_goes_back_to_the_system(client, long_scan):
+    """Or a worker that spills its results has no more room than before, and pauses for good."""
+    options = {"dtype": ">u2", "sig_shape": (512, 512), "chunks": (72, -1, -1)}
+    arr = dask_tiled.open_dataset(long_scan[0], "raw", **options)[:144]
+    worker, _ = client.scheduler_info()["workers"]
+    alone = {"workers": [worker], "allow_other_workers": False}
+
+    def size():
+        return client.run(lambda: psutil.Process().memory_info().rss, workers=[worker])[worker]
+
+    client.compute(arr[:2], **alone).result()  # modules and kernels are loaded
+    before = size()
+    kept = client.persist(arr, **alone)
+    assert not any(future.exception() for future in futures_of(kept, client))
+    del kept
+    end = time.monotonic() + 10
+    while size() > before + arr.nbytes // 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
