@@ -125,15 +125,9 @@ class Plan:
         )
 
     def apply(self, tile: npt.NDArray[Any], out: Floats) -> None:
-        """Correct a tile, and repair its excluded pixels but for those of :attr:`halos`.
+        """Correct a tile, and repair its excluded pixels but for those that need a halo.
 
-        Parameters
-        ----------
-        tile : array of shape (frames, *shape of the part)
-            Raw pixels, in native byte order and C-contiguous.
-        out : float32 or float64 array of the same shape
-            Where to write, C-contiguous. float32 is for raw pixels whose :meth:`Corrections.dtype`
-            it is.
+        Both are frames by the shape of the part, C-contiguous; raw pixels are in native byte order.
         """
         raw, corrected = _flat(tile), _flat(out)
         if out.dtype not in self._terms:
