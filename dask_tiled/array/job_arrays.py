@@ -68,7 +68,7 @@ def job_array(
     tail : tuple of int
         Lengths of the axes that the results have beyond those of the array.
     combine : callable, optional
-        ``combine(results, axes)`` reduces the results of several chunks to one, without these axes.
+        ``combine(results, axes)`` reduces each of some results along axes, and all of them to one.
         Where it is missing, there is one chunk along the axes that are gone.
     split_every : int or dict, optional
         As in the reductions of dask.
@@ -94,21 +94,20 @@ def job_array(
 
 
 def _longer(pixels: Pixels, job: Job, results: Results) -> int:
-    """Tell how many chunks would better be one.
+    """Tell how many chunks had better be one: results take long to write and to combine, too.
 
-    Those whose results would take as long to write and combine as they to read.
+    It is 0 where chunks must stay as they are: somebody wants all of one at once, or it is not
+    little that comes of each.
     """
-    nav_ndim, gone = pixels.description.nav_ndim, results.gone
-    if results.combine is None or job.request.by == "chunk" or not {*range(nav_ndim)} <= {*gone}:
-        return 0
-    largest = tuple(map(max, pixels.chunks))
+    largest, gone = tuple(map(max, pixels.chunks)), {*results.gone}
     kept = (n for axis, n in enumerate(largest) if axis not in gone)
     nbytes = math.prod((*kept, *results.tail)) * job.dtype.itemsize
-    if nbytes <= SMALL_RESULTS:
-        return 1
+    is_total = results.combine is not None and {*range(pixels.description.nav_ndim)} <= gone
+    if job.request.by == "chunk" or (nbytes > SMALL_RESULTS and not is_total):
+        return 0
     read = max(1, math.prod(largest)) * pixels.description.dtype.itemsize
-    share = -(-math.prod(pixels.numblocks) // machine.thread_count())
-    return min(-(-RESULTS_READ * nbytes // read), share)
+    wanted = -(-RESULTS_READ * nbytes // read) if nbytes > SMALL_RESULTS else 1
+    return min(wanted, -(-math.prod(pixels.numblocks) // machine.thread_count()))
 
 
 def _of_blocks(x: Reducible, job: Job, results: Results, name: str) -> da.Array:
@@ -187,4 +186,4 @@ def _run_on_block(
     box = grid.box(block_of(block_id, kept, len(axes)))
     dropped = tuple(axis for axis in axes if axis not in kept)
     results = run_jobs_on_array(pixels, box, grid.shape[:nav_ndim], tile_shape, [job])
-    return result_of(results, 0, dropped, None)
+    return result_of(results, 0, dropped, None, ())

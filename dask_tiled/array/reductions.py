@@ -97,19 +97,11 @@ def _simple(
 
 def combine_by(results: Sequence[Array], axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
     """Reduce results one by one, without putting them side by side first."""
-    total, *others = (_reduced(block, axes, ufunc) for block in results)
+    total, *others = (ufunc.reduce(x, axes, dtype=x.dtype) if axes else x for x in results)
     for number, block in enumerate(others):
-        own = number and isinstance(total, np.ndarray)  # the first two are those of others
+        own = number and isinstance(total, np.ndarray)  # the first is somebody else's
         total = ufunc(total, block, out=total if own else None)
     return total
-
-
-def _reduced(block: Array, axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
-    """Reduce a block, unless it has one position along the axes already."""
-    if all(block.shape[k] == 1 for k in axes):
-        return block.squeeze(axes)
-    reduced: Array = ufunc.reduce(block, axes, dtype=block.dtype)
-    return reduced
 
 
 def _moments(x: Reducible, axes: tuple[int, ...], split_every: Any) -> da.Array:
@@ -121,13 +113,27 @@ def _moments(x: Reducible, axes: tuple[int, ...], split_every: Any) -> da.Array:
 
 def _merge(results: Sequence[Array], axes: tuple[int, ...]) -> Array:
     """Merge the moments of several parts, after Chan, Golub and LeVeque."""
-    moments = np.concatenate(results, axes[0])
-    count, mean, squares = (moments[..., k] for k in range(3))
-    n = count.sum(axes, keepdims=True)
+    n, mean, squares = _moments_along(results[0], axes)
     with np.errstate(all="ignore"):  # infinite pixels have no spread
+        for other in results[1:]:
+            m, centre, spread = _moments_along(other, axes)
+            before, n = n, n + m
+            step = (centre - mean) * (m / n)
+            squares = squares + spread + (centre - mean) * step * before
+            mean = mean + step
+    return np.moveaxis(np.stack([n, mean, squares]), 0, -1)
+
+
+def _moments_along(moments: Array, axes: tuple[int, ...]) -> Sequence[Array]:
+    """Take number, mean and spread apart, and reduce them along axes."""
+    count, mean, squares = np.moveaxis(moments, -1, 0)
+    if not axes:
+        return count, mean, squares
+    n = count.sum(axes, keepdims=True)
+    with np.errstate(all="ignore"):
         total = (count * mean).sum(axes, keepdims=True) / n
-        spread = (squares + count * (mean - total) ** 2).sum(axes, keepdims=True)
-    return np.stack([n, total, spread], axis=-1).squeeze(axes)
+        squares = (squares + count * (mean - total) ** 2).sum(axes)
+    return n.squeeze(axes), total.squeeze(axes), squares
 
 
 def _spread(moments: Array, name: str, ddof: float) -> Array:

@@ -201,8 +201,6 @@ def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[i
 def _merge(
     combine: Callable[[Array, Array], Array], states: Sequence[Array], axes: tuple[int, ...]
 ) -> Array:
-    """Combine states one by one."""
+    """Combine states one by one; a function may change the first one in place."""
     first, *others = (state.squeeze(axes) for state in states)
-    if others:
-        first = first.copy()  # a function may change it in place
-    return reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first)
+    return reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first.copy())

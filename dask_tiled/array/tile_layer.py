@@ -19,7 +19,7 @@ from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
 from dask_tiled.model.description import Description
 from dask_tiled.reading.source import Source
 from dask_tiled.tiling.negotiation import tile_for
-from dask_tiled.tiling.shapes import Chunks, merged
+from dask_tiled.tiling.shapes import Chunks, group_sizes
 
 Key = tuple[Any, ...]
 
@@ -41,13 +41,15 @@ class Pixels(NamedTuple):
         """Chunks along each axis."""
         return tuple(map(len, self.chunks))
 
-    def merged(self, number: int) -> Pixels:
-        """Merge so many neighbouring chunks along the navigation axes."""
-        if number < 2:
+    def merged(self, groups: Sequence[int]) -> Pixels:
+        """Merge groups of neighbouring chunks: so many along each axis."""
+        if max(groups, default=1) == 1:
             return self
-        nav_ndim = self.description.nav_ndim
-        chunks = merged(self.chunks[:nav_ndim], number) + self.chunks[nav_ndim:]
-        return self._replace(name=f"{self.name}-{number}", chunks=chunks)
+        chunks = tuple(
+            tuple(sum(axis[k : k + some]) for k in range(0, len(axis), some))
+            for axis, some in zip(self.chunks, groups, strict=True)
+        )
+        return self._replace(name="-".join(map(str, (self.name, *groups))), chunks=chunks)
 
 
 class Results(NamedTuple):
@@ -60,7 +62,7 @@ class Results(NamedTuple):
     tail : tuple of int
         Lengths of the axes that they have beyond those of the pixels.
     combine : callable, optional
-        ``combine(results, axes)`` reduces the results of several chunks to one, without these axes.
+        ``combine(results, axes)`` reduces each of some results along axes, and all of them to one.
         Where it is missing, there is one chunk along the axes that are gone.
     split_every : int
         So many of them are combined at once.
@@ -167,15 +169,18 @@ class TileLayer(Layer):
     def _tasks(self, keys: Iterable[Key], all_keys: Any) -> dict[Key, GraphNode]:
         reading = Reading(self._present(all_keys), all_keys)
         token = tokenize(self.name, reading.pixels.name)
-        taken = reading.jobs.index(self.job_key), self.results.gone, self.results.combine
+        gone, combine = self.results.gone, self.results.combine
+        number = reading.jobs.index(self.job_key)
         nodes = [*reading.values]
         for key in keys:
-            blocks = self._blocks(key, reading.pixels.numblocks)
+            blocks, place = reading.chunks(
+                block_of(key[1:], self.kept, len(self.pixels.chunks)), gone
+            )
             parts = [(f"part-0-{token}", *block) for block in blocks]
             parts = parts if len(blocks) > 1 else [key]
             for part, block in zip(parts, blocks, strict=True):
                 run, shared = reading.tasks(block)
-                nodes += *shared, Task(part, result_of, run, *taken)
+                nodes += *shared, Task(part, result_of, run, number, gone, combine, place)
             nodes += self._combined(key, parts, token)
         tasks: dict[Any, GraphNode] = {node.key: node for node in nodes}
         return tasks
@@ -188,15 +193,6 @@ class TileLayer(Layer):
         }
         there[self.name] = self
         return [there[name] for name in sorted(there)]
-
-    def _blocks(self, key: Key, numblocks: tuple[int, ...]) -> list[Block]:
-        """List the chunks that a result comes from."""
-        block = block_of(key[1:], self.kept, len(numblocks))
-        axes = (
-            range(n) if axis in self.results.gone else [block[axis]]
-            for axis, n in enumerate(numblocks)
-        )
-        return list(product(*axes))
 
     def _combined(self, key: Key, parts: list[Key], token: str) -> Iterator[Task]:
         """Combine results until there is one."""
@@ -232,24 +228,36 @@ class Reading:
     """
 
     def __init__(self, layers: Sequence[TileLayer], all_keys: Any) -> None:
-        pixels = layers[0].pixels
-        longer = [layer.results.longer for layer in layers]
-        if all(longer) and max(longer) > 1:
-            chunks = product([pixels.name], *map(range, pixels.numblocks))
-            pixels = (
-                pixels if any(map(all_keys.__contains__, chunks)) else pixels.merged(max(longer))
-            )
+        self._fine = layers[0].pixels
+        self._groups = _groups(layers, all_keys)
+        self.pixels = self._fine.merged(self._groups)
         jobs = {layer.job_key: layer.job for layer in layers}
-        requests = [job.request for job in jobs.values()]
-        self.pixels = pixels
         self.jobs = list(jobs)
-        self.values: list[GraphNode] = [DataNode(f"source-{pixels.name}", pixels.source)]
+        self.values: list[GraphNode] = [DataNode(f"source-{self.pixels.name}", self.pixels.source)]
         self.values += (DataNode(key, job) for key, job in jobs.items())
-        self._shape = tile_for(pixels.description, requests, pixels.chunks)
-        self._name = f"tiles-{tokenize(pixels.name, *jobs)}"
-        self._grid = Grid.of(pixels.chunks)
+        description, chunks = self.pixels.description, self.pixels.chunks
+        requests = [job.request for job in jobs.values()]
+        self._shape = tile_for(description, requests, chunks)
+        self._name = f"tiles-{tokenize(self.pixels.name, *jobs)}"
+        self._grid, self._fine_grid = Grid.of(chunks), Grid.of(self._fine.chunks)
         self._all_keys = all_keys
         self._shared = len(layers) > 1
+
+    def chunks(self, block: Block, gone: tuple[int, ...]) -> tuple[list[Block], tuple[slice, ...]]:
+        """List the chunks that are read for a block of results, and tell where it lies in them.
+
+        Nothing is told of where if it is all of them.
+        """
+        numbers, place = [], []
+        for axis, (number, some) in enumerate(zip(block, self._groups, strict=True)):
+            numbers.append([number // some])
+            if axis in gone:
+                numbers[-1] = list(range(self.pixels.numblocks[axis]))
+                continue
+            edges = self._fine_grid.axes[axis]
+            begin = edges[number - number % some][0]
+            place.append(slice(*(position - begin for position in edges[number])))
+        return list(product(*numbers)), tuple(place) if self.pixels is not self._fine else ()
 
     def tasks(self, block: Block) -> tuple[Task | TaskRef, list[Task]]:
         """Do all jobs on a chunk: in a task, or by one of those that several layers share."""
@@ -267,6 +275,18 @@ class Reading:
         return (TaskRef(key), [*shared, run]) if self._shared else (run, shared)
 
 
+def _groups(layers: Sequence[TileLayer], all_keys: Any) -> tuple[int, ...]:
+    """Say how many chunks are read as one along each axis: what somebody wants and all allow."""
+    pixels = layers[0].pixels
+    nav_ndim, numblocks = pixels.description.nav_ndim, pixels.numblocks
+    longer = [layer.results.longer for layer in layers]
+    number = max(longer) if all(longer) else 1
+    keys = product([pixels.name], *map(range, numblocks))
+    if number > 1 and any(key in all_keys for key in keys):  # somebody wants them as they are
+        number = 1
+    return group_sizes(numblocks[:nav_ndim], number) + (1,) * (len(numblocks) - nav_ndim)
+
+
 def block_of(numbers: Sequence[int], kept: Sequence[int], ndim: int) -> Block:
     """Give the position of the chunk that a result comes from: 0 along axes that are not kept."""
     block = [0] * ndim
@@ -280,12 +300,17 @@ def result_of(
     number: int,
     gone: tuple[int, ...],
     combine: Callable[..., Array] | None,
+    place: tuple[slice, ...],
 ) -> Array:
-    """Take the result of one of the jobs, without the axes that are gone."""
+    """Take the result of one of the jobs, or a part of it, without the axes that are gone."""
     block = results[number]
-    return like_numpy(block.squeeze(gone) if combine is None else combine([block], gone))
+    if combine is None or all(block.shape[axis] == 1 for axis in gone):
+        block = block.squeeze(gone)
+    else:
+        block = combine([block], gone)
+    return like_numpy(block[place].copy() if place else block)
 
 
 def combined(combine: Callable[..., Array], *results: Array) -> Array:
     """Reduce results of several chunks to one."""
-    return like_numpy(combine([block[None] for block in results], (0,)))
+    return like_numpy(combine(results, ()))

@@ -265,18 +265,19 @@ class FoldSink:
         results = self._results if fold.by_frame else self._results.T
         if fold.name.startswith("moments"):
             sizes = chunk.sig_shape if fold.by_frame else chunk.nav_shape
-            results = _about_the_mean(results, math.prod(sizes))
+            _about_the_mean(results, math.prod(sizes))
         tail = (len(fold.initial),) if len(fold.initial) > 1 or fold.weights is not None else ()
-        return np.ascontiguousarray(results, fold.dtype).reshape(shape + tail)
+        return results.astype(fold.dtype, copy=False).reshape(shape + tail)
 
 
-def _about_the_mean(results: Array, count: int) -> Array:
-    """Turn values and sums of differences from them into number, mean and spread."""
+def _about_the_mean(results: Array, count: int) -> None:
+    """Turn a value and the sums of differences from it into number, mean and spread."""
     shift, total, squares = results.T
     with np.errstate(all="ignore"):  # infinite pixels have no spread
-        mean = shift + total / count
-        spread = squares - total * total / count
-    return np.stack([np.full_like(mean, count), mean, spread], axis=-1)
+        total /= count
+        squares -= count * total * total
+        total += shift
+    shift[...] = count
 
 
 ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}

@@ -123,14 +123,13 @@ def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int,
     return None
 
 
-def merged(chunks: Chunks, count: int) -> Chunks:
-    """Merge up to ``count`` neighbouring chunks, along the last axes first."""
-    longer = []
-    for axis in reversed(chunks):
-        some = max(1, min(count, len(axis)))
-        longer.append(tuple(sum(axis[k : k + some]) for k in range(0, len(axis), some)))
-        count = count // some if some == len(axis) else 1
-    return tuple(reversed(longer))
+def group_sizes(numblocks: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Group up to ``count`` neighbouring chunks, along the last axes first."""
+    sizes = []
+    for n in reversed(numblocks):
+        sizes.append(max(1, min(count, n)))
+        count = count // n if count >= n else 1
+    return tuple(reversed(sizes))
 
 
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
