@@ -225,29 +225,7 @@ def select_frames(
     roi: Any,
     missing: Any,
 ) -> Description:
-    """Show the frames that a user asks for.
-
-    Parameters
-    ----------
-    desc : Description
-        All frames of the files, in the shape that they say.
-    nav_shape : tuple of int or None
-        Another shape.
-    sync_offset : int
-        So many frames are skipped at the start, or missing there if it is negative.
-    roi : boolean array or integers or None
-        Which places of the navigation shape are shown, on one axis: a mask of that shape, or
-        places counted in C order, in any order.
-    missing : {"fill", "raise"}
-        Whether places may be left without a frame.
-
-    Raises
-    ------
-    DatasetError
-        An argument has no meaning for these files.
-    TruncatedFileError
-        Frames are missing, and must not.
-    """
+    """Show the frames that a user asks for."""
     path = desc.files[0].path
     first = _whole_number(sync_offset, path)
     shape = desc.nav_shape if nav_shape is None else nav_shape

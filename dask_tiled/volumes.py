@@ -77,13 +77,7 @@ def open_volumes(
 
 
 def stacked(volumes: Sequence[Description]) -> Description:
-    """Describe volumes of one shape as the frames of one array.
-
-    Raises
-    ------
-    DatasetError
-        One of them differs, or cannot be a frame.
-    """
+    """Describe volumes of one shape as the frames of one array."""
     first = volumes[0]
     for volume in volumes:
         _check(volume, first)

@@ -32,20 +32,11 @@ ROOT = "dask-tiled"
 
 
 class Reducible(NamedTuple):
-    """An array and what is known of it.
-
-    Attributes
-    ----------
-    arr : dask.array.Array
-    nav_ndim : int
-        How many of its axes are navigation axes.
-    pixels : Pixels, optional
-        Where its chunks are read from; without it they are computed.
-    """
+    """An array and what is known of it."""
 
     arr: Any
-    nav_ndim: int
-    pixels: Pixels | None = None
+    nav_ndim: int  # how many of its axes are navigation axes
+    pixels: Pixels | None = None  # where its chunks are read from; without it they are computed
 
 
 def job_array(
@@ -57,26 +48,10 @@ def job_array(
     combine: Callable[..., Array] | None = None,
     split_every: Any = None,
 ) -> da.Array:
-    """Do a job on every chunk of an array.
+    """Do a job on every chunk of an array, and reduce the axes that are ``gone``.
 
-    Parameters
-    ----------
-    x : Reducible
-    job : Job
-    gone : tuple of int
-        Axes that are reduced.
-    tail : tuple of int
-        Lengths of the axes that the results have beyond those of the array.
-    combine : callable, optional
-        ``combine(results, axes)`` reduces each of some results along axes, and all of them to one.
-        Where it is missing, there is one chunk along the axes that are gone.
-    split_every : int or dict, optional
-        As in the reductions of dask.
-
-    Returns
-    -------
-    dask.array.Array
-        With the axes of the array that are not gone, and the new ones.
+    The results have further axes, of the lengths ``tail``. ``combine(results, axes)`` reduces each
+    of some results along axes, and all of them to one; without it, one chunk is all that is gone.
     """
     arr, nav_ndim, pixels = x
     some = split_every or config.get("split_every", 4)

@@ -29,21 +29,7 @@ COMBINED_BY: dict[str, np.ufunc] = {
 def reduce_array(
     x: Reducible, name: str, axis: Any, *, keepdims: bool, split_every: Any, ddof: float = 0
 ) -> da.Array | None:
-    """Reduce over all navigation axes, all signal axes, or everything.
-
-    Parameters
-    ----------
-    x : Reducible
-    name : {"sum", "mean", "min", "max", "any", "all", "var", "std"}
-        The method of an array that gives the same.
-    axis, keepdims, split_every, ddof
-        As in that method.
-
-    Returns
-    -------
-    dask.array.Array or None
-        None for other axes, for types that cannot be folded, and for arrays without pixels.
-    """
+    """Reduce over all navigation axes, all signal axes, or everything, or give None."""
     arr = x.arr
     nav, sig = tuple(range(x.nav_ndim)), tuple(range(x.nav_ndim, arr.ndim))
     axes = nav + sig if axis is None else validate_axis(axis, arr.ndim)

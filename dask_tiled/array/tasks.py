@@ -42,11 +42,6 @@ def decode(raw: RawChunk) -> Array:
 
     Where the files hold the pixels just as they are wanted, it is a read-only view of mapped memory
     instead; on a cluster, where results are kept and sent, it never is.
-
-    Raises
-    ------
-    StaleFileError
-        A file has changed since it was opened.
     """
     source, box = raw
     with Workspace() as workspace:
@@ -105,17 +100,7 @@ def symbolic_graph(
     grid: Grid,
     functions: Mapping[str, Callable[..., Any]],
 ) -> HighLevelGraph:
-    """Make one symbolic layer for each function; no array, which a plugin of dask might replace.
-
-    Parameters
-    ----------
-    chunks : tuple of tuple of int
-    value : Program or Source
-        What the first function gets, with the grid and the position of the chunk.
-    grid : Grid
-    functions : dict
-        The functions by the names of their layers. Each gets what the one before made of the chunk.
-    """
+    """Make one symbolic layer for each function; no array, which a plugin of dask might replace."""
     axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
     first: Any = value
     if value.is_large:  # a cluster sends it to each worker once
@@ -131,13 +116,7 @@ def symbolic_graph(
 
 
 class Edges:
-    """Where the chunks of one axis begin and end.
-
-    Parameters
-    ----------
-    chunks : tuple of int
-        Sizes along the axis.
-    """
+    """Where the chunks of one axis begin and end."""
 
     __slots__ = ("bounds", "size", "step")
 
@@ -161,10 +140,6 @@ class Grid:
     """The chunks of an array.
 
     It is a plain class, so that dask passes it on as one value and does not look inside.
-
-    Parameters
-    ----------
-    axes : tuple of Edges
     """
 
     __slots__ = ("axes",)

@@ -53,28 +53,16 @@ class Pixels(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What becomes of the results of a job.
+    """What becomes of the results of a job."""
 
-    Attributes
-    ----------
-    gone : tuple of int
-        Axes of the pixels that they do not have in the end.
-    tail : tuple of int
-        Lengths of the axes that they have beyond those of the pixels.
-    combine : callable, optional
-        ``combine(results, axes)`` reduces each of some results along axes, and all of them to one.
-        Where it is missing, there is one chunk along the axes that are gone.
-    split_every : int
-        So many of them are combined at once.
-    longer : int
-        So many chunks along navigation axes would better be one; 0 where they have to stay.
-    """
-
-    gone: tuple[int, ...]
-    tail: tuple[int, ...]
+    gone: tuple[int, ...]  # axes of the pixels that they do not have in the end
+    tail: tuple[int, ...]  # lengths of the axes that they have beyond those of the pixels
     combine: Callable[[Sequence[Array], tuple[int, ...]], Array] | None
-    split_every: int
+    """``combine(results, axes)`` reduces each of some results along axes, and all of them to
+    one. Where it is missing, there is one chunk along the axes that are gone."""
+    split_every: int  # so many of them are combined at once
     longer: int
+    """So many chunks along navigation axes would better be one; 0 where they have to stay."""
 
 
 class TileLayer(Layer):
@@ -82,16 +70,6 @@ class TileLayer(Layer):
 
     When dask culls a graph it tells each layer all keys of the graph. Jobs on the same array find
     each other by that, and give the same task under the same key: a chunk is read once for all.
-
-    Parameters
-    ----------
-    name : str
-        Name of the array of the results.
-    pixels : Pixels
-    job : Job
-    results : Results
-    annotations : dict, optional
-        As in dask.
     """
 
     def __init__(
@@ -208,24 +186,7 @@ class TileLayer(Layer):
 
 
 class Reading:
-    """One pass over the chunks of an array, for all jobs that are computed together.
-
-    Parameters
-    ----------
-    layers : sequence of TileLayer
-        At least one.
-    all_keys : set
-        All keys of the graph, or none: those of chunks that somebody wants anyway are told by it.
-
-    Attributes
-    ----------
-    pixels : Pixels
-        What is read: chunks are merged where that suits everybody.
-    jobs : list of str
-        Keys of the jobs.
-    values : list of GraphNode
-        Source and jobs: data of their own, which a cluster sends to each worker once.
-    """
+    """One pass over the chunks of an array, for all jobs that are computed together."""
 
     def __init__(self, layers: Sequence[TileLayer], all_keys: Any) -> None:
         self._fine = layers[0].pixels

@@ -27,13 +27,7 @@ KEPT_SOURCES = 256
 
 
 def evaluate(program: Program, box: Box) -> Array:
-    """Compute one chunk: an array of its own, C-contiguous.
-
-    Raises
-    ------
-    StaleFileError
-        A file has changed since it was opened.
-    """
+    """Compute one chunk: an array of its own, C-contiguous."""
     shape = tuple(stop - start for start, stop in box)
     out = np.empty(shape, program.dtype)
     if out.size:
@@ -72,18 +66,7 @@ def _tiles(shape: tuple[int, ...], pixels: int | None) -> list[Box]:
 
 
 class _SourceTiles:
-    """The tiles of a source. Its bytes are looked up once for all of them.
-
-    Parameters
-    ----------
-    source : Source
-    box : Box
-        The chunk.
-    axes : sequence of Box
-        The tiles along each axis of the chunk.
-    workspace : Workspace
-        What the readers of all sources share.
-    """
+    """The tiles of a source. Its bytes are looked up once for all of them."""
 
     def __init__(self, source: Source, box: Box, axes: Sequence[Box], workspace: Workspace) -> None:
         n = source.layout.nav_ndim

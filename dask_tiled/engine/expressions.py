@@ -43,15 +43,7 @@ Function = np.ufunc | Cast
 
 
 class Call:
-    """What a ufunc makes of other expressions and of scalars, pixel by pixel.
-
-    Parameters
-    ----------
-    function : numpy.ufunc or Cast
-    operands : tuple of Source, Call or scalar
-    dtype : numpy.dtype
-        Type of the result.
-    """
+    """What a ufunc makes of other expressions and of scalars, pixel by pixel."""
 
     __slots__ = ("dtype", "function", "operands", "token")
 
@@ -71,13 +63,7 @@ Node = Source | Call
 
 
 def call(function: Any, operands: Sequence[Any]) -> Call | None:
-    """Apply a ufunc to expressions and scalars.
-
-    Returns
-    -------
-    Call or None
-        None where it is no ufunc of such operands with one result for each pixel, a number.
-    """
+    """Apply a ufunc to expressions and scalars; None where no number comes out for each pixel."""
     if isinstance(function, np.ufunc):
         if function.nout != 1 or function.signature or function.nin != len(operands):
             return None

@@ -44,25 +44,15 @@ def are_narrow(pixel: np.dtype, frames: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A reduction of a chunk by one of the functions of ``dask_tiled.kernels.folds``.
+    """A reduction of a chunk by one of the functions of ``dask_tiled.kernels.folds``."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the function, which ends in ``_frames`` or ``_pixels``.
-    dtype : numpy.dtype
-        Type of the results.
-    initial : tuple of scalar
-        What the results are before anything is folded into them; several of them give the results
-        an axis of their own, the last one.
-    weights : array, optional
-        Weights of the pixels: one, then the signal axes of the whole array.
-    """
-
-    name: str
-    dtype: np.dtype
+    name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
+    dtype: np.dtype  # type of the results
     initial: tuple[Any, ...] = (0,)
+    """What the results are before anything is folded into them; several of them give the
+    results an axis of their own, the last one."""
     weights: Array | None = None
+    """Weights of the pixels: one, then the signal axes of the whole array."""
 
     request = TilingRequest("frame")
 

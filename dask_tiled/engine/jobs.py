@@ -32,20 +32,11 @@ class TileInfo(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a job has to know about a chunk.
+    """What a job has to know about a chunk."""
 
-    Attributes
-    ----------
-    box : tuple of (start, stop)
-        Where it lies in the array.
-    nav_ndim : int
-    dtype : numpy.dtype
-        Type of its pixels.
-    """
-
-    box: Box
+    box: Box  # where it lies in the array
     nav_ndim: int
-    dtype: np.dtype
+    dtype: np.dtype  # type of its pixels
 
     @property
     def nav_shape(self) -> tuple[int, ...]:

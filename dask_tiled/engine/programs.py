@@ -49,15 +49,6 @@ class Program:
     """What computes an expression. It has no open handles, and pickles.
 
     It is a plain class, so that dask passes it on as one value and does not look inside.
-
-    Attributes
-    ----------
-    sources : tuple of Source
-        The sources, each of them once.
-    steps : tuple of Read or Step
-        What is done with a tile, in this order.
-    width : int
-        Bytes that all registers together take for one pixel.
     """
 
     __slots__ = ("sources", "steps", "width")

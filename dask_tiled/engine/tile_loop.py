@@ -27,19 +27,7 @@ def run_jobs(
     tile_shape: tuple[int, ...],
     jobs: Sequence[Job],
 ) -> list[Array]:
-    """Read one chunk, and do all jobs on it.
-
-    Parameters
-    ----------
-    source : Source
-    box : Box
-        Where the chunk lies in the array.
-    nav_shape : tuple of int
-        Navigation shape of the array.
-    tile_shape : tuple of int
-        Frames, then signal axes.
-    jobs : sequence of Job
-    """
+    """Read one chunk, and do all jobs on it; tiles are frames, then signal axes."""
     chunk = Chunk(box, len(nav_shape), source.dtype)
     sinks = [job.begin(chunk) for job in jobs]
     parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
@@ -128,13 +116,7 @@ LEAST_RUN = 64
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk, where all jobs are folds and pixels stay as they are.
-
-    Returns
-    -------
-    bool
-        Whether that was possible; otherwise nothing was done.
-    """
+    """Fold a chunk, where all jobs are folds and pixels stay as they are; tell whether it was."""
     folds = [sink for sink in sinks if isinstance(sink, FoldSink)]
     layout, conversion = reader.source.layout, reader.source.conversion
     exact = conversion.nothing and not (layout.partial or layout.overlapping)

@@ -38,19 +38,7 @@ def local_path(store: Any) -> str | None:
 def export_to_path(
     path: str, create: Mapping[str, Any], write: Write, *, overwrite: bool
 ) -> zarr.Array[Any]:
-    """Have an array written beside its place, and move it there when it is complete.
-
-    Parameters
-    ----------
-    path : str
-        Its place.
-    create : mapping
-        Arguments of :func:`zarr.create_array`.
-    write : callable
-        Writes every chunk of the array that it is given.
-    overwrite : bool
-        Whether an array of ours at the path may be replaced.
-    """
+    """Have an array written beside its place, and move it there when it is complete."""
     import zarr
 
     part, old = f"{path}.part", f"{path}.old"

@@ -55,25 +55,14 @@ class Block(NamedTuple):
 
 
 class BlockRange(NamedTuple):
-    """What a piece that decodes as a whole gives to a box.
-
-    Attributes
-    ----------
-    block : Block
-    decoder : BlockDecoder
-    numbers : int64 array
-        Numbers of the frames in the block.
-    frames : int64 array
-        Position of each frame in the output, in ascending order.
-    inside, place : tuple of slice
-        What is taken of the signal axes of the block, and where in a frame of the output it goes.
-    """
+    """What a piece that decodes as a whole gives to a box."""
 
     block: Block
     decoder: BlockDecoder
-    numbers: Index
-    frames: Index
+    numbers: Index  # numbers of the frames in the block
+    frames: Index  # position of each frame in the output, in ascending order
     inside: tuple[slice, ...]
+    """What is taken of the signal axes of the block, and where in a frame of the output it goes."""
     place: tuple[slice, ...]
 
     @property
@@ -87,13 +76,7 @@ class BlockRange(NamedTuple):
         return self._replace(numbers=self.numbers[low:high], frames=self.frames[low:high] - first)
 
     def decode(self, fetch: Fetch) -> Array:
-        """Decode the block: its frames on one axis, then the signal axes.
-
-        Raises
-        ------
-        CorruptFileError
-            It decodes to something else.
-        """
+        """Decode the block: its frames on one axis, then the signal axes."""
         pixels = function_at(self.decoder.function)(self.block, fetch, **dict(self.decoder.options))
         shape = self.block.shape
         if pixels.shape != shape or pixels.dtype != self.decoder.dtype:

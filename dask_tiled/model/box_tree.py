@@ -34,15 +34,7 @@ class _Bounds(NamedTuple):
 
 
 class BoxTree:
-    """Boxes, and the bounds of more and more of them together.
-
-    Parameters
-    ----------
-    start, stop : sequence of arrays of int
-        For each axis, where the boxes begin and end: one number for each, or one for all.
-    count : int
-        Number of boxes.
-    """
+    """Boxes, and the bounds of more and more of them together."""
 
     def __init__(self, start: Sequence[Numbers], stop: Sequence[Numbers], count: int) -> None:
         self._count = count
@@ -68,13 +60,7 @@ class BoxTree:
         return order + sum(c.nbytes for level in self._levels for part in level for c in part)
 
     def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
-        """Give the numbers of the boxes that meet another one, in ascending order.
-
-        Parameters
-        ----------
-        low, high : sequence of int
-            Where that one begins and ends, along each axis.
-        """
+        """Give the numbers of the boxes that meet another one, in ascending order."""
         found = np.arange(self._size(len(self._levels)))
         for depth in range(len(self._levels), 0, -1):
             found = found[self._levels[depth - 1].meet(found, low, high)]

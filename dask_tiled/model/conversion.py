@@ -14,28 +14,15 @@ from dask_tiled.model.corrections import Corrections
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """From the pixels of the files to those of the array.
+    """From the pixels of the files to those of the array."""
 
-    Attributes
-    ----------
-    native : numpy.dtype
-        Type in which the files' pixels are decoded.
-    dtype : numpy.dtype
-        Type of the array.
-    fill_value : scalar
-        Value of all pixels of missing frames, of type ``dtype``.
-    corrections : Corrections, optional
-        Applied before the type is changed.
-    scaling : tuple of float, optional
-        Gain and offset from the file's header: ``pixels * gain + offset``, after the corrections,
-        in float64 or complex128.
-    """
-
-    native: np.dtype
-    dtype: np.dtype
-    fill_value: Any
-    corrections: Corrections | None = None
+    native: np.dtype  # type in which the files' pixels are decoded
+    dtype: np.dtype  # type of the array
+    fill_value: Any  # value of all pixels of missing frames, of type ``dtype``
+    corrections: Corrections | None = None  # applied before the type is changed
     scaling: tuple[float, float] | None = None
+    """Gain and offset from the file's header: ``pixels * gain + offset``, after the
+    corrections, in float64 or complex128."""
 
     @classmethod
     def of(
@@ -47,13 +34,7 @@ class Conversion:
         corrections: Corrections | None = None,
         scaling: tuple[float, float] | None = None,
     ) -> Conversion:
-        """Make a conversion of what a user asks for.
-
-        Raises
-        ------
-        DatasetError
-            A type or a value cannot be had.
-        """
+        """Make a conversion of what a user asks for."""
         wanted = native if corrections is None else corrections.dtype(native, path)
         if scaling is not None:
             wanted = np.result_type(wanted, np.float64)

@@ -19,13 +19,7 @@ MOST_CELLS = 1 << 13
 
 
 def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
-    """Make sure that all pieces are boxes inside an array.
-
-    Raises
-    ------
-    DatasetError
-        One is not.
-    """
+    """Make sure that all pieces are boxes inside an array."""
     for axis, size in enumerate(shape):
         start, length = pieces.column("start", axis), pieces.column("shape", axis)
         bad = np.flatnonzero((start < 0) | (length < 1) | (start > size - length))
@@ -60,18 +54,6 @@ def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool)
 
     Edges of pieces cut the array into cells, each of which a piece holds as a whole or not at all.
     Where there are very many cells, the array is cut in halves first.
-
-    Parameters
-    ----------
-    pieces : PieceTable
-    shape : tuple of int
-        Shape of the array.
-    overlapping : bool
-        Whether pieces may have pixels in common. If none have, it is enough to count.
-
-    Returns
-    -------
-    tuple of int, or None
     """
     if not overlapping and pieces.size == math.prod(shape):
         return None
@@ -129,19 +111,6 @@ def first_overlap(
     """Find two boxes that overlap.
 
     As a rule, planes between boxes keep nearly all of them apart; a tree searches the others.
-
-    Parameters
-    ----------
-    start, stop : sequence of arrays of int
-        For each axis, where the boxes begin and end: one number for each, or one for all. None is
-        negative.
-    count : int
-        Number of boxes.
-
-    Returns
-    -------
-    tuple of int, or None
-        The numbers of two boxes.
     """
     rest = _not_apart(start, stop, count)
     if not len(rest):

@@ -38,13 +38,7 @@ def cut_again(cuts: Iterable[Cut], others: Iterable[Cut]) -> tuple[Cut, ...]:
 
 
 def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
-    """Read an index of integers, slices with a positive step and an ellipsis.
-
-    Returns
-    -------
-    list of Cut or None
-        One for each axis; None for any other index, an empty or a wrong one.
-    """
+    """Read an index of integers, slices with a positive step and an ellipsis; None for others."""
     items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
     ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
@@ -91,22 +85,13 @@ class Selection(NamedTuple):
     """The numbers of the frames in the places of a navigation shape, in C order.
 
     Numbers below 0 and beyond the last frame stand for missing ones.
-
-    Attributes
-    ----------
-    nav_shape : tuple of int
-    n_frames : int
-        How many frames there are.
-    first : int
-        Number of the frame in the first place. The others follow it.
-    numbers : int64 array, optional
-        Numbers of the frames in all places, where they do not follow one another.
     """
 
     nav_shape: tuple[int, ...]
-    n_frames: int
-    first: int = 0
+    n_frames: int  # how many frames there are
+    first: int = 0  # number of the frame in the first place. The others follow it
     numbers: Index | None = None
+    """Numbers of the frames in all places, where they do not follow one another."""
 
     def at(self, places: Index) -> Index:
         """Give the numbers of the frames in some places."""

@@ -21,22 +21,7 @@ COLUMNS = ("file", "start", "shape", "offset", "strides", "decoder", "nbytes")
 def read_pieces(
     pieces: Any, files: list[Path], decoders: Sequence[Decoder | BlockDecoder], ndim: int
 ) -> tuple[PieceTable, list[Path]]:
-    """Put pieces into a table, and list the files.
-
-    Parameters
-    ----------
-    pieces : sequence of Piece, or columns by name
-    files : sequence of path-like
-        The files that pieces give by number.
-    decoders : sequence of Decoder or BlockDecoder
-    ndim : int
-        Number of axes.
-
-    Raises
-    ------
-    DatasetError
-        They are no pieces.
-    """
+    """Put pieces into a table, and list the files."""
     keys = getattr(getattr(pieces, "dtype", None), "names", None) or getattr(pieces, "keys", None)
     if keys is None:
         listed = [piece if isinstance(piece, Piece) else Piece(*piece) for piece in pieces]

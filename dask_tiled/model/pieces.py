@@ -73,14 +73,6 @@ class PieceTable:
     """Many pieces, column by column: a number for each, or one where all have the same.
 
     Numbers take as few bytes as they need. :func:`piece_table` makes a table.
-
-    Parameters
-    ----------
-    columns : sequence of arrays of int
-        File, decoder, offset and nbytes of a :class:`Piece`, then start, shape and strides along
-        each axis: ``count`` numbers, or one.
-    count : int
-        Number of pieces.
     """
 
     def __init__(self, columns: Sequence[Index], count: int) -> None:
@@ -240,13 +232,7 @@ def check_reach(
     decoders: Sequence[Decoder | BlockDecoder],
     repeats: tuple[int, ...],
 ) -> None:
-    """Make sure that no piece reaches beyond its file: kernels do not look.
-
-    Raises
-    ------
-    TruncatedFileError
-        One does.
-    """
+    """Make sure that no piece reaches beyond its file: kernels do not look."""
     decoder, offset = pieces.column("decoder"), pieces.column("offset")
     pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
     reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]

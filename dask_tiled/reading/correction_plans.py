@@ -16,13 +16,7 @@ Lattice = Sequence[tuple[int, int, int]]
 
 
 class Halo:
-    """An excluded pixel in a tile with good neighbours that the tile does not show.
-
-    Attributes
-    ----------
-    box : tuple of (start, stop)
-        For each signal axis, the part of the frame around the pixel that :meth:`repair` needs.
-    """
+    """An excluded pixel in a tile with good neighbours that the tile does not show."""
 
     __slots__ = ("_neighbours", "_pixel", "_planes", "box")
 
@@ -39,15 +33,7 @@ class Halo:
         self._pixel = pixel
 
     def repair(self, block: npt.NDArray[Any], out: Floats) -> None:
-        """Write the pixel of every frame.
-
-        Parameters
-        ----------
-        block : array of shape (frames, *shape of the box)
-            Raw pixels of the box, in native byte order and C-contiguous.
-        out : array of shape (frames, *shape of the tile)
-            What :meth:`Plan.apply` has written.
-        """
+        """Write the pixel of every frame."""
         from dask_tiled.kernels.corrections import repair_kernel
 
         place = tuple(slice(*edges) for edges in self.box)
@@ -61,26 +47,7 @@ class Halo:
 
 
 class Plan:
-    """How tiles are corrected that show a part of the frame.
-
-    Parameters
-    ----------
-    corrections : Corrections
-    sig : sequence of (start, step, length)
-        For each signal axis, which pixels of the frame a tile shows. Steps may be negative.
-    sig_shape : tuple of int, optional
-        Shape of a frame. Coordinates of excluded pixels do not tell it, and need it.
-
-    Attributes
-    ----------
-    halos : tuple of Halo
-        The excluded pixels of the tile that :meth:`apply` leaves unrepaired.
-
-    Raises
-    ------
-    DatasetError
-        The shape of a frame is needed and missing.
-    """
+    """How tiles are corrected that show a part of the frame: start, step, length of each axis."""
 
     __slots__ = ("_bounds", "_neighbours", "_pixels", "_planes", "_terms", "halos")
 

@@ -24,17 +24,7 @@ def read_into(
     backend: Backend,
     kept: dict[Hashable, Array] | None = None,
 ) -> None:
-    """Fetch and decode ranges into an array.
-
-    Parameters
-    ----------
-    out : array
-        Frames, then signal axes; C-contiguous.
-    ranges : iterable of ReadRanges or BlockRange
-    backend : Backend
-    kept : dict, optional
-        Blocks that are decoded already, by their keys; further ones are added.
-    """
+    """Fetch and decode ranges into an array."""
     for piece in together(ranges):
         if isinstance(piece, BlockRange):
             key = piece.key

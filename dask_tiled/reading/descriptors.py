@@ -22,21 +22,7 @@ _idle: deque[tuple[Key, int]] = deque()
 
 @contextmanager
 def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
-    """Lend a descriptor of a file that is still the one that was opened, before and after.
-
-    Parameters
-    ----------
-    file : File
-    direct : bool
-        Whether reads go past the page cache.
-
-    Raises
-    ------
-    StaleFileError
-        The file has changed since it was opened.
-    DatasetError
-        The file system does not do direct reads.
-    """
+    """Lend a descriptor of a file that is still the one that was opened, before and after."""
     file.check()  # opening something else that has its name could wait for ever
     key = file, direct
     fd = _take(key)

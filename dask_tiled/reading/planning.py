@@ -235,24 +235,14 @@ def _units(
 
 
 class Region(NamedTuple):
-    """What a box holds.
+    """What a box holds."""
 
-    Attributes
-    ----------
-    frames : int64 array
-        Numbers of its frames, in C order.
-    sig : tuple of Cut
-        What it holds of each signal axis of the files, of those that are not shown too.
-    places : int64 array
-        Where the frames are, counted in C order of the navigation axes that the array shows.
-    nav_counts : tuple of int
-        Length along each navigation axis that is shown.
-    """
-
-    frames: Index
+    frames: Index  # numbers of its frames, in C order
     sig: tuple[Cut, ...]
+    """What it holds of each signal axis of the files, of those that are not shown too."""
     places: Index
-    nav_counts: tuple[int, ...]
+    """Where the frames are, counted in C order of the navigation axes that the array shows."""
+    nav_counts: tuple[int, ...]  # length along each navigation axis that is shown
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -18,30 +18,18 @@ from dask_tiled.model.indexing import Index
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The units of one frame that a piece gives to a box: the same in each of its frames.
-
-    Attributes
-    ----------
-    decoder : Decoder
-    loops : tuple of Loop
-        Distances of the units from the first of them, in the file and in the output.
-    dest : int
-        Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit.
-    frame_bytes : int
-        Bytes of a frame there.
-    place : tuple of slice
-        Where in a frame of the output their pixels go.
-    pick : Pick or None
-        What is taken out of the units, where not all of their pixels are wanted, or where these
-        are of another type than the output.
-    """
+    """The units of one frame that a piece gives to a box: the same in each of its frames."""
 
     decoder: Decoder
     loops: tuple[Loop, ...]
+    """Distances of the units from the first of them, in the file and in the output."""
     dest: int
-    frame_bytes: int
-    place: tuple[slice, ...]
+    """Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit."""
+    frame_bytes: int  # bytes of a frame there
+    place: tuple[slice, ...]  # where in a frame of the output their pixels go
     pick: Pick | None
+    """What is taken out of the units, where not all of their pixels are wanted, or where these
+    are of another type than the output."""
 
     @cached_property
     def runs(self) -> Runs:
@@ -88,26 +76,13 @@ class Units:
 
 
 class ReadRanges(NamedTuple):
-    """The bytes that one piece gives to a box.
-
-    Attributes
-    ----------
-    file : File
-    units : Units
-        What is read of each frame.
-    offsets : int64 array
-        Byte of the file at which the first unit of each frame begins.
-    frames : int64 array
-        Position of each frame in the output, in ascending order.
-    ascending : bool
-        Whether the offsets are in ascending order, too.
-    """
+    """The bytes that one piece gives to a box."""
 
     file: File
-    units: Units
-    offsets: Index
-    frames: Index
-    ascending: bool
+    units: Units  # what is read of each frame
+    offsets: Index  # byte of the file at which the first unit of each frame begins
+    frames: Index  # position of each frame in the output, in ascending order
+    ascending: bool  # whether the offsets are in ascending order, too
 
     @property
     def span(self) -> tuple[int, int]:
@@ -189,19 +164,11 @@ class ReadRanges(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Read ranges, and bytes that contain them.
-
-    Attributes
-    ----------
-    ranges : ReadRanges
-    data : array of uint8
-    origin : int
-        The byte of the file that ``data`` begins with.
-    """
+    """Read ranges, and bytes that contain them."""
 
     ranges: ReadRanges
     data: npt.NDArray[np.uint8]
-    origin: int
+    origin: int  # the byte of the file that ``data`` begins with
 
     @property
     def offsets(self) -> Index:
@@ -266,18 +233,11 @@ class Runs(NamedTuple):
 
 
 class Pick(NamedTuple):
-    """How wanted pixels are taken out of decoded units.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the scratch array that the whole units of a frame are decoded into.
-    pixels : int64 array
-        Positions to take along its last axis.
-    """
+    """How wanted pixels are taken out of decoded units."""
 
     shape: tuple[int, ...]
-    pixels: Index
+    """Shape of the scratch array that the whole units of a frame are decoded into."""
+    pixels: Index  # positions to take along its last axis
 
     def part(self, axis: int, length: int) -> Pick:
         """Take so many positions along an axis, but the last."""

@@ -59,17 +59,7 @@ class Workspace:
 
 
 class Reader:
-    """Reads a chunk of a source.
-
-    Parameters
-    ----------
-    source : Source
-    box : Box
-        The chunk.
-    workspace : Workspace
-    parts : sequence of Box, optional
-        The parts of a frame that tiles have, counted from the chunk's own; by default one, all.
-    """
+    """Reads a chunk of a source; ``parts`` are boxes of its signal axes, one for each tile."""
 
     def __init__(
         self, source: Source, box: Box, workspace: Workspace, parts: Sequence[Box] | None = None

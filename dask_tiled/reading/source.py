@@ -20,13 +20,6 @@ class Source:
     """The pixels that a layout holds, as they are shown.
 
     It is a plain class, so that dask passes it on as one value and does not look inside.
-
-    Parameters
-    ----------
-    layout : Layout
-    conversion : Conversion
-    io : str
-        Name of the backend.
     """
 
     __slots__ = ("_token", "conversion", "io", "layout")
