@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.evaluation import evaluate
@@ -45,8 +44,7 @@ def decode(raw: RawChunk) -> Array:
     """
     source, box = raw
     with Workspace() as workspace:
-        reader = Reader(source, box, workspace)
-        pixels = reader.whole(lambda shape: np.empty(shape, source.dtype), view=not _on_a_cluster())
+        pixels = Reader(source, box, workspace).whole(view=not _on_a_cluster())
     return like_numpy(pixels)
 
 
