@@ -111,7 +111,8 @@ def check_whole(
     name: str,
     value: Any,
     *,
-    least: int,
+    least: int | None = None,
+    most: int | None = None,
     path: str | os.PathLike[str] | None = None,
     error: type[DatasetError] = DatasetError,
 ) -> int:
@@ -120,14 +121,16 @@ def check_whole(
     Raises
     ------
     DatasetError
-        It is something else, or less than ``least``; or the ``error`` that is given.
+        It is something else, less than ``least`` or more than ``most``; or the ``error`` given.
     """
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
+    low, high = (value if end is None else end for end in (least, most))
+    if not whole or not low <= value <= high:
+        limits = f"{least} or more" if most is None else f"{least} to {most}"
         raise error(
             f"{name} must be a whole number",
             path=path,
-            expected=f"{least} or more",
+            expected=None if least is None else limits,
             found=repr(value),
         )
     return int(value)

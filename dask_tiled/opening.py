@@ -227,7 +227,7 @@ def select_frames(
 ) -> Description:
     """Show the frames that a user asks for."""
     path = desc.files[0].path
-    first = _whole_number(sync_offset, path)
+    first = check_whole("sync_offset", sync_offset, path=path)
     shape = desc.nav_shape if nav_shape is None else nav_shape
     if math.prod(shape + desc.sig_shape) * desc.dtype.itemsize > LARGEST:
         raise DatasetError(
@@ -259,14 +259,6 @@ def select_frames(
             hint=f"There is no {named}." if files else None,
         )
     return desc
-
-
-def _whole_number(value: Any, path: str) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise DatasetError(
-            "sync_offset must be a whole number of frames", path=path, found=repr(value)
-        )
-    return int(value)
 
 
 def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:

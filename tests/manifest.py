@@ -8,17 +8,14 @@ import pytest
 from conftest import DATA
 
 
-def manifest(format):
-    """List the rows of both manifests for one format, or nothing where they are absent."""
-    rows = []
-    for folder in ("", "more/"):
-        try:
-            with open(DATA / folder / "MANIFEST.tsv", encoding="utf-8", newline="") as stream:
-                found = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
-        except FileNotFoundError:
-            continue
-        rows += [row | {"file": folder + row["file"]} for row in found]
-    return [row for row in rows if row["format"] == format]
+def manifest(format, folder=""):
+    """List the rows of a manifest for one format, or nothing where it is absent."""
+    try:
+        with open(DATA / folder / "MANIFEST.tsv", encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+    except FileNotFoundError:
+        return []
+    return [row | {"file": folder + row["file"]} for row in rows if row["format"] == format]
 
 
 def by_file(rows, name):

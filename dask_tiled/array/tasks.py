@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 from dask._task_spec import DataNode, TaskRef
 from dask.base import get_annotations
@@ -45,8 +44,7 @@ def decode(raw: RawChunk) -> Array:
     """
     source, box = raw
     with Workspace() as workspace:
-        reader = Reader(source, box, workspace)
-        pixels = reader.whole(lambda shape: np.empty(shape, source.dtype), view=not _on_a_cluster())
+        pixels = Reader(source, box, workspace).whole(view=not _on_a_cluster())
     return like_numpy(pixels)
 
 

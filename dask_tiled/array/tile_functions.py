@@ -154,9 +154,9 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
             "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
         )
     ndim = min(2, arr.ndim) if sig_ndim is None else sig_ndim
-    whole = isinstance(ndim, (int, np.integer)) and not isinstance(ndim, bool)
-    if not whole or not 0 <= ndim <= arr.ndim:
-        raise TilingError("no such number of signal axes", expected=f"0 to {arr.ndim}", found=ndim)
+    check_whole(
+        "sig_ndim, the number of signal axes,", ndim, least=0, most=arr.ndim, error=TilingError
+    )
     return Reducible(arr, arr.ndim - ndim)
 
 

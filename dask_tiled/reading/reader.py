@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -91,16 +92,12 @@ class Reader:
             if corrections is not None
         ]
 
-    def whole(self, make: Make, *, view: bool = True) -> Array:
+    def whole(self, *, view: bool) -> Array:
         """Read all pixels: an array of the shape of the chunk.
 
-        Parameters
-        ----------
-        make : callable
-        view : bool
-            Whether it may be a read-only view of mapped memory, where pixels lie there as numpy
-            has them.
+        Where they lie in mapped memory as numpy has them, it may be a read-only ``view`` of that.
         """
+        make = partial(np.empty, dtype=self.source.dtype)
         if 0 in self.region.shape:
             return make(self.shape)
         return self.tile(0, len(self.region.frames), 0, make, view=view).reshape(self.shape)
@@ -108,7 +105,7 @@ class Reader:
     def tile(self, first: int, stop: int, part: int, make: Make, *, view: bool = True) -> Array:
         """Read some frames, and the part of that number of each: an array with all signal axes.
 
-        Other parameters are those of :meth:`whole`.
+        If it is no ``view``, as for :meth:`whole`, then what ``make`` gives.
         """
         shape = (stop - first, *self._shapes[part])
         pixels = self._view(first, stop, part, shape) if view else None

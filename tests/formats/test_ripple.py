@@ -17,7 +17,7 @@ from dask_tiled.testing import check_format, counting_frames, write_ripple
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-ROWS = [row for row in manifest("RIPPLE") if row["file"].endswith(".rpl")]
+ROWS = [row for row in manifest("RIPPLE", "more/") if row["file"].endswith(".rpl")]
 DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f8"]
 
 
