@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 from dask._task_spec import DataNode, TaskRef
 from dask.base import get_annotations
