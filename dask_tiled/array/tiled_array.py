@@ -82,13 +82,7 @@ class ElementwiseArray(da.Array):
         """Make the graph."""
         raise NotImplementedError
 
-    def _with(
-        self,
-        cuts: Sequence[Cut] | None,
-        chunks: Chunks,
-        grid: Grid | None,
-        annotations: Annotations,
-    ) -> Self:
+    def _with(self, cuts: Sequence[Cut] | None, chunks: Chunks, grid: Grid | None) -> Self:
         """Show a part of the pixels, or all of them, in such chunks."""
         raise NotImplementedError
 
@@ -122,13 +116,13 @@ class ElementwiseArray(da.Array):
             elif cut.kept:
                 chunks.append(cut_chunks(axis_chunks, cut))
                 edges.append(Edges(chunks[-1]))
-        return self._with(cuts, tuple(chunks), Grid(tuple(edges)), inherited(self))
+        return self._with(cuts, tuple(chunks), Grid(tuple(edges)))
 
     def with_chunks(self, chunks: Any) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
         if self._node is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        return self._with(None, self._read_chunks(chunks), None, inherited(self))
+        return self._with(None, self._read_chunks(chunks), None)
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype)
@@ -137,7 +131,9 @@ class ElementwiseArray(da.Array):
         """Copy the array, not its pixels."""
         if self._node is None:
             return _plain(self)
-        return self._with(None, self.chunks, self._grid, self._annotations)
+        make, values = self.__reduce__()
+        copied: da.Array = make(*values)
+        return copied
 
     def astype(self, dtype: Any, **kwargs: Any) -> da.Array:
         """Convert to another type, as :meth:`dask.array.Array.astype` does."""
@@ -194,18 +190,12 @@ class TiledExpression(ElementwiseArray):
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         return compiled(self._node)
 
-    def _with(
-        self,
-        cuts: Sequence[Cut] | None,
-        chunks: Chunks,
-        grid: Grid | None,
-        annotations: Annotations,
-    ) -> Self:
+    def _with(self, cuts: Sequence[Cut] | None, chunks: Chunks, grid: Grid | None) -> Self:
         assert isinstance(self._node, Call)  # noqa: S101 - for the type checker
         node = self._node
         if cuts is not None:
             node = compiled(node).expression(lambda source: source.cut(cuts))
-        return type(self)(node, chunks, grid, annotations)
+        return type(self)(node, chunks, grid, inherited(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._node is None:
@@ -325,16 +315,10 @@ class TiledArray(ElementwiseArray):
         functions: dict[str, Any] = {f"load-{self.name}": load, self.name: decode}
         return symbolic_graph(self.chunks, self._source, self._grid, functions)
 
-    def _with(
-        self,
-        cuts: Sequence[Cut] | None,
-        chunks: Chunks,
-        grid: Grid | None,
-        annotations: Annotations,
-    ) -> Self:
+    def _with(self, cuts: Sequence[Cut] | None, chunks: Chunks, grid: Grid | None) -> Self:
         description = self._description if cuts is None else self._description.cut(cuts)
-        io = self._source.io
-        return type(self)(description, self._scheme, io, chunks, grid, annotations)
+        shown = description, self._scheme, self._source.io, chunks
+        return type(self)(*shown, grid, inherited(self))
 
     def _read_chunks(self, chunks: Any) -> Chunks:
         return read_chunks(chunks, self.shape, self.dtype, self._description.dims)
