@@ -8,6 +8,7 @@ import sys
 import threading
 from functools import partial
 from itertools import combinations
+from unittest.mock import patch
 
 import cloudpickle
 import dask
@@ -18,9 +19,13 @@ from conftest import ANY_PORT
 from dask.base import tokenize
 from dask.graph_manipulation import bind, wait_on
 from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import chunked
 
 import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+from dask_tiled.array import job_arrays
 from dask_tiled.array.tile_layer import TileLayer
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 from dask_tiled.tiling import machine
@@ -161,6 +166,26 @@ def test_large_results_read_with_others(large, loads, monkeypatch):
         for name in names:
             np.testing.assert_allclose(found[name], expected[name], err_msg=f"{name} of {names}")
     assert len(blocks_of(tasks_of(LARGE_RESULTS["sum"](arr)), "part-0-")) == 2
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_merged_chunks_change_nothing(scan, data):
+    """Whatever is computed together, whichever chunks are merged for it, and of whichever slice."""
+    nav = tuple(slice(data.draw(st.integers(0, n - 2)), n) for n in NAV)
+    frames = scan[1][nav]
+    arr = opened(scan)[nav].with_chunks((*data.draw(chunked(frames.shape[:2])), 16, 64))
+    kinds = st.lists(st.sampled_from(sorted(results(arr))), min_size=1, unique=True)
+    names = data.draw(kinds)
+    with (
+        patch.object(job_arrays, "SMALL_RESULTS", data.draw(st.sampled_from([0, 400, 1 << 20]))),
+        patch.object(job_arrays, "RESULTS_READ", data.draw(st.sampled_from([1, 4, 1000]))),
+        patch.object(machine, "thread_count", lambda: data.draw(st.integers(1, 3))),
+    ):
+        (found,) = dask.compute({name: results(arr)[name] for name in names})
+    expected = expected_results(frames)
+    for name in names:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, err_msg=name)
 
 
 def test_large_states_leave_whole_chunks_alone(large, monkeypatch):
@@ -505,6 +530,7 @@ import numpy as np
 from dask.base import tokenize
 import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
+from dask_tiled.array import job_arrays
 from dask_tiled.array.tile_layer import TileLayer
 arr = dask_tiled.open_dataset(sys.argv[1], chunks=(2, 5, 16, 64))
 for x in (arr, arr[1:, ::2]):
