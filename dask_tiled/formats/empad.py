@@ -20,7 +20,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.markup import plain_tree, read_xml
 from dask_tiled.formats.tools.records import Record, lay_out
-from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.formats.tools.series import named_file, natural_key
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_head
@@ -161,7 +161,12 @@ def sniff(path: str, head: bytes) -> str | None:
     return "no .xml file names it, and its name does not tell the number of its frames"
 
 
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    outside_folder: bool = False,
+) -> Description:
     """Describe a scan or a series.
 
     The name of the ``.raw`` file and several places in the ``.xml`` file can tell the shape of the
@@ -173,12 +178,14 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         One file: the ``.xml`` file, or the ``.raw`` file, with or without its ``.xml`` file.
     nav_shape : tuple of int, optional
         Shape of the scan, by default what the files tell.
+    outside_folder : bool
+        Whether the ``.raw`` file may be a link that leads out of the folder.
     """
     file = File.only(paths, "empad")
     xml = file.path if is_xml(read_head(file.path, 64)) else xml_of(file.path)
     root = None if xml is None else read_xml(xml)
     if root is not None and xml == file.path:
-        file = _raw_of(xml, raw_name(root, xml))
+        file = _raw_of(xml, raw_name(root, xml), outside=outside_folder)
     layout = lay_out([file], RECORD, settled=nav_shape is not None)
     facts = {} if root is None else {"xml_path": xml, "xml": plain_tree(root)}
     axes = nav_axes(1) + frame_axes(root)
@@ -190,10 +197,10 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     return desc.with_scan(shape, told_by, scan_axes(shape, root))
 
 
-def _raw_of(xml: str, name: str) -> File:
+def _raw_of(xml: str, name: str, *, outside: bool) -> File:
     raw = os.path.join(os.path.dirname(xml), name)
     try:
-        return File.at(raw)
+        return File.at(named_file(name, xml, "raw_file", outside=outside) or raw)
     except OSError as error:
         raise DatasetError(
             f"the file of frames cannot be found: {error.strerror}",

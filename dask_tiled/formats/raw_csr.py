@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.series import named_file
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Description
@@ -154,6 +155,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
+    outside_folder: bool = False,
 ) -> Description:
     """Describe sparse frames.
 
@@ -163,13 +165,20 @@ def describe(
         The TOML file.
     nav_shape, sig_shape : tuple of int, optional
         Shape of the scan and of a frame, by default what the TOML file says.
+    outside_folder : bool
+        Whether the TOML file may name files outside of its folder.
     """
     path = File.only(paths, "raw_csr").path
     scan, frame, parts = read_toml(path)
     if sig_shape is not None and math.prod(sig_shape) == math.prod(frame):
         frame = sig_shape
-    names = [os.path.join(os.path.dirname(path), name) for name, _ in parts]
-    files = [File.at(name) for name in names]
+    files = [
+        File.at(
+            named_file(name, path, f"{part}_file", outside=outside_folder)
+            or os.path.join(os.path.dirname(path), name)
+        )
+        for part, (name, _) in zip(PARTS, parts, strict=True)
+    ]
     dtypes = [dtype for _, dtype in parts]
     pointers, *counts = (
         file.size // dtype.itemsize for file, dtype in zip(files, dtypes, strict=True)

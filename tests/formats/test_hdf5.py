@@ -226,6 +226,136 @@ def test_links_to_pipes_are_not_followed(tmp_path):
     assert open_dataset(path).shape == (2, 3, 4)
 
 
+LEADS = {
+    "a link": "the link /d",
+    "a soft link to it": "the link /d",
+    "a link of a linked file": "the link /d",
+    "a virtual dataset": "the sources of /d",
+    "parts of a virtual dataset": "the sources of /d",
+    "numbered parts": "the sources of /d",
+    "a source of a source": "the sources of /d",
+    "external storage": "the external files of /d",
+    "axes": "the link /dim1",
+}
+
+
+def number_sources(file, name, dataset):
+    """Make a virtual dataset of a series of others, with a number in their names."""
+    h5s, properties = h5py.h5s, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    space = h5s.create_simple((5, 6, 7), (h5s.UNLIMITED, 6, 7))
+    space.select_hyperslab((0, 0, 0), (h5s.UNLIMITED, 1, 1), stride=(5, 6, 7), block=(5, 6, 7))
+    properties.set_virtual(space, name.encode(), dataset.encode(), h5s.create_simple((5, 6, 7)))
+    h5py.h5d.create(file.id, b"d", h5py.h5t.STD_U16LE, space, properties)
+
+
+def test_numbered_sources(tmp_path):
+    """As many as there are."""
+    for k in range(3):
+        write(tmp_path / f"{k}.h5", lambda file, k=k: file.create_dataset("d", data=DATA[k]))
+    path = write(tmp_path / "a.h5", lambda file: number_sources(file, "%b.h5", "d"))
+    np.testing.assert_array_equal(open_dataset(path), DATA[:3].reshape(15, 6, 7))
+
+
+@pytest.mark.parametrize("how", LEADS)
+def test_nothing_leads_out_of_the_folder(two_folders, how):
+    """The error names the place; or a user says that it may."""
+    inside, outside, name = two_folders
+    write(outside / "0.h5", lambda file: file.create_dataset("d", data=DATA[0]))
+    (outside / "x.raw").write_bytes(DATA[0].tobytes())
+    other, numbers = name("0.h5"), name("x.raw")
+    start = slice(None, 5) if how == "a virtual dataset" else slice(0, 10, 2)
+    virtual = h5py.VirtualLayout((10, 6, 7), "u2")
+    virtual[start] = h5py.VirtualSource(other, "d", (5, 6, 7))
+    path = inside / "a.h5"
+    with h5py.File(path, "w") as file:
+        if "link" in how:
+            file["d"] = h5py.ExternalLink(other, "/d")
+            file["soft"] = h5py.SoftLink("/d")
+        elif how == "external storage":
+            file.create_dataset("d", (5, 6, 7), "u2", external=[(numbers, 0, 2 * 5 * 6 * 7)])
+        elif how == "axes":
+            file.attrs["emd_group_type"] = 1
+            file["d"], file["dim1"] = DATA[0], h5py.ExternalLink(other, "/d")
+        elif how == "numbered parts":
+            number_sources(file, other.replace("0.h5", "%b.h5"), "d")
+        else:
+            file.create_virtual_dataset("d", virtual, fillvalue=9)
+    dataset = "soft" if "soft" in how else "d"
+    named = path
+    if "of a" in how and "parts" not in how:  # that file names this one, which is in the folder
+        named = path.rename(inside / "b.h5")
+        with h5py.File(path, "w") as file:
+            if how == "a source of a source":
+                layout = h5py.VirtualLayout((20, 6, 7), "u2")
+                layout[::2] = h5py.VirtualSource("b.h5", "d", (10, 6, 7))
+                file.create_virtual_dataset("d", layout)
+            else:
+                file["d"] = h5py.ExternalLink("b.h5", "/d")
+    for options in ({"dataset": dataset}, {}):
+        with pytest.raises(DatasetError, match="outside of its folder") as caught:
+            describe(path, **options)
+        assert caught.value.path == str(named)
+        assert caught.value.where.endswith(f" in {LEADS[how]}")
+        assert str(outside) in str(caught.value.found)
+    arr = open_dataset(path, dataset=dataset, outside_folder=True).compute().reshape(-1, 6, 7)
+    step = {5: 1, 10: start.step or 1, 20: 4}[len(arr)]
+    np.testing.assert_array_equal(arr[: 5 * step : step], DATA[0])
+
+
+def test_links_that_nobody_asked_for_do_no_harm(tmp_path):
+    """Only what would have to be followed to answer is refused."""
+
+    def fill(file):
+        file["a/small"], file["a/b/large"] = DATA[0], DATA
+        file["a/out"] = h5py.ExternalLink("../x.h5", "/d")
+
+    (tmp_path / "scan").mkdir()
+    write(tmp_path / "x.h5", lambda file: file.create_dataset("d", data=DATA))
+    path = write(tmp_path / "scan/a.h5", fill)
+    for name, expected in {"a/small": DATA[0], "a/b": DATA}.items():
+        np.testing.assert_array_equal(open_dataset(path, dataset=name), expected)
+    for options in ({}, {"dataset": "a"}, {"dataset": "a/out"}):
+        with pytest.raises(DatasetError, match=r"the link /a/out.*outside_folder=True"):
+            describe(path, **options)
+    assert "/a/out" in describe(path, outside_folder=True).metadata["hdf5"]["datasets"]
+
+
+def test_files_that_were_moved_together(tmp_path):
+    """What was named by its whole path is found beside the file, as the library finds it."""
+    (tmp_path / "old").mkdir()
+    write(tmp_path / "old/x.h5", lambda file: file.create_dataset("d", data=DATA))
+    link = h5py.ExternalLink(str(tmp_path / "old/x.h5"), "/d")
+    write(tmp_path / "old/a.h5", lambda file: file.update(d=link))
+    moved = (tmp_path / "old").rename(tmp_path / "new")
+    np.testing.assert_array_equal(open_dataset(moved / "a.h5"), DATA)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/a.h5").symlink_to(moved / "a.h5")
+    np.testing.assert_array_equal(open_dataset(tmp_path / "links/a.h5"), DATA)
+
+
+@pytest.mark.timeout(20)
+def test_links_that_go_round_in_circles(tmp_path):
+    def fill(file):
+        file["a"], file["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")
+        file["c"] = h5py.ExternalLink("a.h5", "/c")
+        part, whole = (h5py.VirtualLayout((4, 6, 7), "u2") for _ in range(2))
+        part[:2] = h5py.VirtualSource("a.h5", "part", (4, 6, 7))[::2]
+        whole[...] = h5py.VirtualSource("a.h5", "whole", (4, 6, 7))
+        file.create_virtual_dataset("part", part)
+        file.create_virtual_dataset("whole", whole)
+        file["frames"] = DATA
+
+    path = write(tmp_path / "a.h5", fill)
+    np.testing.assert_array_equal(open_dataset(path), DATA)
+    for name in "abc":
+        with pytest.raises(DatasetError, match="no such dataset of numbers"):
+            describe(path, dataset=name)
+    with pytest.raises(CorruptFileError, match="takes something from itself"):
+        describe(path, dataset="part")
+    with pytest.raises(CorruptFileError, match="recursion"):
+        describe(path, dataset="whole")
+
+
 @pytest.mark.parametrize("how", ["old", "new", "swmr"])
 def test_files_that_others_have_open(tmp_path, how):
     """A writer in this process; and one elsewhere, who lets others read or not."""

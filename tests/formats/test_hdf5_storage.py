@@ -20,9 +20,8 @@ from dask_tiled import (
     map_tiles,
     open_dataset,
 )
-from dask_tiled.formats.hdf5 import chunks as hdf5_chunks
-from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS
-from dask_tiled.formats.hdf5.properties import filters_of
+from dask_tiled.formats.hdf5 import child
+from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS, filters_of
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -58,7 +57,8 @@ def no_library(monkeypatch):
     def forbidden(*_args, **_kwargs):
         raise AssertionError("h5py is used in a task")
 
-    monkeypatch.setattr(hdf5_chunks, "_dataset", forbidden)
+    monkeypatch.setattr(child, "read_box", forbidden)
+    monkeypatch.setattr(child, "apart", forbidden)
 
 
 TYPES = ["u1", "i2", ">u2", "<u4", ">i8", "f2", ">f4", "f8", "c8", ">c16", "?", PAIR]
@@ -363,8 +363,11 @@ def test_virtual_datasets(tmp_path, options):
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("stack", stack, fillvalue=9)
         file.create_virtual_dataset("row", row)
+        alone = h5py.VirtualLayout(SHAPE[1:], ">u2")
+        alone[...] = sources[1]
+        file.create_virtual_dataset("alone", alone)
     assert "read" not in functions(path, dataset="stack")
-    for name in ("stack", "row"):
+    for name in ("stack", "row", "alone"):
         check_format(path, oracle(path, name), dataset=name, cuts=6)
     (tmp_path / "2.h5").unlink()
     with pytest.raises(TruncatedFileError, match=r"2\.h5"):
@@ -391,6 +394,87 @@ def test_a_file_that_has_changed_is_stale(tmp_path):
     with pytest.raises(StaleFileError):
         arr.compute()
     np.testing.assert_array_equal(open_dataset(path).compute(), COUNTS + 1)
+
+
+def plugin_tasks(folder):
+    """Write what plugins have to read: bit fields, parts of a virtual dataset, another filter."""
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    counts, path = COUNTS.astype("u2"), folder / "a.h5"
+    bits, properties = h5py.h5t.STD_B16LE, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk(SHAPE)
+    properties.set_filter(32008, 0, (0, 2))
+    with h5py.File(path, "w") as file:
+        sample = file.create_dataset("counts", data=counts, chunks=SHAPE, **pipeline("bits lz4"))
+        space = h5py.h5s.create_simple(SHAPE)
+        made = h5py.h5d.create(file.id, b"bits", bits, space, properties)
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, counts, bits)
+        layout = h5py.VirtualLayout((10, *SHAPE[1:]), "u2")
+        layout[::2] = h5py.VirtualSource(sample)
+        file.create_virtual_dataset("parts", layout)
+        file.create_dataset("blosc2", data=counts, chunks=CHUNKS, **hdf5plugin.Blosc2())
+    return path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """List the processes that read for this one."""
+    found = []
+
+    class Listed(child.Popen):
+        def __init__(self, *args, **options):
+            found.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(child, "Popen", Listed)
+    return found
+
+
+@pytest.mark.parametrize("name", ["bits", "parts", "blosc2"])
+def test_plugins_read_in_another_process(tmp_path, started, name):
+    """One for a task, which ends with it."""
+    path = plugin_tasks(tmp_path)
+    arr = open_dataset(path, dataset=name)
+    assert functions(path, dataset=name) == {"read"}
+    np.testing.assert_array_equal(arr.compute(), oracle(path, name))
+    np.testing.assert_array_equal(arr[1:3, 2, 3:7].compute(), oracle(path, name)[1:3, 2, 3:7])
+    assert len(started) == arr.npartitions + 1
+    assert all(process.returncode == 0 for process in started)
+
+
+@pytest.mark.parametrize("name", ["bits", "parts"])
+@pytest.mark.parametrize("where", [0, 12])
+def test_plugins_that_end_the_process(tmp_path, name, where):
+    """They do that for lengths that damaged chunks claim, and have to do it elsewhere."""
+    path = plugin_tasks(tmp_path)
+    data = bytearray(path.read_bytes())
+    with h5py.File(path, "r") as file:
+        for dataset in ("counts", "bits"):
+            at = file[dataset].id.get_chunk_info(0).byte_offset + where
+            data[at] = 0x7F
+    path.write_bytes(data)
+    arr = open_dataset(path, dataset=name)
+    with pytest.raises(CorruptFileError, match="cannot be decoded") as caught:
+        arr.compute()
+    assert caught.value.path == str(path)
+
+
+def test_plugins_read_the_values_of_axes_there_too(tmp_path, started):
+    """When the file is opened."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["d"] = COUNTS
+        file.attrs["emd_group_type"] = 1
+        steps = np.arange(99.0) / 2 + 3
+        made = file.create_dataset("dim0", data=steps, chunks=(99,), **pipeline("bits lz4"))
+        at = made.id.get_chunk_info(0).byte_offset
+    axis = describe(path, dataset="d").axes[0]
+    assert (axis.scale, axis.offset) == (0.5, 3.0)
+    assert len(started) == 1
+    data = bytearray(path.read_bytes())
+    data[at + 12] = 0x7F
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError):
+        describe(path, dataset="d")
 
 
 @pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])

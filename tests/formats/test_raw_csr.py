@@ -115,6 +115,22 @@ def test_files_that_are_cut(tmp_path):
         dask_tiled.open_dataset(path)
 
 
+@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
+def test_files_outside_of_the_folder(two_folders, part):
+    """They need a word of the user."""
+    inside, outside, name = two_folders
+    frames = sparse_frames((3, 4, 5, 6), "u2")
+    path = write_raw_csr(inside / "a.toml", frames)
+    (inside / f"a.{part}").rename(outside / f"b.{part}")
+    path.write_text(path.read_text().replace(f"a.{part}", name(f"b.{part}")))
+    with pytest.raises(DatasetError, match="outside of its folder") as caught:
+        dask_tiled.describe(path)
+    assert caught.value.path == str(path)
+    assert f"{part}_file" in caught.value.where
+    assert caught.value.found == str(outside / f"b.{part}")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, outside_folder=True), frames)
+
+
 @pytest.mark.parametrize(("name", "value"), [("a.indptr", -1), ("a.indptr", 99), ("a.indices", 30)])
 def test_numbers_that_point_nowhere(tmp_path, name, value):
     """Pointers that fall, and columns beyond a frame, are found when they are read."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
+from dask_tiled.formats.tools import named_file
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -344,3 +345,62 @@ def test_names_that_are_no_text(tmp_path):
         open_dataset(path, "raw", **options, file_header=1)
     assert caught.value.path == path
     assert "\\udcff.raw" in str(caught.value).encode().decode()
+
+
+def test_names_that_lead_outside_are_refused(two_folders):
+    """Named are the file, the place in it, and what it leads to; or one may say that it is fine."""
+    inside, outside, name = two_folders
+    (outside / "x.raw").write_bytes(b"x")
+    path, written = str(inside / "a.txt"), name("x.raw")
+    with pytest.raises(DatasetError, match="outside of its folder") as caught:
+        named_file(written, path, "the key FILE")
+    assert caught.value.path == path
+    assert caught.value.where == f"the file name {written!r} in the key FILE"
+    assert caught.value.found == str(outside / "x.raw")
+    found = named_file(written, path, "the key FILE", outside=True)
+    assert os.path.samefile(found, outside / "x.raw")
+    (outside / "x.raw").unlink()
+    assert named_file(written, path, "the key FILE") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["x.raw", "./x.raw", "sub/y.raw", "sub/../x.raw", "link", "up/x.raw"]
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_names_that_stay_inside_are_followed(tmp_path, name, absolute):
+    """Also by links, from a link to the file, and from a file that one named before."""
+    home = tmp_path / "scan"
+    (home / "sub").mkdir(parents=True)
+    for file in ("x.raw", "sub/y.raw", "a.txt"):
+        (home / file).write_bytes(b"x")
+    (home / "link").symlink_to("sub/y.raw")
+    (home / "up").symlink_to(home)
+    (tmp_path / "link.txt").symlink_to(home / "a.txt")
+    written = str(home / name) if absolute else name
+    for path in (home / "a.txt", tmp_path / "link.txt"):
+        found = named_file(written, str(path), "a field")
+        assert os.path.samefile(found, home / name)
+    inner = str(home / "sub/b.txt")
+    above = named_file("../x.raw", inner, "a field", opened=str(home / "a.txt"))
+    assert os.path.samefile(above, home / "x.raw")
+    with pytest.raises(DatasetError, match="outside of its folder"):
+        named_file("../x.raw", inner, "a field")
+
+
+def test_links_are_what_they_lead_to_before_dots(tmp_path):
+    """``sub/..`` is where ``sub`` leads to, and above it, whatever else the path might say."""
+    home, other = tmp_path / "scan", tmp_path / "other/sub"
+    home.mkdir()
+    other.mkdir(parents=True)
+    (home / "sub").symlink_to(other)
+    for folder in (home, other.parent):
+        (folder / "x.raw").write_bytes(b"x")
+    with pytest.raises(DatasetError, match="outside of its folder"):
+        named_file("sub/../x.raw", str(home / "a.txt"), "a field")
+
+
+@pytest.mark.parametrize("name", ["", ".", "sub", "pipe", "gone.raw", "a\0b", "/", "gone/x.raw"])
+def test_names_of_no_file(tmp_path, name):
+    (tmp_path / "sub").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert named_file(name, str(tmp_path / "a.txt"), "a field") is None

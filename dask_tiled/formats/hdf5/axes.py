@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.description import Axis, nav_axes, sig_axes
 
 MOST_VALUES = 1 << 20
@@ -60,11 +61,14 @@ def texts(value: Any) -> list[str]:
     return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
 
 
-def calibration(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration:
+def calibration(
+    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
+) -> Calibration:
     """Read the axes of a dataset.
 
     Parameters
     ----------
+    tree : Tree
     group : h5py.Group
         The group that it is in.
     dataset : h5py.Dataset
@@ -74,7 +78,7 @@ def calibration(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Ca
         Of the array, which may be put together from several datasets.
     """
     for read in (_hspy, _nexus, _emd, _eiger):
-        found = read(group, dataset, name, shape)
+        found = read(tree, group, dataset, name, shape)
         if found is not None:
             return found
     return Calibration("", tuple(Axis("") for _ in shape))
@@ -94,8 +98,10 @@ def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def _hspy(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
-    parts = [group.get(f"axis-{k}") for k in range(len(shape))]
+def _hspy(
+    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
+) -> Calibration | None:
+    parts = [tree.look(group, f"axis-{k}") for k in range(len(shape))]
     if not parts or any(part is None or "navigate" not in part.attrs for part in parts):
         return None
     axes, navigate = [], []
@@ -109,7 +115,9 @@ def _hspy(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibrat
     return Calibration("HyperSpy", tuple(axes), max(1, count) if first else None)
 
 
-def _nexus(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+def _nexus(
+    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
+) -> Calibration | None:
     here, own = dict(group.attrs), dict(dataset.attrs)
     if text(here.get("NX_class")) not in {"NXdata", "NXdetector"} and "signal" not in own:
         return None
@@ -123,47 +131,51 @@ def _nexus(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibra
             indices = np.atleast_1d(here.get(f"{axis}_indices", k))
             place = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
             if axis and place < len(shape) and indices.size == 1:
-                axes[place] = _axis(group.get(axis), axis, shape[place])
+                axes[place] = _axis(tree, tree.look(group, axis), axis, shape[place])
     sig_dims = min(kinds[kind], len(shape)) if kind in kinds else None
     return Calibration("NeXus", tuple(axes), sig_dims)
 
 
-def _emd(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
+def _emd(
+    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
+) -> Calibration | None:
     if "emd_group_type" not in group.attrs:
         return None
-    first = 0 if "dim0" in group else 1
+    first = 1 if tree.look(group, "dim0") is None else 0
     axes = []
     for k in range(len(shape)):
-        values = group.get(f"dim{k + first}")
+        values = tree.look(group, f"dim{k + first}")
         name_ = "" if values is None else label(values.attrs.get("name"))
-        axis = _axis(values, name_, shape[k])
+        axis = _axis(tree, values, name_, shape[k])
         units = axis.units.strip("[]").replace("_", "")  # [n_m] in files of the NCEM
         axes.append(Axis(name_, units, axis.scale, axis.offset))
     return Calibration("EMD", tuple(axes))
 
 
-def _eiger(group: Any, dataset: Any, name: str, shape: Sequence[int]) -> Calibration | None:
-    detector = group.parent.get("instrument/detector")
-    if len(shape) != 3 or not hasattr(detector, "get"):
+def _eiger(
+    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
+) -> Calibration | None:
+    detector = tree.look(group.parent, "instrument/detector")
+    if len(shape) != 3 or detector is None:
         return None
     axes = [Axis("frame")]
     for name_ in ("y", "x"):
-        size = detector.get(f"{name_}_pixel_size")
+        size = tree.look(detector, f"{name_}_pixel_size")
         if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
             return None
-        scale = _number(size[()], 1.0)
+        scale = _number(tree.read(size), 1.0)
         axes.append(Axis(name_, label(size.attrs.get("units")) or "m", scale))
     return Calibration("Eiger", tuple(axes), 2)
 
 
-def _axis(values: Any, name: str, size: int) -> Axis:
+def _axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
     """Read an axis from its values, or from the first of them, if they are equally spaced."""
     units = label(getattr(values, "attrs", {}).get("units"))
     if getattr(values, "ndim", 0) != 1 or values.dtype.kind not in "fiu":
         return Axis(name, units)
     if not 0 < values.size <= MOST_VALUES:
         return Axis(name, units)
-    points = values[()].astype(float)
+    points = tree.read(values).astype(float)
     if len(points) == size + 1 and size != 1:  # edges of bins
         points = (points[1:] + points[:-1]) / 2
     if len(points) == 1:

@@ -16,12 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.errors import DatasetError, require
+
 Bytes = npt.NDArray[np.uint8]
 Filter = tuple[int, tuple[int, ...]]
 """Its number, and its parameters."""
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
+MOST_BUILT_IN = 255
+"""Filters with larger numbers are no part of the library."""
 ZSTD_BLOCKS = 3
 """What bitshuffle calls Zstandard; 2 is LZ4, and 0 nothing."""
 
@@ -161,3 +165,34 @@ def are_known(filters: Sequence[Filter]) -> bool:
     compressors = [number for number in numbers if number not in {SHUFFLE, FLETCHER32}]
     simple = len(compressors) <= 1 and FLETCHER32 not in numbers[:-1]
     return simple and all(number in FILTERS for number in numbers)
+
+
+def take_plugins(filters: Sequence[Filter]) -> bool:
+    """Tell whether a pipeline has filters that are no part of the HDF5 library."""
+    return any(number > MOST_BUILT_IN for number, _ in filters)
+
+
+def filters_of(dataset: Any) -> tuple[Filter, ...]:
+    """List the filters of a dataset in the order in which they are applied.
+
+    Raises
+    ------
+    DatasetError
+        One of them is not installed.
+    """
+    from h5py import h5z
+
+    path, properties, found = dataset.file.filename, dataset.id.get_create_plist(), []
+    for k in range(properties.get_nfilters()):
+        require("imagecodecs", "hdf5", path)
+        number, _, values, name = properties.get_filter(k)
+        found.append((number, tuple(map(int, values))))
+        if number not in FILTERS and not h5z.filter_avail(number):
+            raise DatasetError(
+                "a filter of the dataset is not installed",
+                path=path,
+                where=dataset.name,
+                found=f"filter {number}, {name.decode('latin1') or 'which has no name'}",
+                hint="Run: pip install hdf5plugin",
+            )
+    return tuple(found)

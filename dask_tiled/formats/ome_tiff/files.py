@@ -6,7 +6,6 @@ Layout facts: the OME-TIFF specification.
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.ome_tiff.text import read_uuid
 from dask_tiled.formats.ome_tiff.xml import Document
+from dask_tiled.formats.tools.series import named_file
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Files that are called so may be members under another name than the XML says."""
@@ -34,24 +34,7 @@ class Folder:
 
     def find(self, name: str) -> str | None:
         """Give the path of a member, or None if there is none of that name."""
-        if not name or "\0" in name:
-            return None
-        return next(filter(None, (self._find(folder, name) for folder in self._paths)), None)
-
-    def _find(self, folder: str, name: str) -> str | None:
-        path = os.path.normpath(os.path.join(folder, name))
-        if not self.outside and os.path.commonpath([path, folder]) != folder:
-            raise self._outside(folder, name, path)
-        try:
-            mode = os.lstat(path).st_mode
-        except OSError:
-            return None
-        linked = stat.S_ISLNK(mode) or os.path.dirname(path) != folder
-        if linked and not self.outside and path != self.start:
-            target, real = os.path.realpath(path), os.path.realpath(folder)
-            if os.path.commonpath([target, real]) != real:
-                raise self._outside(folder, name, target)
-        return path if os.path.isfile(path) else None
+        return named_file(name, self.start, "the OME-XML", outside=self.outside)
 
     def search(self, uuid: str, known: Iterable[str]) -> str | None:
         """Find the file with a UUID among those that are not known by another one."""
@@ -75,19 +58,9 @@ class Folder:
             path = os.path.join(folder, name)
             if path not in known and name.lower().endswith(ENDINGS):
                 with suppress(DatasetError, OSError):  # then it is not what is looked for
-                    if self._find(folder, name) is not None:
+                    if self.find(path) is not None:
                         uuids.setdefault(read_uuid(path), []).append(path)
         return uuids
-
-    def _outside(self, folder: str, name: str, path: str) -> DatasetError:
-        return DatasetError(
-            "a file of the set lies outside of its folder",
-            path=self.start,
-            where=f"the file name {name!r} in the OME-XML",
-            expected=f"a file in {folder}",
-            found=path,
-            hint="Pass outside_folder=True if you trust the file.",
-        )
 
 
 def open_document(path: str, folder: Folder) -> Document:

@@ -18,7 +18,7 @@
 - Anything else: `Layout` of pieces, `Piece` one by one or `piece_table` with `axis_columns`;
   `strides_of` for arrays in C or Fortran order.
 - Several files: `Member`, `gather`, `in_sequence`, `series_of`; `beside`, `common_stem` and
-  `natural_key` go by their names.
+  `natural_key` go by their names; `named_file` follows what a header names, in its folder.
 - Pixels: `plain` as numpy has them, `Decoder` for packed ones, `codec` and `BlockDecoder`, with
   `Block` and `Fetch`, for what is compressed piece by piece; `unwritten` where there are none.
 - What can be wrong: `DatasetError`, `CorruptFileError`, `TruncatedFileError`; `check_whole` and
@@ -92,6 +92,7 @@ from dask_tiled.formats.tools.series import (
     common_stem,
     gather,
     in_sequence,
+    named_file,
     natural_key,
     series_of,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "is_compressed",
     "lay_out",
     "local_name",
+    "named_file",
     "natural_key",
     "nav_axes",
     "parse_fields",

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
+from dask_tiled.errors import CorruptFileError, TruncatedFileError, printable
 from dask_tiled.formats.tools.compression import check_ratio, unpacker
-from dask_tiled.formats.tools.series import beside
+from dask_tiled.formats.tools.series import beside, named_file
 from dask_tiled.formats.tools.volumes import check_bytes, check_shape, strides_of
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis, Description
@@ -87,28 +87,16 @@ def pixel_files(
 
 
 def _named(path: str, key: str, name: str, *, outside: bool) -> File:
-    folder, where = os.path.dirname(path), f"the key {key!r}"
-    full = os.path.join(folder, name.partition("\0")[0])  # no name of a file holds one
-    real, home = os.path.realpath(full), os.path.realpath(folder)
-    if not outside and os.path.commonpath([real, home]) != home:
-        raise DatasetError(
-            "a file lies outside of the folder",
-            path=path,
-            where=where,
-            expected=f"a file in {folder}",
-            found=full,
-            hint="Pass outside_folder=True if you trust the file.",
-        )
-    try:
-        return File.at(full)
-    except OSError as error:
+    where = f"the key {key!r}"
+    found = named_file(name, path, where, outside=outside)
+    if found is None:
         raise TruncatedFileError(
             "a file of the pixels is missing",
             path=path,
             where=where,
-            expected=full,
-            found=error.strerror,
-        ) from None
+            expected=os.path.join(os.path.dirname(path), name),
+        )
+    return File.at(found)
 
 
 def pixels_beside(header: str, *endings: str) -> File:

@@ -112,6 +112,59 @@ def beside(stem: str, *endings: str) -> str | None:
     return next((stem + ending for ending in endings if os.path.isfile(stem + ending)), None)
 
 
+def named_file(
+    name: str, path: str, where: str, *, opened: str | None = None, outside: bool = False
+) -> str | None:
+    """Find a file that another one names: beside it, or else beside what that leads to, as a link.
+
+    Parameters
+    ----------
+    name : str
+        As it is written: a relative or an absolute path.
+    path : str
+        The file that names it.
+    where : str
+        The place in it.
+    opened : str, optional
+        The file in whose folder it has to lie, or in that of what this leads to; by default
+        ``path``. Links count as what they lead to.
+    outside : bool
+        Whether it may lie anywhere.
+
+    Returns
+    -------
+    str or None
+        None where there is no such file.
+
+    Raises
+    ------
+    DatasetError
+        It lies outside of the folder.
+    """
+    start = os.path.abspath(path)
+    folder = os.path.dirname(start)
+    written = os.path.join(folder, name)
+    found = os.path.normpath(written)
+    if not name or "\0" in name or not os.path.isfile(found):
+        behind = os.path.realpath(start) if os.path.islink(start) else None
+        return behind and named_file(name, behind, where, opened=opened, outside=outside)
+    if outside or (os.path.dirname(written) == folder and not os.path.islink(found)):
+        return found
+    first = os.path.abspath(opened or start)
+    homes = {os.path.realpath(os.path.dirname(first)), os.path.dirname(os.path.realpath(first))}
+    for target in {os.path.realpath(written), os.path.realpath(found)}:  # ".." after a link differs
+        if all(os.path.commonpath([target, home]) != home for home in homes):
+            raise DatasetError(
+                "a file that it names lies outside of its folder",
+                path=path,
+                where=f"the file name {name!r} in {where}",
+                expected=f"a file in {os.path.dirname(first)}",
+                found=target,
+                hint="Pass outside_folder=True if you trust the file.",
+            )
+    return found
+
+
 def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
     """Find the series that a file belongs to: itself, and the neighbours that continue it.
 

@@ -1,35 +1,23 @@
-"""Chunks of HDF5 files become pixels: without h5py where the filters are known.
+"""Chunks of HDF5 files become pixels: without the HDF5 library where the filters are known.
 
-The HDF5 library does one thing at a time in a process, however many threads ask. Filters that are
-known here run beside each other; chunks with any other go through the library, block by block, in a
-file that is opened once for a task.
+Chunks with any other filter go through the library, block by block, in a file that is opened once
+for a task; and in another process, where the filter is a plugin.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, require
+from dask_tiled.formats.hdf5 import child
 from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS, Filter
 from dask_tiled.model.blocks import Block, Fetch
-from dask_tiled.model.files import File
 
 Array = npt.NDArray[Any]
-
-OTHERWISE: Mapping[str, Mapping[str, Any]] = {
-    "file locking flag": {},
-    "already open for write": {"locking": False, "swmr": True, "libver": "latest"},
-}
-"""How else to open a file that cannot be opened without locks, by what the library says to that:
-this process has it open with locks, or somebody writes who may let others read. The latter is never
-tried first: where metadata are damaged, the library would wait for somebody to complete them."""
 
 
 def decode(
@@ -83,6 +71,7 @@ def read(
     dataset: str,
     dtype: np.dtype,
     origin: tuple[int, ...],
+    apart: bool,
 ) -> Array:
     """Read a block through the HDF5 library, in a file that is opened once for a task.
 
@@ -97,6 +86,8 @@ def read(
     origin : tuple of int
         Where the dataset begins among the axes of the block, whose last ones are those of the
         dataset.
+    apart : bool
+        Whether another process reads it, because a plugin may end that.
 
     Raises
     ------
@@ -106,70 +97,19 @@ def read(
         The library cannot read the block.
     """
     block.file.check()
-    source = fetch.keep((block.file, dataset), lambda: _dataset(block.file, dataset))
-    skip = len(block.shape) - source.ndim
-    bounds = list(zip(block.start, origin, block.shape, strict=True))[skip:]
-    inside = tuple(slice(start - first, start - first + n) for start, first, n in bounds)
+    path = block.file.path
+    require("h5py", "hdf5", path)
+    starts = [begin - first for begin, first in zip(block.start, origin, strict=True)]
+    bounds = [(start, start + n) for start, n in zip(starts, block.shape, strict=True)]
     try:
-        pixels: Array = source[inside]  # in the type of the file: bit fields become no other
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        read_box = fetch.keep(
+            (path, dataset), lambda: (child.apart if apart else child.opened)(path, dataset)
+        )
+        pixels: Array = read_box(bounds)
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
         raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
     block.file.check()
     return pixels.astype(dtype, copy=False).reshape(block.shape)
-
-
-@contextmanager
-def open_file(file: File) -> Iterator[Any]:
-    """Open a file with h5py: for reading, whoever else has it open, and wherever it lies.
-
-    Raises
-    ------
-    DatasetError
-        h5py is not installed.
-    CorruptFileError
-        The library cannot open the file.
-    """
-    h5py = library(file.path)
-    try:
-        opened = _open(h5py, file.path)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise CorruptFileError(
-            "the HDF5 library cannot open the file", path=file.path, found=str(error)[:300]
-        ) from error
-    with opened:
-        yield opened
-
-
-def library(path: str) -> Any:
-    """Import h5py, and the plugins that bring it further filters, where they are installed.
-
-    Raises
-    ------
-    DatasetError
-        h5py is not installed.
-    """
-    h5py = require("h5py", "hdf5", path)
-    if importlib.util.find_spec("hdf5plugin"):
-        with suppress(ImportError, OSError, RuntimeError):
-            importlib.import_module("hdf5plugin")
-    return h5py
-
-
-def _open(h5py: Any, path: str) -> Any:
-    try:
-        return h5py.File(path, "r", locking=False)
-    except OSError as error:
-        how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
-        if how is not None:
-            with suppress(OSError):  # what it said first tells more
-                return h5py.File(path, "r", **how)
-        raise
-
-
-@contextmanager
-def _dataset(file: File, name: str) -> Iterator[Any]:
-    with open_file(file) as opened:
-        yield opened[name]
 
 
 def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:

@@ -1,0 +1,181 @@
+"""The datasets of numbers in an HDF5 file, those of a series put together; and which one is meant.
+
+Names of the parts of a series: the documentation of the Eiger detectors of Dectris.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+
+SERIES = re.compile(r"data_\d{6}")
+"""Names of the parts of a series, in the order of their frames."""
+MOST_OBJECTS = 20_000
+"""So many groups and datasets are looked at."""
+MOST_BYTES = 1 << 62
+"""Larger arrays have pixels that no offset reaches."""
+
+
+class Source(NamedTuple):
+    """An array in a file: one dataset, or several that continue each other along the first axis.
+
+    Attributes
+    ----------
+    path : str
+        Path in the file, of the dataset or of the group of all of them.
+    shape : tuple of int
+    dtype : numpy.dtype
+    members : tuple of h5py.Dataset
+    missing : str
+        Name of a dataset that should be between them, and is not.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    members: tuple[Any, ...]
+    missing: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def choose(tree: Tree, dataset: str | None) -> tuple[Source, dict[str, Source]]:
+    """Choose the dataset that is asked for, or the largest in a group; give all of the file, too.
+
+    Raises
+    ------
+    DatasetError
+        There is no such dataset, or a link leads out of the folder of the file.
+    CorruptFileError, TruncatedFileError
+        The array is impossibly large, or a part of the series is missing.
+    """
+    if dataset is not None and not isinstance(dataset, str):
+        raise DatasetError("dataset must be a path in the file", path=tree.file.path, found=dataset)
+    path = "/" + (dataset or "").strip("/")
+    known, refused = _search(tree, "", tree.root)
+    some = {path: known[path]} if path in known else known
+    if path not in {"/", *known}:  # a group, or a dataset that was met by another path
+        some = {}
+        with suppress(LookupError):
+            some, refused = _search(tree, path, tree.get(tree.root, path))
+    for place, error in refused.items():
+        if f"{place}/".startswith(f"{path.rstrip('/')}/"):
+            raise error
+    if not some:
+        raise DatasetError(
+            "no such dataset of numbers" if dataset else "there is no dataset of numbers",
+            path=tree.file.path,
+            expected=", ".join([*known][:20]) or None,
+            found=dataset,
+        )
+    source = max(some.values(), key=lambda source: source.nbytes)
+    _check(tree.file.path, source)
+    return source, known
+
+
+def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Source], dict[str, DatasetError]]:
+    """Find the arrays of numbers in a group, series first, and links out of the folder."""
+    refused: dict[str, DatasetError] = {}
+    found = list(_sources(tree, path, top, refused))
+    return {source.path: source for source in (*_series(tree, found), *found)}, refused
+
+
+def _sources(tree: Tree, path: str, top: Any, refused: dict[str, DatasetError]) -> Iterator[Source]:
+    """Go through the datasets of numbers in a group, links included; none is visited twice."""
+    import h5py
+
+    waiting: deque[tuple[str, Any]] = deque([(path, top)])
+    seen: set[tuple[Any, Any]] = set()
+    while waiting and len(seen) < MOST_OBJECTS:
+        path, item = waiting.popleft()
+        info = h5py.h5o.get_info(item.id)
+        place = info.fileno, info.addr if hasattr(info, "addr") else bytes(info.token)
+        if place in seen:
+            continue
+        seen.add(place)
+        if isinstance(item, h5py.Dataset):
+            dtype = _number_type(item)
+            if item.shape and dtype is not None:
+                yield Source(path, item.shape, dtype, (item,))
+        elif isinstance(item, h5py.Group):
+            for name in islice(item, MOST_OBJECTS - len(waiting)):
+                try:
+                    waiting.append((f"{path}/{name}", tree.get(item, name)))
+                except DatasetError as error:
+                    refused[f"{path}/{name}"] = error
+                except BROKEN:  # a link to something that is not there
+                    continue
+
+
+def _number_type(dataset: Any) -> np.dtype | None:
+    """Give the type of the pixels of a dataset; None if they are no numbers."""
+    try:
+        dtype = _bare(dataset.dtype)
+    except BROKEN:  # a type that numpy has not
+        return None
+    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
+    numbers = all(field.base.kind in "biufc" or field.names for field in fields)
+    return dtype if numbers and not dtype.hasobject and not dtype.shape else None
+
+
+def _bare(dtype: np.dtype) -> np.dtype:
+    """Leave out what h5py notes in a type."""
+    if dtype.names is None:
+        return np.dtype(dtype.str) if dtype.subdtype is None else dtype
+    parts: dict[str, Any] = dict(dtype.fields or {})
+    return np.dtype(
+        {
+            "names": list(dtype.names),
+            "formats": [_bare(parts[name][0]) for name in dtype.names],
+            "offsets": [parts[name][1] for name in dtype.names],
+            "itemsize": dtype.itemsize,
+        }
+    )
+
+
+def _series(tree: Tree, found: Sequence[Source]) -> Iterator[Source]:
+    """Put the data_000001, data_000002, ... of an Eiger master together."""
+    groups: dict[str, list[Source]] = {}
+    for source in found:
+        folder, name = posixpath.split(source.path)
+        if SERIES.fullmatch(name) and len(source.shape) == 3:
+            groups.setdefault(folder, []).append(source)
+    for folder, members in groups.items():
+        members.sort(key=lambda source: source.path)
+        first = members[0]
+        alike = {(source.shape[1:], source.dtype) for source in members}
+        # Names stay where a file is gone; the numbers of the first ones are still wanted.
+        names = sorted(filter(SERIES.fullmatch, tree.get(tree.root, folder)))
+        if len(names) > 1 and len(alike) == 1:
+            shape = sum(source.shape[0] for source in members), *first.shape[1:]
+            datasets = tuple(source.members[0] for source in members)
+            numbers = [int(source.path[-6:]) for source in members]
+            gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
+            missing = f"data_{gaps[0]:06d}" if gaps else ""
+            yield Source(folder, shape, first.dtype, datasets, missing)
+
+
+def _check(path: str, source: Source) -> None:
+    if not source.nbytes:
+        raise DatasetError("the array is empty", path=path, found=f"shape {source.shape}")
+    if source.nbytes > MOST_BYTES:
+        raise CorruptFileError(
+            "the array is too large", path=path, where=source.path, found=source.shape
+        )
+    if source.missing:
+        what = "a part of the series is missing"
+        raise TruncatedFileError(what, path=path, where=source.path, expected=source.missing)

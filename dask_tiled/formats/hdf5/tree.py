@@ -1,0 +1,198 @@
+"""Groups and datasets of an HDF5 file, and of the files that it names.
+
+The library would follow a link to any file of the machine. Here links are followed one by one, and
+in the folder of the file that was opened, unless a user says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import Any, Self
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
+from dask_tiled.formats.hdf5 import child
+from dask_tiled.formats.hdf5.filters import filters_of, take_plugins
+from dask_tiled.formats.tools.series import named_file
+from dask_tiled.model.files import File
+
+MOST_LINKS = 16
+"""So many links lead to an object, and no more: they may go round in circles."""
+BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
+"""What is raised where a file is corrupt."""
+
+
+class Tree:
+    """A file, and those that it leads to, which stay open as long.
+
+    Parameters
+    ----------
+    file : File
+    outside : bool
+        Whether it may lead out of its folder.
+
+    Raises
+    ------
+    DatasetError
+        h5py is not installed.
+    """
+
+    def __init__(self, file: File, *, outside: bool) -> None:
+        require("h5py", "hdf5", file.path)
+        self.file = file
+        self.outside = outside
+        self._stack = ExitStack()
+        self._opened: dict[str, Any] = {}
+        self._needs: dict[tuple[str, str], bool] = {}
+        self._above: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def open(self, path: str) -> Any:
+        """Open a file, or give the one that is open."""
+        if path not in self._opened:
+            self._opened[path] = self._stack.enter_context(child.open_file(path))
+        return self._opened[path]
+
+    @property
+    def root(self) -> Any:
+        """The group that all others are in."""
+        return self.open(self.file.path)
+
+    def find(self, name: str, path: str, where: str) -> str | None:
+        """Find a file that another one names; None if there is none.
+
+        Raises
+        ------
+        DatasetError
+            It lies outside of the folder.
+        """
+        for known in (name, os.path.basename(name))[: 1 + os.path.isabs(name)]:  # as the library
+            found = named_file(known, path, where, opened=self.file.path, outside=self.outside)
+            if found is not None:
+                return found
+        return None
+
+    def part(self, name: str, path: str, where: str) -> str:
+        """Find a file that holds a part of a dataset.
+
+        Raises
+        ------
+        TruncatedFileError
+            There is none.
+        DatasetError
+            As for :meth:`find`.
+        """
+        found = self.find(name, path, where)
+        if found is None:
+            what = "a file that holds a part of the dataset is missing"
+            raise TruncatedFileError(what, path=path, where=where, expected=name)
+        return found
+
+    def get(self, start: Any, path: str) -> Any:
+        """Follow a path from a group on.
+
+        Raises
+        ------
+        LookupError
+            It leads nowhere.
+        DatasetError
+            As for :meth:`find`.
+        """
+        from h5py import Group, h5l
+
+        here, names, links = start.file if path.startswith("/") else start, path.split("/")[::-1], 0
+        while names:
+            name = names.pop()
+            if name in {"", "."}:
+                continue
+            key = name.encode("utf8", "surrogateescape")
+            if not isinstance(here, Group) or not here.id.links.exists(key) or links > MOST_LINKS:
+                raise LookupError(f"{name!r} in {here.name} leads nowhere")
+            kind = here.id.links.get_info(key).type
+            if kind == h5l.TYPE_HARD:
+                here = here[name]
+                continue
+            target, links = here.id.links.get_val(key), links + 1
+            if kind == h5l.TYPE_EXTERNAL:
+                file, target = target
+                here = self._follow(here, name, os.fsdecode(file))
+            elif target.startswith(b"/"):
+                here = here.file
+            names += target.decode("utf8", "surrogateescape").split("/")[::-1]
+        return here
+
+    def look(self, start: Any, path: str) -> Any:
+        """Follow a path as :meth:`get` does; give None where it leads nowhere."""
+        with suppress(LookupError):
+            return self.get(start, path)
+        return None
+
+    def _follow(self, group: Any, link: str, name: str) -> Any:
+        where = f"the link {group.name.rstrip('/')}/{link}"
+        found = self.find(name, group.file.filename, where)
+        if found is None:
+            raise LookupError(f"no file {name!r}")
+        return self.open(found)
+
+    def members(self, dataset: Any, source: Any) -> Iterator[Any]:
+        """Open what a virtual dataset takes something from: a dataset, or a numbered series.
+
+        Each is closed when the next one is opened.
+        """
+        names, here = (source.file_name, source.dset_name), dataset.file.filename
+        numbered = any("%b" in name for name in names)
+        for k in count() if numbered else [0]:
+            name, inside = (n.replace("%b", str(k)).replace("%%", "%") for n in names)
+            with Tree(self.file, outside=self.outside) as tree:
+                try:
+                    where = (
+                        here
+                        if name == "."
+                        else tree.part(name, here, f"the sources of {dataset.name}")
+                    )
+                    member = tree.get(tree.open(where), inside)
+                except (TruncatedFileError, LookupError):
+                    if numbered:  # the first that is not there
+                        return
+                    raise
+                yield member
+
+    def needs_plugin(self, dataset: Any) -> bool:
+        """Tell whether the library reads a dataset with filters that are no part of it.
+
+        Raises
+        ------
+        CorruptFileError
+            It takes something from itself: the library would never come back.
+        DatasetError
+            It would read bytes of other files; or as for :meth:`part`.
+        """
+        place = dataset.file.filename, dataset.name
+        if place in self._above:
+            what = "a virtual dataset takes something from itself"
+            raise CorruptFileError(what, path=place[0], where=place[1])
+        if dataset.external:  # the library looks for them in the working directory
+            what = "external files of such a dataset are not read"
+            raise DatasetError(what, path=place[0], where=place[1], found=dataset.external[0][0])
+        if place not in self._needs:
+            self._above.append(place)
+            sources = dataset.virtual_sources() if dataset.is_virtual else ()
+            parts = (part for source in sources for part in self.members(dataset, source))
+            inner = [self.needs_plugin(part) for part in parts]  # all, for what they may raise
+            self._needs[place] = any(inner) or take_plugins(filters_of(dataset))
+            self._above.pop()
+        return self._needs[place]
+
+    def read(self, dataset: Any) -> Any:
+        """Read a whole dataset."""
+        if not self.needs_plugin(dataset):
+            return dataset[()]
+        with child.apart(dataset.file.filename, dataset.name) as read:
+            return read([(0, n) for n in dataset.shape])
