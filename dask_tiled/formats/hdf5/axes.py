@@ -22,21 +22,27 @@ NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 
 
 class Calibration(NamedTuple):
-    """What a file says about the axes of a dataset.
-
-    Attributes
-    ----------
-    convention : str
-        Where it says so.
-    axes : tuple of Axis
-        An empty name stands for one that the file does not give.
-    sig_dims : int or None
-        How many of them are signal axes, if it says that.
-    """
+    """What a file says about the axes of a dataset."""
 
     convention: str
+    """Where it says so."""
     axes: tuple[Axis, ...]
+    """Without a name where the file gives none."""
     sig_dims: int | None = None
+    """How many of them are signal axes, if it says that."""
+
+
+class Place(NamedTuple):
+    """What is asked for its axes: a dataset, or the first of those that an array is made of."""
+
+    tree: Tree
+    group: Any
+    """The group that it is in."""
+    dataset: Any
+    name: str
+    """Its name there."""
+    shape: tuple[int, ...]
+    """That of the array."""
 
 
 def text(value: Any) -> str:
@@ -61,27 +67,11 @@ def texts(value: Any) -> list[str]:
     return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
 
 
-def calibration(
-    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
-) -> Calibration:
-    """Read the axes of a dataset.
-
-    Parameters
-    ----------
-    tree : Tree
-    group : h5py.Group
-        The group that it is in.
-    dataset : h5py.Dataset
-    name : str
-        Its name there.
-    shape : sequence of int
-        Of the array, which may be put together from several datasets.
-    """
-    for read in (_hspy, _nexus, _emd, _eiger):
-        found = read(tree, group, dataset, name, shape)
-        if found is not None:
-            return found
-    return Calibration("", tuple(Axis("") for _ in shape))
+def calibration(place: Place) -> Calibration:
+    """Read the axes of a dataset, by the first convention that it follows."""
+    found = (read(place) for read in (_hspy, _nexus, _emd, _eiger))
+    nothing = Calibration("", (Axis(""),) * len(place.shape))
+    return next(filter(None, found), nothing)
 
 
 def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
@@ -98,10 +88,8 @@ def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def _hspy(
-    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
-) -> Calibration | None:
-    parts = [tree.look(group, f"axis-{k}") for k in range(len(shape))]
+def _hspy(place: Place) -> Calibration | None:
+    parts = [place.tree.look(place.group, f"axis-{k}") for k in range(len(place.shape))]
     if not parts or any(part is None or "navigate" not in part.attrs for part in parts):
         return None
     axes, navigate = [], []
@@ -115,9 +103,8 @@ def _hspy(
     return Calibration("HyperSpy", tuple(axes), max(1, count) if first else None)
 
 
-def _nexus(
-    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
-) -> Calibration | None:
+def _nexus(place: Place) -> Calibration | None:
+    tree, group, dataset, name, shape = place
     here, own = dict(group.attrs), dict(dataset.attrs)
     if text(here.get("NX_class")) not in {"NXdata", "NXdetector"} and "signal" not in own:
         return None
@@ -129,42 +116,39 @@ def _nexus(
         names = texts(own.get("axes", here.get("axes")))
         for k, axis in enumerate(names):
             indices = np.atleast_1d(here.get(f"{axis}_indices", k))
-            place = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
-            if axis and place < len(shape) and indices.size == 1:
-                axes[place] = _axis(tree, tree.look(group, axis), axis, shape[place])
+            at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
+            if axis and at < len(shape) and indices.size == 1:
+                axes[at] = _axis(tree, tree.look(group, axis), axis, shape[at])
     sig_dims = min(kinds[kind], len(shape)) if kind in kinds else None
     return Calibration("NeXus", tuple(axes), sig_dims)
 
 
-def _emd(
-    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
-) -> Calibration | None:
+def _emd(place: Place) -> Calibration | None:
+    tree, group, _, _, shape = place
     if "emd_group_type" not in group.attrs:
         return None
     first = 1 if tree.look(group, "dim0") is None else 0
     axes = []
     for k in range(len(shape)):
         values = tree.look(group, f"dim{k + first}")
-        name_ = "" if values is None else label(values.attrs.get("name"))
-        axis = _axis(tree, values, name_, shape[k])
+        name = "" if values is None else label(values.attrs.get("name"))
+        axis = _axis(tree, values, name, shape[k])
         units = axis.units.strip("[]").replace("_", "")  # [n_m] in files of the NCEM
-        axes.append(Axis(name_, units, axis.scale, axis.offset))
+        axes.append(Axis(name, units, axis.scale, axis.offset))
     return Calibration("EMD", tuple(axes))
 
 
-def _eiger(
-    tree: Tree, group: Any, dataset: Any, name: str, shape: Sequence[int]
-) -> Calibration | None:
-    detector = tree.look(group.parent, "instrument/detector")
-    if len(shape) != 3 or detector is None:
+def _eiger(place: Place) -> Calibration | None:
+    tree, axes = place.tree, [Axis("frame")]
+    detector = tree.look(place.group.parent, "instrument/detector")
+    if len(place.shape) != 3 or detector is None:
         return None
-    axes = [Axis("frame")]
-    for name_ in ("y", "x"):
-        size = tree.look(detector, f"{name_}_pixel_size")
+    for name in ("y", "x"):
+        size = tree.look(detector, f"{name}_pixel_size")
         if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
             return None
         scale = _number(tree.read(size), 1.0)
-        axes.append(Axis(name_, label(size.attrs.get("units")) or "m", scale))
+        axes.append(Axis(name, label(size.attrs.get("units")) or "m", scale))
     return Calibration("Eiger", tuple(axes), 2)
 
 

@@ -29,13 +29,7 @@ tried first: where metadata are damaged, the library would wait for somebody to 
 
 
 def open_file(path: str) -> Any:
-    """Open a file with h5py, and with the plugins that bring it further filters, if there are any.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened.
-    """
+    """Open a file with h5py, and with the plugins that bring it more filters, if installed."""
     import h5py
 
     with suppress(ImportError, OSError, RuntimeError):

@@ -10,7 +10,6 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -27,25 +26,17 @@ MOST_BYTES = 1 << 62
 """Larger arrays have pixels that no offset reaches."""
 
 
-class Source(NamedTuple):
-    """An array in a file: one dataset, or several that continue each other along the first axis.
-
-    Attributes
-    ----------
-    path : str
-        Path in the file, of the dataset or of the group of all of them.
-    shape : tuple of int
-    dtype : numpy.dtype
-    members : tuple of h5py.Dataset
-    missing : str
-        Name of a dataset that should be between them, and is not.
-    """
+class Picture(NamedTuple):
+    """An array in a file: one dataset, or several that continue each other along the first axis."""
 
     path: str
+    """Path in the file, of the dataset or of the group of all of them."""
     shape: tuple[int, ...]
     dtype: np.dtype
     members: tuple[Any, ...]
+    """The datasets, of h5py."""
     missing: str = ""
+    """Name of a dataset that should be between them, and is not."""
 
     @property
     def nbytes(self) -> int:
@@ -53,25 +44,16 @@ class Source(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def choose(tree: Tree, dataset: str | None) -> tuple[Source, dict[str, Source]]:
-    """Choose the dataset that is asked for, or the largest in a group; give all of the file, too.
-
-    Raises
-    ------
-    DatasetError
-        There is no such dataset, or a link leads out of the folder of the file.
-    CorruptFileError, TruncatedFileError
-        The array is impossibly large, or a part of the series is missing.
-    """
+def choose(tree: Tree, dataset: str | None) -> tuple[Picture, dict[str, Picture]]:
+    """Choose the dataset that is asked for, or the largest in a group; list all, too."""
     if dataset is not None and not isinstance(dataset, str):
         raise DatasetError("dataset must be a path in the file", path=tree.file.path, found=dataset)
     path = "/" + (dataset or "").strip("/")
     known, refused = _search(tree, "", tree.root)
     some = {path: known[path]} if path in known else known
     if path not in {"/", *known}:  # a group, or a dataset that was met by another path
-        some = {}
-        with suppress(LookupError):
-            some, refused = _search(tree, path, tree.get(tree.root, path))
+        top = tree.look(tree.root, path)
+        some, refused = ({}, {}) if top is None else _search(tree, path, top)
     for place, error in refused.items():
         if f"{place}/".startswith(f"{path.rstrip('/')}/"):
             raise error
@@ -82,19 +64,21 @@ def choose(tree: Tree, dataset: str | None) -> tuple[Source, dict[str, Source]]:
             expected=", ".join([*known][:20]) or None,
             found=dataset,
         )
-    source = max(some.values(), key=lambda source: source.nbytes)
-    _check(tree.file.path, source)
-    return source, known
+    picture = max(some.values(), key=lambda picture: picture.nbytes)
+    _check(tree.file.path, picture)
+    return picture, known
 
 
-def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Source], dict[str, DatasetError]]:
+def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Picture], dict[str, DatasetError]]:
     """Find the arrays of numbers in a group, series first, and links out of the folder."""
     refused: dict[str, DatasetError] = {}
-    found = list(_sources(tree, path, top, refused))
-    return {source.path: source for source in (*_series(tree, found), *found)}, refused
+    found = list(_pictures(tree, path, top, refused))
+    return {picture.path: picture for picture in (*_series(tree, found), *found)}, refused
 
 
-def _sources(tree: Tree, path: str, top: Any, refused: dict[str, DatasetError]) -> Iterator[Source]:
+def _pictures(
+    tree: Tree, path: str, top: Any, refused: dict[str, DatasetError]
+) -> Iterator[Picture]:
     """Go through the datasets of numbers in a group, links included; none is visited twice."""
     import h5py
 
@@ -110,7 +94,7 @@ def _sources(tree: Tree, path: str, top: Any, refused: dict[str, DatasetError]) 
         if isinstance(item, h5py.Dataset):
             dtype = _number_type(item)
             if item.shape and dtype is not None:
-                yield Source(path, item.shape, dtype, (item,))
+                yield Picture(path, item.shape, dtype, (item,))
         elif isinstance(item, h5py.Group):
             for name in islice(item, MOST_OBJECTS - len(waiting)):
                 try:
@@ -147,35 +131,35 @@ def _bare(dtype: np.dtype) -> np.dtype:
     )
 
 
-def _series(tree: Tree, found: Sequence[Source]) -> Iterator[Source]:
+def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
     """Put the data_000001, data_000002, ... of an Eiger master together."""
-    groups: dict[str, list[Source]] = {}
-    for source in found:
-        folder, name = posixpath.split(source.path)
-        if SERIES.fullmatch(name) and len(source.shape) == 3:
-            groups.setdefault(folder, []).append(source)
+    groups: dict[str, list[Picture]] = {}
+    for picture in found:
+        folder, name = posixpath.split(picture.path)
+        if SERIES.fullmatch(name) and len(picture.shape) == 3:
+            groups.setdefault(folder, []).append(picture)
     for folder, members in groups.items():
-        members.sort(key=lambda source: source.path)
+        members.sort(key=lambda picture: picture.path)
         first = members[0]
-        alike = {(source.shape[1:], source.dtype) for source in members}
+        alike = {(picture.shape[1:], picture.dtype) for picture in members}
         # Names stay where a file is gone; the numbers of the first ones are still wanted.
         names = sorted(filter(SERIES.fullmatch, tree.get(tree.root, folder)))
         if len(names) > 1 and len(alike) == 1:
-            shape = sum(source.shape[0] for source in members), *first.shape[1:]
-            datasets = tuple(source.members[0] for source in members)
-            numbers = [int(source.path[-6:]) for source in members]
+            shape = sum(picture.shape[0] for picture in members), *first.shape[1:]
+            datasets = tuple(picture.members[0] for picture in members)
+            numbers = [int(picture.path[-6:]) for picture in members]
             gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
             missing = f"data_{gaps[0]:06d}" if gaps else ""
-            yield Source(folder, shape, first.dtype, datasets, missing)
+            yield Picture(folder, shape, first.dtype, datasets, missing)
 
 
-def _check(path: str, source: Source) -> None:
-    if not source.nbytes:
-        raise DatasetError("the array is empty", path=path, found=f"shape {source.shape}")
-    if source.nbytes > MOST_BYTES:
+def _check(path: str, picture: Picture) -> None:
+    if not picture.nbytes:
+        raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")
+    if picture.nbytes > MOST_BYTES:
         raise CorruptFileError(
-            "the array is too large", path=path, where=source.path, found=source.shape
+            "the array is too large", path=path, where=picture.path, found=picture.shape
         )
-    if source.missing:
+    if picture.missing:
         what = "a part of the series is missing"
-        raise TruncatedFileError(what, path=path, where=source.path, expected=source.missing)
+        raise TruncatedFileError(what, path=path, where=picture.path, expected=picture.missing)

@@ -12,8 +12,8 @@ from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
-from dask_tiled.formats.hdf5.axes import calibration, named, plain_attributes
-from dask_tiled.formats.hdf5.datasets import Source, choose
+from dask_tiled.formats.hdf5.axes import Place, calibration, named, plain_attributes
+from dask_tiled.formats.hdf5.datasets import Picture, choose
 from dask_tiled.formats.hdf5.filters import filters_of
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
@@ -62,8 +62,8 @@ def describe(
     file = File.only(paths, "hdf5")
     try:
         with Tree(file, outside=outside_folder) as tree:
-            source, known = choose(tree, dataset)
-            return _describe(tree, source, known, sig_dims)
+            picture, known = choose(tree, dataset)
+            return _describe(tree, picture, known, sig_dims)
     except DatasetError:
         raise
     except BROKEN as error:
@@ -73,38 +73,38 @@ def describe(
 
 
 def _describe(
-    tree: Tree, source: Source, known: Mapping[str, Source], sig_dims: int | None
+    tree: Tree, picture: Picture, known: Mapping[str, Picture], sig_dims: int | None
 ) -> Description:
-    first, ndim = source.members[0], len(source.shape)
-    group = source.path if len(source.members) > 1 else posixpath.dirname(source.path)
-    name = posixpath.basename(source.path)
-    axes = calibration(tree, tree.get(tree.root, group), first, name, source.shape)
+    first, ndim = picture.members[0], len(picture.shape)
+    group = picture.path if len(picture.members) > 1 else posixpath.dirname(picture.path)
+    name = posixpath.basename(picture.path)
+    axes = calibration(Place(tree, tree.get(tree.root, group), first, name, picture.shape))
     if sig_dims is None:
         sig_dims = axes.sig_dims or 2
     split = max(0, ndim - check_whole("sig_dims", sig_dims, least=1, path=tree.file.path))
     metadata = {
-        "dataset": source.path,
-        "shape": source.shape,
-        "dtype": str(source.dtype),
+        "dataset": picture.path,
+        "shape": picture.shape,
+        "dtype": str(picture.dtype),
         "chunks": first.chunks or (),
         "filters": tuple(number for number, _ in filters_of(first)),
         "orientation": "axes as they are stored",
         "axes_from": axes.convention or "nothing in the file",
         "datasets": _listed(known),
-        "attributes": dict(_attributes(tree, source.path)),
+        "attributes": dict(_attributes(tree, picture.path)),
     }
-    layout, base_shape = _lay_out(tree, source, split)
+    layout, base_shape = _lay_out(tree, picture, split)
     facts = {"hdf5": metadata}
     return Description.of("hdf5", layout, facts, named(axes.axes, split), base_shape=base_shape)
 
 
-def _lay_out(tree: Tree, source: Source, split: int) -> tuple[Layout, tuple[int, ...]]:
-    nav, sig = source.shape[:split], source.shape[split:]
-    pieces = Pieces(tree, (nav or (1,)) + sig, source.dtype)
+def _lay_out(tree: Tree, picture: Picture, split: int) -> tuple[Layout, tuple[int, ...]]:
+    nav, sig = picture.shape[:split], picture.shape[split:]
+    pieces = Pieces(tree, (nav or (1,)) + sig, picture.dtype)
     origin = [0] * len(pieces.shape)
-    for member in source.members:
+    for member in picture.members:
         pieces.add(member, tuple(origin))
-        origin[-len(source.shape)] += member.shape[0]
+        origin[-len(picture.shape)] += member.shape[0]
     layout = Layout(
         pieces.files,
         nav or (1,),
@@ -112,20 +112,20 @@ def _lay_out(tree: Tree, source: Source, split: int) -> tuple[Layout, tuple[int,
         pieces.table(),
         pieces.decoders,
         Selection(nav, math.prod(nav)),
-        tuple(Cut(0, 1, size) for size in source.shape),
+        tuple(Cut(0, 1, size) for size in picture.shape),
     )
     return layout, pieces.base_shape()
 
 
-def _listed(known: Mapping[str, Source]) -> dict[str, Any]:
+def _listed(known: Mapping[str, Picture]) -> dict[str, Any]:
     """Tell about the datasets in a file: the first ones."""
     return {
         path: {
-            "shape": source.shape,
-            "dtype": str(source.dtype),
-            "chunks": source.members[0].chunks or (),
+            "shape": picture.shape,
+            "dtype": str(picture.dtype),
+            "chunks": picture.members[0].chunks or (),
         }
-        for path, source in [*known.items()][:MOST_LISTED]
+        for path, picture in [*known.items()][:MOST_LISTED]
     }
 
 

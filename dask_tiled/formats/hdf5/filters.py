@@ -99,14 +99,7 @@ def _unbitshuffle(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
 def _join_blocks(data: Bytes, block: int, size: int, rest: int, method: int) -> Bytes:
     """Decompress what was bitshuffled: blocks after their lengths, and a rest that is not packed.
 
-    Parameters
-    ----------
-    data : uint8 array
-        It begins as LZ4 does: with the size of all, and of a block.
-    block, size, rest : int
-        Bytes of a block, of all, and of what is not packed.
-    method : int
-        What packed the blocks.
+    It begins as LZ4 does, with the size of all and of a block; all sizes are in bytes.
     """
     codecs, view, at = _codecs(), data.data, 12
     parts: list[memoryview] = []
@@ -173,13 +166,7 @@ def take_plugins(filters: Sequence[Filter]) -> bool:
 
 
 def filters_of(dataset: Any) -> tuple[Filter, ...]:
-    """List the filters of a dataset in the order in which they are applied.
-
-    Raises
-    ------
-    DatasetError
-        One of them is not installed.
-    """
+    """List the filters of a dataset in the order in which they are applied."""
     from h5py import h5z
 
     path, properties, found = dataset.file.filename, dataset.id.get_create_plist(), []

@@ -18,16 +18,8 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[Index, Index]:
     """Find boxes that cover all that no chunk covers; few of them, however large the grid is.
 
-    Parameters
-    ----------
-    written : int64 array of shape (chunks, axes)
-        Positions of the chunks in their grid, in C order.
-    shape, chunk : sequence of int
-        Of the array, and of a chunk.
-
-    Returns
-    -------
-    start, shape : int64 array of shape (boxes, axes)
+    ``written`` are the positions of the chunks in their grid, in C order; a row of the results is
+    where a box begins, and its shape.
     """
     grid = np.array([-(-n // size) for n, size in zip(shape, chunk, strict=True)])
     if not len(written):
@@ -63,23 +55,9 @@ def join_chunks(
 ) -> tuple[bool, Index, Index, Index, Index]:
     """Make one piece of all chunks, or of those that follow each other in the file.
 
-    Parameters
-    ----------
-    start, box : int64 array of shape (chunks, axes)
-        The chunks, in C order.
-    offset : int64 array of shape (chunks,)
-        Where they lie.
-    strides : int64 array of shape (axes,)
-        Bytes between neighbouring pixels in a chunk.
-    chunk, shape : sequence of int
-        Of a chunk, and of the array.
-
-    Returns
-    -------
-    whole : bool
-        Whether it is one piece.
-    start, shape, offset, strides : int64 array
-        The pieces.
+    ``start`` and ``box`` are the chunks, in C order; ``offset`` is where they lie, ``strides`` are
+    those of the pixels in one. Tell whether it is one piece; give their start, shape, offset and
+    strides.
     """
     grid = [-(-n // size) for n, size in zip(shape, chunk, strict=True)]
     if len(start) == math.prod(grid):

@@ -33,17 +33,7 @@ Numbers = npt.ArrayLike
 
 
 class Pieces:
-    """Collects the pieces of an array: those of one dataset, or of several side by side.
-
-    Parameters
-    ----------
-    tree : Tree
-        The file that was opened.
-    shape : tuple of int
-        Shape of the array.
-    stored : numpy.dtype
-        Type of its pixels in the files.
-    """
+    """Collects the pieces of an array: those of one dataset, or of several side by side."""
 
     def __init__(self, tree: Tree, shape: tuple[int, ...], stored: np.dtype) -> None:
         self.tree = tree
@@ -186,7 +176,7 @@ class Pieces:
             count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
             if rest:
                 raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
-            file = self.file(self.tree.part(name, path, where))
+            file = self.file(self.tree.need(name, path, where))
             for start, shape in boxes_between(first, first + count, dataset.shape):
                 place = int(np.ravel_multi_index(start, dataset.shape)) - first
                 at = offset + place * itemsize

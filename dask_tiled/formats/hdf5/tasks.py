@@ -29,25 +29,7 @@ def decode(
     chunk: tuple[int, ...],
     filters: tuple[Filter, ...],
 ) -> Array:
-    """Decode a chunk.
-
-    Parameters
-    ----------
-    block : Block
-    fetch : Fetch
-    stored, dtype : numpy.dtype
-        Type of the pixels in the file, and of those that come out.
-    chunk : tuple of int
-        Shape of the chunk in the file, with the axes of the block; at the edges of the array it is
-        larger than the block.
-    filters : tuple of (int, tuple of int)
-        Number and parameters of each filter, in the order in which they were applied.
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot be decoded.
-    """
+    """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
     fetched = fetch(block.file, block.offset, block.offset + block.nbytes)
     data = fetched
     size = stored.itemsize * math.prod(chunk)
@@ -75,36 +57,16 @@ def read(
 ) -> Array:
     """Read a block through the HDF5 library, in a file that is opened once for a task.
 
-    Parameters
-    ----------
-    block : Block
-    fetch : Fetch
-    dataset : str
-        Path in the file.
-    dtype : numpy.dtype
-        Type of the pixels that come out.
-    origin : tuple of int
-        Where the dataset begins among the axes of the block, whose last ones are those of the
-        dataset.
-    apart : bool
-        Whether another process reads it, because a plugin may end that.
-
-    Raises
-    ------
-    StaleFileError
-        The file has changed since it was opened.
-    CorruptFileError
-        The library cannot read the block.
+    The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
+    own. ``apart`` is another process, because a plugin may end that.
     """
     block.file.check()
-    path = block.file.path
+    path, open_dataset = block.file.path, child.apart if apart else child.opened
     require("h5py", "hdf5", path)
     starts = [begin - first for begin, first in zip(block.start, origin, strict=True)]
     bounds = [(start, start + n) for start, n in zip(starts, block.shape, strict=True)]
     try:
-        read_box = fetch.keep(
-            (path, dataset), lambda: (child.apart if apart else child.opened)(path, dataset)
-        )
+        read_box = fetch.keep((block.file, dataset), lambda: open_dataset(path, dataset))
         pixels: Array = read_box(bounds)
     except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
         raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error

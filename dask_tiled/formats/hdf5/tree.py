@@ -25,18 +25,9 @@ BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeEr
 
 
 class Tree:
-    """A file, and those that it leads to, which stay open as long.
+    """A file, and those that it leads to: out of its folder only where `outside` says so.
 
-    Parameters
-    ----------
-    file : File
-    outside : bool
-        Whether it may lead out of its folder.
-
-    Raises
-    ------
-    DatasetError
-        h5py is not installed.
+    All stay open as long as the tree.
     """
 
     def __init__(self, file: File, *, outside: bool) -> None:
@@ -66,29 +57,15 @@ class Tree:
         return self.open(self.file.path)
 
     def find(self, name: str, path: str, where: str) -> str | None:
-        """Find a file that another one names; None if there is none.
-
-        Raises
-        ------
-        DatasetError
-            It lies outside of the folder.
-        """
+        """Find a file that another one names; None if there is none."""
         for known in (name, os.path.basename(name))[: 1 + os.path.isabs(name)]:  # as the library
             found = named_file(known, path, where, opened=self.file.path, outside=self.outside)
             if found is not None:
                 return found
         return None
 
-    def part(self, name: str, path: str, where: str) -> str:
-        """Find a file that holds a part of a dataset.
-
-        Raises
-        ------
-        TruncatedFileError
-            There is none.
-        DatasetError
-            As for :meth:`find`.
-        """
+    def need(self, name: str, path: str, where: str) -> str:
+        """Find a file that holds a part of a dataset."""
         found = self.find(name, path, where)
         if found is None:
             what = "a file that holds a part of the dataset is missing"
@@ -96,15 +73,7 @@ class Tree:
         return found
 
     def get(self, start: Any, path: str) -> Any:
-        """Follow a path from a group on.
-
-        Raises
-        ------
-        LookupError
-            It leads nowhere.
-        DatasetError
-            As for :meth:`find`.
-        """
+        """Follow a path from a group on; LookupError where it leads nowhere."""
         from h5py import Group, h5l
 
         here, names, links = start.file if path.startswith("/") else start, path.split("/")[::-1], 0
@@ -151,13 +120,10 @@ class Tree:
         for k in count() if numbered else [0]:
             name, inside = (n.replace("%b", str(k)).replace("%%", "%") for n in names)
             with Tree(self.file, outside=self.outside) as tree:
+                where = f"the sources of {dataset.name}"
                 try:
-                    where = (
-                        here
-                        if name == "."
-                        else tree.part(name, here, f"the sources of {dataset.name}")
-                    )
-                    member = tree.get(tree.open(where), inside)
+                    path = here if name == "." else tree.need(name, here, where)
+                    member = tree.get(tree.open(path), inside)
                 except (TruncatedFileError, LookupError):
                     if numbered:  # the first that is not there
                         return
@@ -167,12 +133,7 @@ class Tree:
     def needs_plugin(self, dataset: Any) -> bool:
         """Tell whether the library reads a dataset with filters that are no part of it.
 
-        Raises
-        ------
-        CorruptFileError
-            It takes something from itself: the library would never come back.
-        DatasetError
-            It would read bytes of other files; or as for :meth:`part`.
+        Refuse what it would read without asking, and what it would not come back from.
         """
         place = dataset.file.filename, dataset.name
         if place in self._above:
