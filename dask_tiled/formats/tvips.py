@@ -14,27 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.headers import (
-    POSITIVE,
-    Allowed,
-    Fields,
-    check_fields,
-    parse_fields,
-    read_table,
-    wrong_field,
-)
-from dask_tiled.formats.tools.records import Record, count_frames, record_layout
-from dask_tiled.formats.tools.series import Member, gather
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
-SERIES: Fields = {
+SERIES: tools.Fields = {
     "ISize": (0, "i4"),
     "IVersion": (4, "i4"),
     "IXDim": (8, "i4"),
@@ -50,7 +35,7 @@ SERIES: Fields = {
     "IImgHeaderBytes": (48, "i4"),
 }
 # Headers of version 1 end after the third field, those of version 2 where the series says.
-FRAME: Fields = {
+FRAME: tools.Fields = {
     "ICounter": (0, "u4"),
     "ITime": (4, "u4"),
     "IMS": (8, "u4"),
@@ -71,17 +56,17 @@ FRAME: Fields = {
     "Scan_x": (68, "f4"),
     "Scan_y": (72, "f4"),
 }
-ALLOWED: Allowed = {
+ALLOWED: tools.Allowed = {
     "ISize": (HEADER_BYTES,),
     "IVersion": (1, 2),
-    "IXDim": POSITIVE,
-    "IYDim": POSITIVE,
+    "IXDim": tools.POSITIVE,
+    "IYDim": tools.POSITIVE,
     "IBPP": (8, 16),
 }
 ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 
-def _allowed(fields: dict[str, Any]) -> Allowed:
+def _allowed(fields: dict[str, Any]) -> tools.Allowed:
     return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
 
 
@@ -89,12 +74,12 @@ def sniff(path: str, head: bytes) -> str | None:
     """Look for a series header that makes sense; only the first file of a series has one."""
     if len(head) < HEADER_BYTES:
         return "shorter than a TVIPS header"
-    fields = parse_fields(head, SERIES)
-    wrong = wrong_field(fields, _allowed(fields))
+    fields = tools.parse_fields(head, SERIES)
+    wrong = tools.wrong_field(fields, _allowed(fields))
     return f"as a TVIPS header, {wrong} is {fields[wrong]}" if wrong else None
 
 
-def read_header(path: str) -> tuple[dict[str, Any], Record]:
+def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
     """Read the header of a series.
 
     Raises
@@ -102,18 +87,18 @@ def read_header(path: str) -> tuple[dict[str, Any], Record]:
     CorruptFileError
         It is none, as in a file that continues a series.
     """
-    head = read_head(path, HEADER_BYTES)
-    fields = parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
+    head = tools.read_head(path, HEADER_BYTES)
+    fields = tools.parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
     problem = "not the first file of a TVIPS series"
     hint = "The series header is in the file ..._000.tvips."
-    check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
-    decoder = plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
+    tools.check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
+    decoder = tools.plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
     size = 12 if fields["IVersion"] == 1 else fields["IImgHeaderBytes"]
-    return fields, Record((fields["IYDim"], fields["IXDim"]), decoder, size)
+    return fields, tools.Record((fields["IYDim"], fields["IXDim"]), decoder, size)
 
 
 def read_frame_headers(
-    files: Sequence[File], counts: Sequence[int], record: Record, start: int, count: int
+    files: Sequence[tools.File], counts: Sequence[int], record: tools.Record, start: int, count: int
 ) -> dict[str, npt.NDArray[Any]]:
     """Read the headers of consecutive frames, file by file.
 
@@ -137,7 +122,7 @@ def read_frame_headers(
         number = min(count, frames - start)
         if number > 0:
             at = (0 if i else HEADER_BYTES) + start * record.nbytes
-            tables.append(read_table(file.path, known, at, record.nbytes, number))
+            tables.append(tools.read_table(file.path, known, at, record.nbytes, number))
             count -= number
         start = max(0, start - frames)
     return {name: np.concatenate([table[name] for table in tables]) for name in known}
@@ -263,7 +248,7 @@ def describe(
     winding: bool = False,
     hysteresis: int = 0,
     series: bool = True,
-) -> Description:
+) -> tools.Description:
     """Describe a TVIPS series.
 
     Parameters
@@ -284,49 +269,54 @@ def describe(
     """
     path = paths[0]
     if scan not in ("auto", "none"):
-        raise DatasetError("no such scan", path=path, expected="auto or none", found=scan)
-    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
-        raise DatasetError("hysteresis is one of winding scans", path=path, expected="winding=True")
-    files = [member.file for member in gather(paths, _member, series=series)]
+        raise tools.DatasetError("no such scan", path=path, expected="auto or none", found=scan)
+    if tools.check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
+        raise tools.DatasetError(
+            "hysteresis is one of winding scans", path=path, expected="winding=True"
+        )
+    files = [member.file for member in tools.gather(paths, _member, series=series)]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
-    counts = count_frames(files, record, starts, settled=nav_shape is not None)
+    counts = tools.count_frames(files, record, starts, settled=nav_shape is not None)
     n_frames = sum(counts)
     read = partial(read_frame_headers, files, counts, record)
     first = read(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
-    layout = record_layout(files, counts, record, starts)
-    desc = Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
+    layout = tools.record_layout(files, counts, record, starts)
+    desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
     found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
     if found is not None:
         desc = desc.with_facts(scan_start=found.first, scan_from=found.told_by)
     return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
 
 
-def _member(path: str) -> Member:
+def _member(path: str) -> tools.Member:
     """Take the number in a name for the place of the file in its series."""
-    file = File.at(path)
+    file = tools.File.at(path)
     number = re.search(r"_(\d+)\.[^.]*$", file.path)
-    return Member(file, int(number[1]) if number else 0, 1, ())
+    return tools.Member(file, int(number[1]) if number else 0, 1, ())
 
 
-def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[Axis, ...]:
+def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
     """Calibrate time by the mean distance of the frames, and the detector by its pixels."""
     times = frames["ITime"] + frames["IMS"] / 1000
     step = float(times[-1] - times[0]) / max(1, len(times) - 1)
-    time = Axis("time", "s", step) if step > 0 else Axis("frame")
-    return (time, *(Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"))
+    time = tools.Axis("time", "s", step) if step > 0 else tools.Axis("frame")
+    return (
+        time,
+        *(tools.Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"),
+    )
 
 
 def _show(
-    desc: Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
-) -> Description:
+    desc: tools.Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
+) -> tools.Description:
     """Show the frames as a scan; with a hysteresis, of which every second row is reversed."""
     shape = nav_shape or scan.shape
     numbers = scan.numbers if shape == scan.shape else None
     if hysteresis is not None:
         if shape is None or len(shape) < 2:
-            raise DatasetError(
+            raise tools.DatasetError(
                 "a winding scan has rows",
                 path=desc.files[0].path,
                 expected="nav_shape=(y, x)",
@@ -336,7 +326,7 @@ def _show(
     return desc if shape is None else desc.with_frames(shape, scan.first, numbers)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="tvips",
     extensions=(".tvips",),
     summary="image series, versions 1 and 2, 8 and 16 bit, in one file or many; winding scans",

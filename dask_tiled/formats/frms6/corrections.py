@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats import tools
 from dask_tiled.formats.frms6.files import HEADER_BYTES, Frames
-from dask_tiled.model.corrections import Corrections
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
 
 BLOCK_BYTES = 1 << 24
 MAT_KEY = "GainMap"
@@ -21,32 +18,20 @@ TEXT_BYTES = 64
 """As long as a number in a text file may be."""
 
 
-def read_corrections(desc: Description) -> Corrections:
-    """Read the mean of the dark frames, and the gain map that was named.
-
-    Raises
-    ------
-    DatasetError
-        There is neither, or they cannot be read.
-    """
+def read_corrections(desc: tools.Description) -> tools.Corrections:
+    """Read the mean of the dark frames, and the gain map that was named."""
     facts = desc.metadata["frms6"]
     dark, gain = facts["dark_frames"], facts.get("gain_map")
     if gain is None and not os.path.isfile(dark):
-        raise DatasetError("the file of the dark frames is missing", path=dark)
-    return Corrections(
+        raise tools.DatasetError("the file of the dark frames is missing", path=dark)
+    return tools.Corrections(
         dark=mean_dark_frame(dark, facts["binning"]) if os.path.isfile(dark) else None,
         gain=None if gain is None else read_gain_map(gain, math.prod(desc.sig_shape)),
     )
 
 
 def mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
-    """Average the frames of a file, block by block.
-
-    Returns
-    -------
-    float32 array
-        Unfolded, and with its rows repeated, like the frames of the set.
-    """
+    """Average the frames of a file block by block; rows are repeated as in frames of the set."""
     frames = Frames.at(path)
     count, record = frames.count(settled=False), frames.stored
     chip = record.sig_shape[1] // 2
@@ -66,24 +51,10 @@ def mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
 
 
 def read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
-    """Read a gain map.
-
-    Parameters
-    ----------
-    path : str
-        A ``.mat`` file with a variable "GainMap", or text: rows of numbers with ``;`` between
-        them, one for each column of the detector.
-    pixels : int
-        How many pixels a frame has.
-
-    Raises
-    ------
-    DatasetError
-        It cannot be read.
-    """
-    file = File.at(path)
+    """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
+    file = tools.File.at(path)
     if file.size > 1024 * TEXT_BYTES + TEXT_BYTES * pixels:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the gain map is too large",
             path=path,
             expected=f"{pixels} numbers of up to {TEXT_BYTES} bytes",
@@ -94,14 +65,14 @@ def read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
         return _read_mat(path)
     if suffix == ".csv":
         return _read_csv(path)
-    raise DatasetError("no gain map", path=path, expected="a .mat or .csv file", found=suffix)
+    raise tools.DatasetError("no gain map", path=path, expected="a .mat or .csv file", found=suffix)
 
 
 def _read_mat(path: str) -> npt.NDArray[Any]:
     try:
         from scipy.io import loadmat  # type: ignore[import-untyped]
     except ImportError as error:
-        raise DatasetError(
+        raise tools.DatasetError(
             ".mat files need scipy",
             path=path,
             hint="Install scipy, or save the gain map as a .csv file.",
@@ -109,14 +80,14 @@ def _read_mat(path: str) -> npt.NDArray[Any]:
     try:
         found = loadmat(path, variable_names=[MAT_KEY]).get(MAT_KEY)
     except Exception as error:  # scipy raises about anything on damaged files
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the .mat file cannot be read",
             path=path,
             expected="a file of MATLAB 5 to 7.2",
             found=repr(error),
         ) from error
     if found is None:
-        raise CorruptFileError("no gain map in the .mat file", path=path, expected=MAT_KEY)
+        raise tools.CorruptFileError("no gain map in the .mat file", path=path, expected=MAT_KEY)
     return np.asarray(found)
 
 
@@ -127,6 +98,6 @@ def _read_csv(path: str) -> npt.NDArray[Any]:
         # A line is a column of the frame.
         return np.array([row for row in rows if row], dtype=np.float64).T
     except ValueError as error:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the gain map is no table of numbers", path=path, found=str(error)
         ) from error

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dask_tiled.formats.format import Format
+from dask_tiled.formats import tools
 from dask_tiled.formats.frms6.corrections import read_corrections
 from dask_tiled.formats.frms6.files import (
     HEADER_BYTES,
@@ -22,10 +22,6 @@ from dask_tiled.formats.frms6.files import (
     problem_of,
     read_hdr,
 )
-from dask_tiled.formats.tools.records import Part, part_layout
-from dask_tiled.formats.tools.series import Member, in_sequence
-from dask_tiled.model.description import Description
-from dask_tiled.model.layout import Layout
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -40,7 +36,7 @@ def describe(
     series: bool = True,
     dark: bool = False,
     gain_map: str | os.PathLike[str] | None = None,
-) -> Description:
+) -> tools.Description:
     """Describe an FRMS6 set.
 
     Parameters
@@ -65,7 +61,9 @@ def describe(
     """
     base, hdr, chosen = choose(paths, series=series, dark=dark)
     parts = {number: Frames.at(path) for number, path in chosen.items()}
-    in_sequence([Member(part.file, k, 1, part.stored.sig_shape) for k, part in parts.items()])
+    tools.in_sequence(
+        [tools.Member(part.file, k, 1, part.stored.sig_shape) for k, part in parts.items()]
+    )
     settled = max(parts) if nav_shape is not None else None
     counts = [part.count(settled=k == settled) for k, part in parts.items()]
     keys = {} if hdr is None else read_hdr(hdr)
@@ -79,27 +77,27 @@ def describe(
     if gain_map is not None:
         facts["gain_map"] = os.path.abspath(gain_map)
     layout = _layout(list(parts.values()), counts, facts["binning"])
-    desc = Description.of("frms6", layout, {"frms6": facts})
+    desc = tools.Description.of("frms6", layout, {"frms6": facts})
     if nav_shape is not None or hdr is None or dark:
         return desc
     return desc.with_scan(keys["stemimagesize"], hdr)
 
 
-def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> Layout:
+def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> tools.Layout:
     """Lay out the upper and the lower chip; the rows and pixels of the lower one run backwards."""
     record = parts[0].stored
     height, width = record.sig_shape[0], record.sig_shape[1] // 2
     row, pixel = record.sig_strides
     last = record.header + record.frame_bytes - pixel
     shape = height * binning, width
-    upper = Part((0, 0), shape, record.header, (row, pixel))
-    lower = Part((height * binning, 0), shape, last, (-row, -pixel))
+    upper = tools.Part((0, 0), shape, record.header, (row, pixel))
+    lower = tools.Part((height * binning, 0), shape, last, (-row, -pixel))
     files, size = [part.file for part in parts], record.nbytes
     decoders, repeats = [record.decoder], (binning, 1)
-    return part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
+    return tools.part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="frms6",
     extensions=(".frms6", ".hdr"),
     summary="PNDetector pnCCD: folded frames, binned 1, 2 or 4 times, dark frames and gain map",

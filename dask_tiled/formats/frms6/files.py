@@ -14,23 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.formats.tools.headers import (
-    POSITIVE,
-    Allowed,
-    Fields,
-    check_fields,
-    parse_fields,
-    read_fields,
-    size_of,
-    wrong_field,
-)
-from dask_tiled.formats.tools.records import Record, count_frames
-from dask_tiled.formats.tools.series import beside, common_stem
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 
-FIELDS: Fields = {
+FIELDS: tools.Fields = {
     "header_bytes": (0, "u2"),
     "frame_header_bytes": (2, "u2"),
     "version": (7, "u1"),
@@ -41,11 +27,11 @@ FIELDS: Fields = {
     "num_frames": (1020, "u4"),
 }
 HEADER_BYTES, FRAME_HEADER_BYTES = 1024, 64
-ALLOWED: Allowed = {
+ALLOWED: tools.Allowed = {
     "header_bytes": (HEADER_BYTES,),
     "frame_header_bytes": (FRAME_HEADER_BYTES,),
     "version": (6,),
-    "height": POSITIVE,
+    "height": tools.POSITIVE,
     "width": range(2, 1 << 16, 2),  # two chips share it
 }
 SECTION = "measurementInfo"
@@ -60,10 +46,10 @@ def is_hdr(head: bytes) -> bool:
 
 def problem_of(head: bytes) -> str | None:
     """Say why a file does not begin with the header of a ``.frms6`` file, or None."""
-    if len(head) < size_of(FIELDS):
+    if len(head) < tools.size_of(FIELDS):
         return "shorter than a file header"
-    fields = parse_fields(head, FIELDS)
-    wrong = wrong_field(fields, ALLOWED)
+    fields = tools.parse_fields(head, FIELDS)
+    wrong = tools.wrong_field(fields, ALLOWED)
     return f"as a file header, {wrong} is {fields[wrong]}" if wrong else None
 
 
@@ -71,48 +57,31 @@ def problem_of(head: bytes) -> str | None:
 class Frames:
     """A ``.frms6`` file, its header, and how a frame is stored."""
 
-    file: File
+    file: tools.File
     fields: dict[str, Any]
 
     @classmethod
     def at(cls, path: str) -> Frames:
-        """Read the header of a file.
-
-        Raises
-        ------
-        CorruptFileError, TruncatedFileError
-            It has none.
-        """
-        file = File.at(path)
-        fields = read_fields(file.path, FIELDS)
-        check_fields(path, fields, FIELDS, ALLOWED, "no FRMS6 header")
+        """Read the header of a file."""
+        file = tools.File.at(path)
+        fields = tools.read_fields(file.path, FIELDS)
+        tools.check_fields(path, fields, FIELDS, ALLOWED, "no FRMS6 header")
         return cls(file, fields)
 
     @property
-    def stored(self) -> Record:
+    def stored(self) -> tools.Record:
         """A frame as it is stored, folded."""
         shape = self.fields["height"], self.fields["width"]
-        return Record(shape, plain(np.dtype("<u2")), FRAME_HEADER_BYTES)
+        return tools.Record(shape, tools.plain(np.dtype("<u2")), FRAME_HEADER_BYTES)
 
     def count(self, *, settled: bool) -> int:
-        """Count the frames.
-
-        Parameters
-        ----------
-        settled : bool
-            The file may end early.
-
-        Raises
-        ------
-        TruncatedFileError
-            It ends inside a frame, or earlier than the header says.
-        """
+        """Count the frames; if ``settled``, the file may end early."""
         promised: int = self.fields["num_frames"]
-        (found,) = count_frames(
+        (found,) = tools.count_frames(
             [self.file], self.stored, HEADER_BYTES, promised=promised, settled=settled
         )
         if found < promised and not settled:
-            raise TruncatedFileError(
+            raise tools.TruncatedFileError(
                 "frames that the header promises are missing",
                 path=self.file.path,
                 where="byte 1020",
@@ -135,16 +104,8 @@ def base_of(path: str) -> tuple[str, int | None]:
 def choose(
     paths: Sequence[str], *, series: bool, dark: bool
 ) -> tuple[str, str | None, dict[int, str]]:
-    """Choose the files to show: base name of the set, ``.hdr`` file, and ``.frms6`` by number.
-
-    Raises
-    ------
-    DatasetError
-        They are not of one set.
-    TruncatedFileError
-        One is missing.
-    """
-    base = common_stem(paths, lambda path: base_of(path)[0])
+    """Choose the files to show: base name of the set, ``.hdr`` file, and ``.frms6`` by number."""
+    base = tools.common_stem(paths, lambda path: base_of(path)[0])
     folder, name = os.path.split(base)
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
     matches = map(pattern.fullmatch, sorted(os.listdir(folder)))
@@ -158,36 +119,25 @@ def choose(
         chosen = sorted({1, *found} - {0})
     missing = [number for number in chosen if number not in found]
     if missing:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "a file of the set is missing",
             path=f"{base}_{missing[0]:03}.frms6",
             found=f"those with the numbers {sorted(found)}",
         )
-    hdr = beside(base, ".hdr", ".HDR")
-    if hdr is not None and not is_hdr(read_head(hdr, HDR_BYTES)):
+    hdr = tools.beside(base, ".hdr", ".HDR")
+    if hdr is not None and not is_hdr(tools.read_head(hdr, HDR_BYTES)):
         hdr = None
     return base, hdr, {number: found[number] for number in chosen}
 
 
 def read_hdr(path: str) -> dict[str, Any]:
-    """Read a ``.hdr`` file.
-
-    Returns
-    -------
-    dict
-        Keys in lower case. ``stemimagesize`` is a pair of numbers; ``binning`` is added.
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot be read, or has no binning or no size of the scan.
-    """
+    """Read a ``.hdr`` file: keys in lower case, ``stemimagesize`` as a pair, and ``binning``."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        parser.read_string(read_head(path, HDR_BYTES).decode("latin1"))
+        parser.read_string(tools.read_head(path, HDR_BYTES).decode("latin1"))
         keys: dict[str, Any] = dict(parser[SECTION])
     except (configparser.Error, KeyError) as error:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the .hdr file cannot be read", path=path, expected=f"[{SECTION}]", found=str(error)
         ) from error
     size = re.fullmatch(
@@ -199,7 +149,7 @@ def read_hdr(path: str) -> dict[str, Any]:
         where, expected = ("STEMImageSize", "two numbers, as in 64x64")
         if size is not None:
             where, expected = ("readoutMode", f"bin: one of {BINNINGS}")
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the .hdr file does not tell how to read the frames",
             path=path,
             where=where,
