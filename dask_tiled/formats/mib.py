@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +19,16 @@ MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
 NUMBER = re.compile(rb" *[0-9]{1,18} *")
-NUMBERS = ("", "sequence", "nbytes", "chips", "width", "height")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
-RAW_BITS = {1: 1, 6: 8, 12: 16, 24: 16}
-"""Bits of a stored pixel by counter depth; the stored width counts both halves of 24 bits."""
+RAW = {
+    1: (1, "u1", "bits", "bits_reversed"),
+    6: (8, "u1", "swap8", "copy"),
+    12: (16, "u2", "swap8", "swap2"),
+    24: (16, "u4", "join24", "join24_reversed"),
+}
+"""Raw counters by their depth: bits that a pixel is stored in, of which 24-bit ones have two halves
+in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
+those of chips that are mounted upside down, whose rows and pixels run backwards."""
 NAMES = (
     "sequence number",
     "header bytes",
@@ -41,24 +46,10 @@ NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """What the headers of all frames of a series say.
+class Geometry(NamedTuple):
+    """What the headers of all frames of a series say, their own length first.
 
-    Attributes
-    ----------
-    nbytes : int
-        Length of the header.
-    chips, width, height : int
-        Number of chips, and the size of the stored image: chips side by side if the data are raw.
-    kind, layout : str
-        Type of the pixels, and the arrangement of the chips.
-    depth : int
-        Bits of the counters, where the data are raw.
-    record : Record
-        A frame as the file stores it: the header, and the pixels as mere bytes.
-    record_bytes : int
-        Its length.
+    Of raw data, ``width`` is that of all chips side by side, and ``depth`` the bits of a counter.
     """
 
     nbytes: int
@@ -68,18 +59,17 @@ class Geometry:
     kind: str
     layout: str
     depth: int
-    record: tools.Record = field(init=False, repr=False, compare=False)
-    record_bytes: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        pixels = self.width * self.height
-        if self.kind == "R64":
-            nbytes = pixels * RAW_BITS[self.depth] // 8
-        else:
-            nbytes = pixels * np.dtype(UNSIGNED[self.kind]).itemsize
-        record = tools.Record((nbytes,), tools.plain(np.dtype("u1")), self.nbytes)
-        object.__setattr__(self, "record", record)
-        object.__setattr__(self, "record_bytes", record.nbytes)
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of the pixels of a frame."""
+        bits = RAW[self.depth][0] if self.kind == "R64" else int(self.kind[1:])
+        return self.width * self.height * bits // 8
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes from one frame to the next."""
+        return self.nbytes + self.pixel_bytes
 
 
 def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
@@ -128,7 +118,7 @@ def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
     depth = 0
     if kind == "R64":
         depth = int(last) if NUMBER.fullmatch(last) else 0
-        if depth not in RAW_BITS:
+        if depth not in RAW:
             raise _Wrong("the last field (counter depth)", "1, 6, 12 or 24", _text(last))
     return Geometry(nbytes, chips, width, height, kind, layout, depth)
 
@@ -136,10 +126,10 @@ def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
 def _number(text: bytes, at: int) -> int:
     """Read a field that is a whole number."""
     if not NUMBER.fullmatch(text):
-        raise _Wrong(f"field {at} ({NUMBERS[at]})", "a whole number", _text(text))
+        raise _Wrong(f"field {at} ({NAMES[at - 1]})", "a whole number", _text(text))
     number = int(text)
     if not 0 < number <= MAX_HEADER and at != 1:
-        raise _Wrong(f"field {at} ({NUMBERS[at]})", f"1 to {MAX_HEADER}", number)
+        raise _Wrong(f"field {at} ({NAMES[at - 1]})", f"1 to {MAX_HEADER}", number)
     return number
 
 
@@ -163,32 +153,16 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
 
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
     """Read the shape of the scan from the keys of a ``.hdr`` file."""
-
-    def number(name: str) -> int:
-        text = keys.get(name, "").encode()
-        return int(text) if NUMBER.fullmatch(text) else 0
-
-    y, x = number("ScanY"), number("ScanX")
+    counted = "Frames in Acquisition (Number)", "Frames per Trigger (Number)"
+    texts = (keys.get(name, "").encode() for name in ("ScanY", "ScanX", *counted))
+    y, x, frames, per_trigger = (int(t) if NUMBER.fullmatch(t) else 0 for t in texts)
     if y and x:
         return y, x
-    frames = number("Frames in Acquisition (Number)")
-    per_trigger = number("Frames per Trigger (Number)")
     if not frames:
         return None
     if per_trigger and frames % per_trigger == 0:
-        shape = tuple(n for n in (frames // per_trigger, per_trigger) if n > 1)
-        return shape or (1,)
+        return tuple(n for n in (frames // per_trigger, per_trigger) if n > 1) or (1,)
     return (frames,)
-
-
-# Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
-# for chips that are mounted upside down, whose rows and pixels run backwards.
-RAW = {
-    1: ("u1", "bits", "bits_reversed"),
-    6: ("u1", "swap8", "copy"),
-    12: ("u2", "swap8", "swap2"),
-    24: ("u4", "join24", "join24_reversed"),
-}
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -222,7 +196,8 @@ def describe(
     header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
-    counts = tools.count_frames(files, header.record, settled=settled)
+    record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
+    counts = tools.count_frames(files, record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
     facts = {"header": read_named_fields(files[0].path, header.nbytes)}
@@ -276,54 +251,42 @@ def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry
         decoder = tools.plain(np.dtype(UNSIGNED[header.kind]))
         shape = header.height, header.width
         return tools.record_layout(files, counts, tools.Record(shape, decoder, header.nbytes))
-    halves = 2 if header.depth == 24 else 1
+    bits, dtype, *kernels = RAW[header.depth]
+    halves, pixels = (2 if header.depth == 24 else 1), 64 // bits
     width = header.width // halves
-    dtype, upright, reversed_ = RAW[header.depth]
-    lag = header.record.frame_bytes // 2 if halves > 1 else 0
-    size = np.dtype(dtype)
-    pixels = {1: 64, 6: 8, 12: 4, 24: 4}[header.depth]
-    decoders = [tools.Decoder(f"{kernel}", size, 8, pixels, lag) for kernel in (upright, reversed_)]
     # One chip may be called 2x2, after the assembly that it sits in.
-    quad = header.chips == 4 and header.layout.startswith("2x2")
-    chips = 1 if header.chips == 1 else 2 if quad else None
-    if chips is None or width % (pixels * chips * chips) or header.width % halves:
+    known = header.chips == 1 or (header.chips == 4 and header.layout.startswith("2x2"))
+    if not known or width % (pixels * header.chips) or header.width % halves:
         raise tools.DatasetError(
             "this arrangement of raw chips cannot be read",
             path=files[0].path,
             expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
             found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
         )
-    if chips == 1:
+    lag = header.pixel_bytes // 2 if halves == 2 else 0
+    decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
+    if header.chips == 1:
         record = tools.Record((header.height, width), decoders[0], header.nbytes, lag)
         return tools.record_layout(files, counts, record)
-    return _quad(files, counts, header, width // 4, decoders)
+    parts = _quad(header, width // 4, 8 * width // 4 // pixels)
+    return tools.part_layout(files, counts, parts, header.record_bytes, decoders)
 
 
-def _quad(
-    files: Sequence[tools.File],
-    counts: Sequence[int],
-    header: Geometry,
-    width: int,
-    decoders: list[tools.Decoder],
-) -> tools.Layout:
-    """Lay out four chips, 2 by 2.
+def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
+    """Give the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
     at the bottom are turned by 180 degrees.
     """
-    height, unit = header.height, decoders[0]
-    chip_row = width // unit.pixels * unit.nbytes
-    row = 4 * chip_row
-    top = header.nbytes
-    bottom = top + (height - 1) * row + chip_row - unit.nbytes
+    height, top, row = header.height, header.nbytes, 4 * chip_row
+    bottom = top + (height - 1) * row + chip_row - 8
     shape = height, width
-    parts = [
-        tools.Part((height, width), shape, bottom, (-row, -unit.nbytes), 1),
-        tools.Part((height, 0), shape, bottom + chip_row, (-row, -unit.nbytes), 1),
-        tools.Part((0, width), shape, top + 2 * chip_row, (row, unit.nbytes)),
-        tools.Part((0, 0), shape, top + 3 * chip_row, (row, unit.nbytes)),
+    return [
+        tools.Part((height, width), shape, bottom, (-row, -8), 1),
+        tools.Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
+        tools.Part((0, width), shape, top + 2 * chip_row, (row, 8)),
+        tools.Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
     ]
-    return tools.part_layout(files, counts, parts, header.record.nbytes, decoders)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:
@@ -350,11 +313,11 @@ def _first_mib(stem: str) -> str:
     """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
-    found = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
-    found.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
-    if not found:
+    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
+    names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
+    if not names:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
-    return os.path.join(folder, found[0])
+    return os.path.join(folder, names[0])
 
 
 FORMAT = tools.Format(
