@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from dask_tiled.model.indexing import Index
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
+MAX_HEADERS = 4096  # in which the start of a scan is looked for
 SERIES: tools.Fields = {
     "ISize": (0, "i4"),
     "IVersion": (4, "i4"),
@@ -80,13 +80,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
-    """Read the header of a series.
-
-    Raises
-    ------
-    CorruptFileError
-        It is none, as in a file that continues a series.
-    """
+    """Read the header of a series, which files that continue one lack."""
     head = tools.read_head(path, HEADER_BYTES)
     fields = tools.parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
     problem = "not the first file of a TVIPS series"
@@ -100,22 +94,7 @@ def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
 def read_frame_headers(
     files: Sequence[tools.File], counts: Sequence[int], record: tools.Record, start: int, count: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """Read the headers of consecutive frames, file by file.
-
-    Parameters
-    ----------
-    files : sequence of File
-    counts : sequence of int
-        Frames in each file.
-    record : Record
-    start, count : int
-        Number of the first frame, and how many there are.
-
-    Returns
-    -------
-    dict
-        For each field that the headers are long enough for an array of `count` values.
-    """
+    """Read the headers of ``count`` frames from ``start`` on, those fields that they have."""
     known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
     tables = []
     for i, (file, frames) in enumerate(zip(files, counts, strict=True)):
@@ -132,18 +111,9 @@ Headers = Mapping[str, npt.NDArray[Any]]
 
 
 class Scan(NamedTuple):
-    """A scan.
+    """A scan: its first frame, its shape if known, and what says so.
 
-    Attributes
-    ----------
-    first : int
-        Number of its first frame.
-    shape : tuple of int, optional
-        None where it is not known.
-    numbers : int64 array, optional
-        Numbers of the frames in all places, where they do not follow one another.
-    told_by : str
-        What says so.
+    Where frames do not follow one another there are the numbers of those in all places.
     """
 
     first: int = 0
@@ -153,21 +123,11 @@ class Scan(NamedTuple):
 
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
-    """Find the scan in a series of frames.
-
-    Parameters
-    ----------
-    headers : mapping
-        Fields of the first frame headers.
-    last : mapping
-        Fields of the last frame header.
-    n_frames : int
-        How many frames there are.
-    """
+    """Find the scan by the first frame headers of a series, and its last one."""
     if "Scan_y" in headers:
-        found = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
-        if found is not None:
-            return found
+        scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
+        if scan is not None:
+            return scan
     if "Index_of_rotator" in headers:
         rotator = headers["Index_of_rotator"].astype(np.int64)
         return by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
@@ -201,31 +161,32 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     if not len(steps):
         return None
     first = int(steps[0]) + int(rotator[steps[0]] == 0)
-    told_by = "Index_of_rotator of the frame headers"
-    if len(rotator) < n_frames:
-        count, stop = last, len(rotator)
-        if (np.diff(rotator[first:]) != 1).any() or rotator[first] != 1:
-            return None
-    else:
-        stop = int(steps[-1]) + 2
-        count = int(rotator[stop - 1])
-    side = math.isqrt(count)
-    used = (n_frames if len(rotator) < n_frames else stop) - first
+    complete = len(rotator) == n_frames
+    stop = int(steps[-1]) + 2 if complete else n_frames
+    count = int(rotator[stop - 1]) if complete else last
+    indices, side, used = rotator[first:stop], math.isqrt(count), stop - first
     if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
         return None  # it counts something else
-    if len(rotator) < n_frames:
-        return Scan(first, (side, side), None, told_by) if count <= used else None
-    indices = rotator[first:stop]
-    if (np.diff(indices) < 0).any() or indices[0] < 1:
+    told_by = "Index_of_rotator of the frame headers"
+    advances = np.diff(indices)
+    if not complete:
+        regular = indices[0] == 1 and (advances == 1).all() and count <= used
+        return Scan(first, (side, side), None, told_by) if regular else None
+    if (advances < 0).any():
         return None
-    # Frames with one index fill the places up to the next index, as many as there are.
+    return Scan(first, (side, side), _place(indices, count, first), told_by)
+
+
+def _place(indices: Index, count: int, first: int) -> Index:
+    """Put frames with one index into the places up to the next index, as many as there are."""
     starts = np.flatnonzero(np.diff(indices, prepend=0))
-    order = np.arange(len(indices)) - np.repeat(starts, np.diff(starts, append=len(indices)))
+    lengths = np.diff(starts, append=len(indices))
+    order = np.arange(len(indices)) - np.repeat(starts, lengths)
     room = np.diff(indices[starts], append=count + 1)
-    fits = order < np.repeat(room, np.diff(starts, append=len(indices)))
+    fits = order < np.repeat(room, lengths)
     numbers = np.full(count, -1, dtype=np.int64)
     numbers[(indices - 1 + order)[fits]] = first + np.flatnonzero(fits)
-    return Scan(first, (side, side), numbers, told_by)
+    return numbers
 
 
 def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:
@@ -235,9 +196,6 @@ def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis:
     rows = numbers.reshape(shape).copy()
     rows[..., 1::2, :] = np.roll(rows[..., 1::2, ::-1], hysteresis, axis=-1)
     return rows.ravel()
-
-
-MAX_HEADERS = 4096  # in which the start of a scan is looked for
 
 
 def describe(
@@ -279,15 +237,18 @@ def describe(
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
     counts = tools.count_frames(files, record, starts, settled=nav_shape is not None)
     n_frames = sum(counts)
-    read = partial(read_frame_headers, files, counts, record)
-    first = read(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
+    searched = min(n_frames, MAX_HEADERS if scan == "auto" else 2)
+    first = read_frame_headers(files, counts, record, 0, searched)
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
     layout = tools.record_layout(files, counts, record, starts)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
-    found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
-    if found is not None:
-        desc = desc.with_facts(scan_start=found.first, scan_from=found.told_by)
-    return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
+    start = None
+    if scan == "auto":
+        last = read_frame_headers(files, counts, record, n_frames - 1, 1)
+        start = find_scan(first, last, n_frames)
+    if start is not None:
+        desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
+    return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)
 
 
 def _member(path: str) -> tools.Member:
