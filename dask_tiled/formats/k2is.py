@@ -19,22 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.formats.format import Format
+from dask_tiled.formats import tools
 from dask_tiled.formats.tools.dm_tags import read_tags
-from dask_tiled.formats.tools.headers import (
-    Fields,
-    check_fields,
-    parse_fields,
-    read_fields,
-    wrong_field,
-)
-from dask_tiled.formats.tools.series import beside, common_stem
-from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
 
 SECTORS = 8
 WIDTH, HEIGHT = 256, 1860  # of a sector
@@ -42,7 +28,7 @@ COLUMNS, ROWS = 16, 930  # of a block
 PER_FRAME = 32
 BLOCK = 0x5758
 HEADER_BYTES = 40
-FIELDS: Fields = {
+FIELDS: tools.Fields = {
     "sync": (0, "u4"),
     "flags": (9, "u1"),
     "block_count": (16, "u4"),
@@ -65,7 +51,7 @@ def find_block(data: bytes) -> int | None:
         header = data[at : at + HEADER_BYTES]
         if len(header) < HEADER_BYTES:
             return None
-        if wrong_field(parse_fields(header, FIELDS, ">"), ALLOWED) is None:
+        if tools.wrong_field(tools.parse_fields(header, FIELDS, ">"), ALLOWED) is None:
             return at
     return None
 
@@ -74,22 +60,16 @@ def find_block(data: bytes) -> int | None:
 class Sector:
     """A file of blocks, of which the first begins at byte ``start``."""
 
-    file: File
+    file: tools.File
     start: int
 
     @classmethod
     def at(cls, path: str) -> Sector:
-        """Find the first block of a file.
-
-        Raises
-        ------
-        CorruptFileError, TruncatedFileError
-            There is no block, or no whole one.
-        """
-        file = File.at(path)
-        start = find_block(read_head(path, 2 * BLOCK))
+        """Find the first block of a file."""
+        file = tools.File.at(path)
+        start = find_block(tools.read_head(path, 2 * BLOCK))
         if start is None:
-            raise CorruptFileError(
+            raise tools.CorruptFileError(
                 "no header of a block",
                 path=path,
                 where=f"byte 0 to {min(file.size, 2 * BLOCK)}",
@@ -97,7 +77,7 @@ class Sector:
             )
         sector = cls(file, start)
         if sector.n_blocks < PER_FRAME:
-            raise TruncatedFileError(
+            raise tools.TruncatedFileError(
                 "the file ends inside the first frame",
                 path=path,
                 expected=f"{PER_FRAME} blocks of {BLOCK} bytes",
@@ -115,35 +95,17 @@ class Sector:
         return self.start + i * BLOCK
 
     def block(self, i: int) -> dict[str, Any]:
-        """Read the header of a block.
-
-        Raises
-        ------
-        CorruptFileError
-            It is none.
-        """
+        """Read the header of a block."""
         path, at = self.file.path, self.byte(i)
-        fields = read_fields(path, FIELDS, ">", at)
-        check_fields(path, fields, FIELDS, ALLOWED, "no header of a block", at=at)
+        fields = tools.read_fields(path, FIELDS, ">", at)
+        tools.check_fields(path, fields, FIELDS, ALLOWED, "no header of a block", at=at)
         return fields
 
 
 def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     """Find the first frame that is complete in all sectors.
 
-    Returns
-    -------
-    starts : list of int
-        Number of its first block in each sector.
-    counts : list of int
-        Complete frames from there on in each sector.
-
-    Raises
-    ------
-    CorruptFileError
-        The numbers of blocks and frames do not match at the start or at the end.
-    TruncatedFileError
-        No frame is complete in all sectors.
+    Gives the number of its first block, and of complete frames from there on, in each sector.
     """
     latest = max(sector.block(0)["block_count"] for sector in sectors)
     starts = [_find_count(sector, latest) for sector in sectors]
@@ -152,7 +114,7 @@ def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
         starts = [start + _frame_left(sector, start) for sector, start in pairs]
     counts = [(s.n_blocks - i) // PER_FRAME for s, i in zip(sectors, starts, strict=True)]
     if min(counts) < 1:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "no frame is complete in all sectors",
             path=sectors[counts.index(min(counts))].file.path,
             expected=f"{PER_FRAME} blocks after block {starts[counts.index(min(counts))]}",
@@ -174,7 +136,7 @@ def _find_count(sector: Sector, count: int) -> int:
         end *= 2
     i = _first_of(min(end, sector.n_blocks - 1), lambda i: at(i) >= count)
     if at(i) != count:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the sectors cannot be brought together",
             path=sector.file.path,
             where=f"byte {sector.byte(i)}",
@@ -203,7 +165,7 @@ def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
             fields = sector.block(start + i)
             found = {name: fields[name] for name in expected}
             if found != expected:
-                raise CorruptFileError(
+                raise tools.CorruptFileError(
                     "the blocks of a frame do not belong together",
                     path=sector.file.path,
                     where=f"byte {sector.byte(start + i)}",
@@ -214,10 +176,7 @@ def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
 
 
 def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
-    """Find the first frame with the shutter open, or None.
-
-    The shutter stays open for at least a 64th of the frames.
-    """
+    """Find the first frame with the shutter open, which it is for at least a 64th of the frames."""
 
     def is_open(frame: int) -> bool:
         return bool(sector.block(start + frame * PER_FRAME)["flags"] & SHUTTER_OPEN)
@@ -236,7 +195,7 @@ def _first_of(count: int, holds: Callable[[int], bool]) -> int:
     return bisect_left(range(count), 1, key=lambda i: int(holds(i)))
 
 
-UNPACK = Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
+UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
 TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
 
 
@@ -245,18 +204,20 @@ def sniff(path: str, head: bytes) -> str | None:
     if find_block(head) == 0:
         return None
     stem, suffix = _parts(path)
-    bins = beside(stem, "1.bin", "1.BIN")
+    bins = tools.beside(stem, "1.bin", "1.BIN")
     if suffix == ".gtg":
         if head.startswith(TAG_FILES) and bins is not None:
             return None
         return "no tag file with .bin files beside it"
     # A recording may begin inside a block.
-    if suffix == ".bin" and bins and find_block(read_head(path, 2 * BLOCK)) is not None:
+    if suffix == ".bin" and bins and find_block(tools.read_head(path, 2 * BLOCK)) is not None:
         return None
     return "no header of a block, and no .gtg file"
 
 
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> tools.Description:
     """Describe a set of K2 files.
 
     Frames that are not complete in all sectors are left out. Those before the shutter opened are
@@ -278,12 +239,12 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     TruncatedFileError
         A sector is missing or shorter than the others, or there are too few frames.
     """
-    stem = common_stem(paths, lambda path: _parts(path)[0])
+    stem = tools.common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
     starts, counts = synchronise(sectors)
     n_frames = min(counts)
     opened = first_open(sectors[0], starts[0], n_frames)
-    gtg = beside(stem, ".gtg", ".GTG")
+    gtg = tools.beside(stem, ".gtg", ".GTG")
     tags = {} if gtg is None else read_tags(gtg)
     scan = _scan_shape(tags, str(gtg))
     # A scan goes with a flag that comes one frame late; a series shows what has the flag.
@@ -299,7 +260,7 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     # Sectors do not end with the same frame, but not much earlier than others.
     promised = first + math.prod(scan) if scan else max(counts) - 1
     if nav_shape is None and n_frames < promised:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "frames are missing at the end",
             path=sectors[counts.index(n_frames)].file.path,
             expected=f"{promised} frames, as in {gtg if scan else 'other sectors'}",
@@ -310,11 +271,11 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         nav_shape = scan or (n_frames - first,)
         facts["nav_shape_from"] = gtg if scan else "the number of frames"
     layout = _layout(sectors, starts, n_frames)
-    desc = Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))
+    desc = tools.Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))
     return desc.with_frames(nav_shape, first)
 
 
-def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> Layout:
+def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> tools.Layout:
     """Lay out the two rows of blocks of each sector, which run from right to left."""
     per_row = WIDTH // COLUMNS
     strides = (PER_FRAME * BLOCK, UNPACK.nbytes, -BLOCK)
@@ -323,9 +284,9 @@ def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> 
         for row in range(PER_FRAME // per_row):
             leftmost = sector.byte(start + (row + 1) * per_row - 1) + HEADER_BYTES
             corner, shape = (0, ROWS * row, WIDTH * k), (n_frames, ROWS, WIDTH)
-            pieces.append(Piece(k, corner, shape, leftmost, strides))
+            pieces.append(tools.Piece(k, corner, shape, leftmost, strides))
     sig_shape = ROWS * PER_FRAME // per_row, WIDTH * len(sectors)
-    return Layout([s.file for s in sectors], (n_frames,), sig_shape, pieces, [UNPACK])
+    return tools.Layout([s.file for s in sectors], (n_frames,), sig_shape, pieces, [UNPACK])
 
 
 def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
@@ -336,7 +297,7 @@ def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
         return None
     shape = tuple(int(n) for n in found if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
     if len(shape) < len(found):
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the size of the scan cannot be",
             path=path,
             where="SI Dimensions",
@@ -354,10 +315,10 @@ def _parts(path: str) -> tuple[str, str]:
 
 
 def _sector_paths(stem: str) -> list[str]:
-    found = [beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
+    found = [tools.beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
     missing = [f"{stem}{k}.bin" for k, path in enumerate(found, 1) if path is None]
     if missing:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "a sector is missing",
             path=missing[0],
             expected=f"{SECTORS} files, {stem}1.bin to {stem}{SECTORS}.bin",
@@ -366,7 +327,7 @@ def _sector_paths(stem: str) -> list[str]:
     return [path for path in found if path is not None]
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="k2is",
     extensions=(".gtg", ".bin"),
     summary="Gatan K2 in-situ: 12-bit blocks of eight sectors, from where the shutter opens",

@@ -8,30 +8,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.markup import read_pairs
-from dask_tiled.formats.tools.records import Part, Record, count_frames, part_layout, record_layout
-from dask_tiled.formats.tools.series import Member, beside, gather, natural_key
-from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Layout
+from dask_tiled.formats import tools
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
 NUMBER = re.compile(rb" *[0-9]{1,18} *")
-NUMBERS = ("", "sequence", "nbytes", "chips", "width", "height")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
-RAW_BITS = {1: 1, 6: 8, 12: 16, 24: 16}
-"""Bits of a stored pixel by counter depth; the stored width counts both halves of 24 bits."""
+RAW = {
+    1: (1, "u1", "bits", "bits_reversed"),
+    6: (8, "u1", "swap8", "copy"),
+    12: (16, "u2", "swap8", "swap2"),
+    24: (16, "u4", "join24", "join24_reversed"),
+}
+"""Raw counters by their depth: bits that a pixel is stored in, of which 24-bit ones have two halves
+in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
+those of chips that are mounted upside down, whose rows and pixels run backwards."""
 NAMES = (
     "sequence number",
     "header bytes",
@@ -49,24 +46,10 @@ NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """What the headers of all frames of a series say.
+class Geometry(NamedTuple):
+    """What the headers of all frames of a series say, their own length first.
 
-    Attributes
-    ----------
-    nbytes : int
-        Length of the header.
-    chips, width, height : int
-        Number of chips, and the size of the stored image: chips side by side if the data are raw.
-    kind, layout : str
-        Type of the pixels, and the arrangement of the chips.
-    depth : int
-        Bits of the counters, where the data are raw.
-    record : Record
-        A frame as the file stores it: the header, and the pixels as mere bytes.
-    record_bytes : int
-        Its length.
+    Of raw data, ``width`` is that of all chips side by side, and ``depth`` the bits of a counter.
     """
 
     nbytes: int
@@ -76,33 +59,24 @@ class Geometry:
     kind: str
     layout: str
     depth: int
-    record: Record = field(init=False, repr=False, compare=False)
-    record_bytes: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        pixels = self.width * self.height
-        if self.kind == "R64":
-            nbytes = pixels * RAW_BITS[self.depth] // 8
-        else:
-            nbytes = pixels * np.dtype(UNSIGNED[self.kind]).itemsize
-        record = Record((nbytes,), plain(np.dtype("u1")), self.nbytes)
-        object.__setattr__(self, "record", record)
-        object.__setattr__(self, "record_bytes", record.nbytes)
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of the pixels of a frame."""
+        bits = RAW[self.depth][0] if self.kind == "R64" else int(self.kind[1:])
+        return self.width * self.height * bits // 8
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes from one frame to the next."""
+        return self.nbytes + self.pixel_bytes
 
 
 def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
-    """Read the sequence number of a frame, and what its header says of its kind.
-
-    Raises
-    ------
-    CorruptFileError
-        It is no frame header, or its numbers cannot be.
-    DatasetError
-        The file is a ``.hdr`` file.
-    """
-    head = read_head(path, 1024, offset)
+    """Read the sequence number of a frame, and what its header says of its kind."""
+    head = tools.read_head(path, 1024, offset)
     if head.startswith(HDR_MAGIC):
-        raise DatasetError(
+        raise tools.DatasetError(
             "a .hdr file has no frames of its own",
             path=path,
             expected="a .mib file",
@@ -116,12 +90,12 @@ def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
             raise _Wrong("the first field", "MQ1", head[:16])  # noqa: TRY301 - as those below
         if fields[6].strip() == b"R64":
             nbytes = _number(fields[2], 2)
-            text = head if nbytes <= len(head) else read_head(path, nbytes, offset)
+            text = head if nbytes <= len(head) else tools.read_head(path, nbytes, offset)
             last = _fields(text[:nbytes])[-1]
         return _number(fields[1], 1), _geometry(tuple(fields[2:8]), last)
     except _Wrong as wrong:
         where, expected, found = wrong.args
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "wrong frame header",
             path=path,
             where=f"{where} of the frame header at byte {offset}",
@@ -144,7 +118,7 @@ def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
     depth = 0
     if kind == "R64":
         depth = int(last) if NUMBER.fullmatch(last) else 0
-        if depth not in RAW_BITS:
+        if depth not in RAW:
             raise _Wrong("the last field (counter depth)", "1, 6, 12 or 24", _text(last))
     return Geometry(nbytes, chips, width, height, kind, layout, depth)
 
@@ -152,10 +126,10 @@ def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
 def _number(text: bytes, at: int) -> int:
     """Read a field that is a whole number."""
     if not NUMBER.fullmatch(text):
-        raise _Wrong(f"field {at} ({NUMBERS[at]})", "a whole number", _text(text))
+        raise _Wrong(f"field {at} ({NAMES[at - 1]})", "a whole number", _text(text))
     number = int(text)
     if not 0 < number <= MAX_HEADER and at != 1:
-        raise _Wrong(f"field {at} ({NUMBERS[at]})", f"1 to {MAX_HEADER}", number)
+        raise _Wrong(f"field {at} ({NAMES[at - 1]})", f"1 to {MAX_HEADER}", number)
     return number
 
 
@@ -169,7 +143,7 @@ def _fields(text: bytes) -> list[bytes]:
 
 def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
     """Read the header of the first frame of a file, and name its fields for people."""
-    fields = [f.decode("latin1").strip() for f in _fields(read_head(path, nbytes))]
+    fields = [f.decode("latin1").strip() for f in _fields(tools.read_head(path, nbytes))]
     named: dict[str, Any] = dict(zip(NAMES, fields[1:], strict=False))
     end = fields.index("MQ1A") if "MQ1A" in fields else len(fields)
     named["thresholds and DACs"] = " ".join(fields[1 + len(NAMES) : end])
@@ -179,32 +153,16 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
 
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
     """Read the shape of the scan from the keys of a ``.hdr`` file."""
-
-    def number(name: str) -> int:
-        text = keys.get(name, "").encode()
-        return int(text) if NUMBER.fullmatch(text) else 0
-
-    y, x = number("ScanY"), number("ScanX")
+    counted = "Frames in Acquisition (Number)", "Frames per Trigger (Number)"
+    texts = (keys.get(name, "").encode() for name in ("ScanY", "ScanX", *counted))
+    y, x, frames, per_trigger = (int(t) if NUMBER.fullmatch(t) else 0 for t in texts)
     if y and x:
         return y, x
-    frames = number("Frames in Acquisition (Number)")
-    per_trigger = number("Frames per Trigger (Number)")
     if not frames:
         return None
     if per_trigger and frames % per_trigger == 0:
-        shape = tuple(n for n in (frames // per_trigger, per_trigger) if n > 1)
-        return shape or (1,)
+        return tuple(n for n in (frames // per_trigger, per_trigger) if n > 1) or (1,)
     return (frames,)
-
-
-# Raw counters come as big-endian 64-bit words with pixel 0 in the lowest lane; the third entry is
-# for chips that are mounted upside down, whose rows and pixels run backwards.
-RAW = {
-    1: ("u1", "bits", "bits_reversed"),
-    6: ("u1", "swap8", "copy"),
-    12: ("u2", "swap8", "swap2"),
-    24: ("u4", "join24", "join24_reversed"),
-}
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -216,7 +174,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
-) -> Description:
+) -> tools.Description:
     """Describe Merlin files.
 
     Parameters
@@ -234,32 +192,33 @@ def describe(
     if series and len(paths) == 1:
         path, hdr = _find_pair(paths[0])
         paths = [path]
-    members = gather(paths, read_member, series=series)
+    members = tools.gather(paths, read_member, series=series)
     header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
-    counts = count_frames(files, header.record, settled=settled)
+    record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
+    counts = tools.count_frames(files, record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
     facts = {"header": read_named_fields(files[0].path, header.nbytes)}
-    desc = Description.of("mib", layout, {"mib": facts})
+    desc = tools.Description.of("mib", layout, {"mib": facts})
     if hdr is None:
         return desc
-    keys = read_pairs(hdr, ":\t", "latin1")
+    keys = tools.read_pairs(hdr, ":\t", "latin1")
     shape = scan_shape(keys) if nav_shape is None else None
     desc = desc.with_facts(hdr=keys)
     return desc if shape is None else desc.with_scan(shape, hdr)
 
 
-def read_member(path: str) -> Member:
+def read_member(path: str) -> tools.Member:
     """Read what tells whether a file belongs to a series."""
-    file = File.at(path)
+    file = tools.File.at(path)
     sequence, geometry = read_header(file.path)
-    return Member(file, sequence, file.size // geometry.record_bytes, geometry)
+    return tools.Member(file, sequence, file.size // geometry.record_bytes, geometry)
 
 
 def _check_last(
-    members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
+    members: Sequence[tools.Member], counts: Sequence[int], header: Geometry, *, whole: bool
 ) -> None:
     """Make sure that each file ends with a frame of the same kind, and that none is missing."""
     for member, count in zip(members, counts, strict=True):
@@ -268,7 +227,7 @@ def _check_last(
         path, at = member.file.path, (count - 1) * header.record_bytes
         sequence, geometry = read_header(path, at)
         if geometry != header:
-            raise CorruptFileError(
+            raise tools.CorruptFileError(
                 "the frames of the file differ",
                 path=path,
                 where=f"the frame header at byte {at}",
@@ -277,7 +236,7 @@ def _check_last(
             )
         # Captures that begin again at 1 are whole; a number that jumps ahead has lost frames.
         if whole and sequence > member.first + count - 1:
-            raise TruncatedFileError(
+            raise tools.TruncatedFileError(
                 "frames are missing inside the file",
                 path=path,
                 where=f"the sequence number of the frame header at byte {at}",
@@ -287,59 +246,47 @@ def _check_last(
             )
 
 
-def _layout(files: Sequence[File], counts: Sequence[int], header: Geometry) -> Layout:
+def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry) -> tools.Layout:
     if header.kind != "R64":
-        decoder = plain(np.dtype(UNSIGNED[header.kind]))
+        decoder = tools.plain(np.dtype(UNSIGNED[header.kind]))
         shape = header.height, header.width
-        return record_layout(files, counts, Record(shape, decoder, header.nbytes))
-    halves = 2 if header.depth == 24 else 1
+        return tools.record_layout(files, counts, tools.Record(shape, decoder, header.nbytes))
+    bits, dtype, *kernels = RAW[header.depth]
+    halves, pixels = (2 if header.depth == 24 else 1), 64 // bits
     width = header.width // halves
-    dtype, upright, reversed_ = RAW[header.depth]
-    lag = header.record.frame_bytes // 2 if halves > 1 else 0
-    size = np.dtype(dtype)
-    pixels = {1: 64, 6: 8, 12: 4, 24: 4}[header.depth]
-    decoders = [Decoder(f"{kernel}", size, 8, pixels, lag) for kernel in (upright, reversed_)]
     # One chip may be called 2x2, after the assembly that it sits in.
-    quad = header.chips == 4 and header.layout.startswith("2x2")
-    chips = 1 if header.chips == 1 else 2 if quad else None
-    if chips is None or width % (pixels * chips * chips) or header.width % halves:
-        raise DatasetError(
+    known = header.chips == 1 or (header.chips == 4 and header.layout.startswith("2x2"))
+    if not known or width % (pixels * header.chips) or header.width % halves:
+        raise tools.DatasetError(
             "this arrangement of raw chips cannot be read",
             path=files[0].path,
             expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
             found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
         )
-    if chips == 1:
-        record = Record((header.height, width), decoders[0], header.nbytes, lag)
-        return record_layout(files, counts, record)
-    return _quad(files, counts, header, width // 4, decoders)
+    lag = header.pixel_bytes // 2 if halves == 2 else 0
+    decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
+    if header.chips == 1:
+        record = tools.Record((header.height, width), decoders[0], header.nbytes, lag)
+        return tools.record_layout(files, counts, record)
+    parts = _quad(header, width // 4, 8 * width // 4 // pixels)
+    return tools.part_layout(files, counts, parts, header.record_bytes, decoders)
 
 
-def _quad(
-    files: Sequence[File],
-    counts: Sequence[int],
-    header: Geometry,
-    width: int,
-    decoders: list[Decoder],
-) -> Layout:
-    """Lay out four chips, 2 by 2.
+def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
+    """Give the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
     at the bottom are turned by 180 degrees.
     """
-    height, unit = header.height, decoders[0]
-    chip_row = width // unit.pixels * unit.nbytes
-    row = 4 * chip_row
-    top = header.nbytes
-    bottom = top + (height - 1) * row + chip_row - unit.nbytes
+    height, top, row = header.height, header.nbytes, 4 * chip_row
+    bottom = top + (height - 1) * row + chip_row - 8
     shape = height, width
-    parts = [
-        Part((height, width), shape, bottom, (-row, -unit.nbytes), 1),
-        Part((height, 0), shape, bottom + chip_row, (-row, -unit.nbytes), 1),
-        Part((0, width), shape, top + 2 * chip_row, (row, unit.nbytes)),
-        Part((0, 0), shape, top + 3 * chip_row, (row, unit.nbytes)),
+    return [
+        tools.Part((height, width), shape, bottom, (-row, -8), 1),
+        tools.Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
+        tools.Part((0, width), shape, top + 2 * chip_row, (row, 8)),
+        tools.Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
     ]
-    return part_layout(files, counts, parts, header.record.nbytes, decoders)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:
@@ -352,28 +299,28 @@ def _find_pair(path: str) -> tuple[str, str | None]:
             continue
         if name != stem and os.path.exists(name + suffix):
             return path, None  # the .hdr file, if there is one, is that of this other file
-        hdr = beside(name, ".hdr", ".HDR")
+        hdr = tools.beside(name, ".hdr", ".HDR")
         if hdr is not None and _is_hdr(hdr):
             return path, hdr
     return path, None
 
 
 def _is_hdr(path: str) -> bool:
-    return read_head(path, 4) == HDR_MAGIC
+    return tools.read_head(path, 4) == HDR_MAGIC
 
 
 def _first_mib(stem: str) -> str:
     """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
-    found = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
-    found.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
-    if not found:
-        raise DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
-    return os.path.join(folder, found[0])
+    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
+    names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
+    if not names:
+        raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
+    return os.path.join(folder, names[0])
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="mib",
     extensions=(".mib", ".hdr"),
     summary="Merlin and Medipix3: U08 to U64 and raw 1-, 6-, 12- and 24-bit counters, 1x1 and 2x2",

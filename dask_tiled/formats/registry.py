@@ -27,7 +27,7 @@ _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 _MODULES = {
     "npy": "dask_tiled.formats.npy",
     "mib": "dask_tiled.formats.mib",
-    "frms6": "dask_tiled.formats.frms6.descriptor",
+    "frms6": "dask_tiled.formats.frms6",
     "k2is": "dask_tiled.formats.k2is",
     "hdf5": "dask_tiled.formats.hdf5.descriptor",
     "dm": "dask_tiled.formats.dm.descriptor",

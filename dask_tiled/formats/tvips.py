@@ -8,33 +8,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.headers import (
-    POSITIVE,
-    Allowed,
-    Fields,
-    check_fields,
-    parse_fields,
-    read_table,
-    wrong_field,
-)
-from dask_tiled.formats.tools.records import Record, count_frames, record_layout
-from dask_tiled.formats.tools.series import Member, gather
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
-SERIES: Fields = {
+MAX_HEADERS = 4096  # in which the start of a scan is looked for
+SERIES: tools.Fields = {
     "ISize": (0, "i4"),
     "IVersion": (4, "i4"),
     "IXDim": (8, "i4"),
@@ -50,7 +35,7 @@ SERIES: Fields = {
     "IImgHeaderBytes": (48, "i4"),
 }
 # Headers of version 1 end after the third field, those of version 2 where the series says.
-FRAME: Fields = {
+FRAME: tools.Fields = {
     "ICounter": (0, "u4"),
     "ITime": (4, "u4"),
     "IMS": (8, "u4"),
@@ -71,17 +56,17 @@ FRAME: Fields = {
     "Scan_x": (68, "f4"),
     "Scan_y": (72, "f4"),
 }
-ALLOWED: Allowed = {
+ALLOWED: tools.Allowed = {
     "ISize": (HEADER_BYTES,),
     "IVersion": (1, 2),
-    "IXDim": POSITIVE,
-    "IYDim": POSITIVE,
+    "IXDim": tools.POSITIVE,
+    "IYDim": tools.POSITIVE,
     "IBPP": (8, 16),
 }
 ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 
-def _allowed(fields: dict[str, Any]) -> Allowed:
+def _allowed(fields: dict[str, Any]) -> tools.Allowed:
     return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
 
 
@@ -89,55 +74,34 @@ def sniff(path: str, head: bytes) -> str | None:
     """Look for a series header that makes sense; only the first file of a series has one."""
     if len(head) < HEADER_BYTES:
         return "shorter than a TVIPS header"
-    fields = parse_fields(head, SERIES)
-    wrong = wrong_field(fields, _allowed(fields))
+    fields = tools.parse_fields(head, SERIES)
+    wrong = tools.wrong_field(fields, _allowed(fields))
     return f"as a TVIPS header, {wrong} is {fields[wrong]}" if wrong else None
 
 
-def read_header(path: str) -> tuple[dict[str, Any], Record]:
-    """Read the header of a series.
-
-    Raises
-    ------
-    CorruptFileError
-        It is none, as in a file that continues a series.
-    """
-    head = read_head(path, HEADER_BYTES)
-    fields = parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
+def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
+    """Read the header of a series, which files that continue one lack."""
+    head = tools.read_head(path, HEADER_BYTES)
+    fields = tools.parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
     problem = "not the first file of a TVIPS series"
     hint = "The series header is in the file ..._000.tvips."
-    check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
-    decoder = plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
+    tools.check_fields(path, fields, SERIES, _allowed(fields), problem, hint=hint)
+    decoder = tools.plain(np.dtype(f"<u{fields['IBPP'] // 8}"))
     size = 12 if fields["IVersion"] == 1 else fields["IImgHeaderBytes"]
-    return fields, Record((fields["IYDim"], fields["IXDim"]), decoder, size)
+    return fields, tools.Record((fields["IYDim"], fields["IXDim"]), decoder, size)
 
 
 def read_frame_headers(
-    files: Sequence[File], counts: Sequence[int], record: Record, start: int, count: int
+    files: Sequence[tools.File], counts: Sequence[int], record: tools.Record, start: int, count: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """Read the headers of consecutive frames, file by file.
-
-    Parameters
-    ----------
-    files : sequence of File
-    counts : sequence of int
-        Frames in each file.
-    record : Record
-    start, count : int
-        Number of the first frame, and how many there are.
-
-    Returns
-    -------
-    dict
-        For each field that the headers are long enough for an array of `count` values.
-    """
+    """Read the headers of ``count`` frames from ``start`` on, those fields that they have."""
     known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
     tables = []
     for i, (file, frames) in enumerate(zip(files, counts, strict=True)):
         number = min(count, frames - start)
         if number > 0:
             at = (0 if i else HEADER_BYTES) + start * record.nbytes
-            tables.append(read_table(file.path, known, at, record.nbytes, number))
+            tables.append(tools.read_table(file.path, known, at, record.nbytes, number))
             count -= number
         start = max(0, start - frames)
     return {name: np.concatenate([table[name] for table in tables]) for name in known}
@@ -147,18 +111,9 @@ Headers = Mapping[str, npt.NDArray[Any]]
 
 
 class Scan(NamedTuple):
-    """A scan.
+    """A scan: its first frame, its shape if known, and what says so.
 
-    Attributes
-    ----------
-    first : int
-        Number of its first frame.
-    shape : tuple of int, optional
-        None where it is not known.
-    numbers : int64 array, optional
-        Numbers of the frames in all places, where they do not follow one another.
-    told_by : str
-        What says so.
+    Where frames do not follow one another there are the numbers of those in all places.
     """
 
     first: int = 0
@@ -168,21 +123,11 @@ class Scan(NamedTuple):
 
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
-    """Find the scan in a series of frames.
-
-    Parameters
-    ----------
-    headers : mapping
-        Fields of the first frame headers.
-    last : mapping
-        Fields of the last frame header.
-    n_frames : int
-        How many frames there are.
-    """
+    """Find the scan by the first frame headers of a series, and its last one."""
     if "Scan_y" in headers:
-        found = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
-        if found is not None:
-            return found
+        scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
+        if scan is not None:
+            return scan
     if "Index_of_rotator" in headers:
         rotator = headers["Index_of_rotator"].astype(np.int64)
         return by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
@@ -216,31 +161,32 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     if not len(steps):
         return None
     first = int(steps[0]) + int(rotator[steps[0]] == 0)
-    told_by = "Index_of_rotator of the frame headers"
-    if len(rotator) < n_frames:
-        count, stop = last, len(rotator)
-        if (np.diff(rotator[first:]) != 1).any() or rotator[first] != 1:
-            return None
-    else:
-        stop = int(steps[-1]) + 2
-        count = int(rotator[stop - 1])
-    side = math.isqrt(count)
-    used = (n_frames if len(rotator) < n_frames else stop) - first
+    complete = len(rotator) == n_frames
+    stop = int(steps[-1]) + 2 if complete else n_frames
+    count = int(rotator[stop - 1]) if complete else last
+    indices, side, used = rotator[first:stop], math.isqrt(count), stop - first
     if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
         return None  # it counts something else
-    if len(rotator) < n_frames:
-        return Scan(first, (side, side), None, told_by) if count <= used else None
-    indices = rotator[first:stop]
-    if (np.diff(indices) < 0).any() or indices[0] < 1:
+    told_by = "Index_of_rotator of the frame headers"
+    advances = np.diff(indices)
+    if not complete:
+        regular = indices[0] == 1 and (advances == 1).all() and count <= used
+        return Scan(first, (side, side), None, told_by) if regular else None
+    if (advances < 0).any():
         return None
-    # Frames with one index fill the places up to the next index, as many as there are.
+    return Scan(first, (side, side), _place(indices, count, first), told_by)
+
+
+def _place(indices: Index, count: int, first: int) -> Index:
+    """Put frames with one index into the places up to the next index, as many as there are."""
     starts = np.flatnonzero(np.diff(indices, prepend=0))
-    order = np.arange(len(indices)) - np.repeat(starts, np.diff(starts, append=len(indices)))
+    lengths = np.diff(starts, append=len(indices))
+    order = np.arange(len(indices)) - np.repeat(starts, lengths)
     room = np.diff(indices[starts], append=count + 1)
-    fits = order < np.repeat(room, np.diff(starts, append=len(indices)))
+    fits = order < np.repeat(room, lengths)
     numbers = np.full(count, -1, dtype=np.int64)
     numbers[(indices - 1 + order)[fits]] = first + np.flatnonzero(fits)
-    return Scan(first, (side, side), numbers, told_by)
+    return numbers
 
 
 def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:
@@ -252,9 +198,6 @@ def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis:
     return rows.ravel()
 
 
-MAX_HEADERS = 4096  # in which the start of a scan is looked for
-
-
 def describe(
     paths: Sequence[str],
     *,
@@ -263,7 +206,7 @@ def describe(
     winding: bool = False,
     hysteresis: int = 0,
     series: bool = True,
-) -> Description:
+) -> tools.Description:
     """Describe a TVIPS series.
 
     Parameters
@@ -284,49 +227,57 @@ def describe(
     """
     path = paths[0]
     if scan not in ("auto", "none"):
-        raise DatasetError("no such scan", path=path, expected="auto or none", found=scan)
-    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
-        raise DatasetError("hysteresis is one of winding scans", path=path, expected="winding=True")
-    files = [member.file for member in gather(paths, _member, series=series)]
+        raise tools.DatasetError("no such scan", path=path, expected="auto or none", found=scan)
+    if tools.check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
+        raise tools.DatasetError(
+            "hysteresis is one of winding scans", path=path, expected="winding=True"
+        )
+    files = [member.file for member in tools.gather(paths, _member, series=series)]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
-    counts = count_frames(files, record, starts, settled=nav_shape is not None)
+    counts = tools.count_frames(files, record, starts, settled=nav_shape is not None)
     n_frames = sum(counts)
-    read = partial(read_frame_headers, files, counts, record)
-    first = read(0, min(n_frames, MAX_HEADERS if scan == "auto" else 2))
+    searched = min(n_frames, MAX_HEADERS if scan == "auto" else 2)
+    first = read_frame_headers(files, counts, record, 0, searched)
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
-    layout = record_layout(files, counts, record, starts)
-    desc = Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
-    found = find_scan(first, read(n_frames - 1, 1), n_frames) if scan == "auto" else None
-    if found is not None:
-        desc = desc.with_facts(scan_start=found.first, scan_from=found.told_by)
-    return _show(desc, found or Scan(), nav_shape, hysteresis if winding else None)
+    layout = tools.record_layout(files, counts, record, starts)
+    desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
+    start = None
+    if scan == "auto":
+        last = read_frame_headers(files, counts, record, n_frames - 1, 1)
+        start = find_scan(first, last, n_frames)
+    if start is not None:
+        desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
+    return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)
 
 
-def _member(path: str) -> Member:
+def _member(path: str) -> tools.Member:
     """Take the number in a name for the place of the file in its series."""
-    file = File.at(path)
+    file = tools.File.at(path)
     number = re.search(r"_(\d+)\.[^.]*$", file.path)
-    return Member(file, int(number[1]) if number else 0, 1, ())
+    return tools.Member(file, int(number[1]) if number else 0, 1, ())
 
 
-def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[Axis, ...]:
+def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
     """Calibrate time by the mean distance of the frames, and the detector by its pixels."""
     times = frames["ITime"] + frames["IMS"] / 1000
     step = float(times[-1] - times[0]) / max(1, len(times) - 1)
-    time = Axis("time", "s", step) if step > 0 else Axis("frame")
-    return (time, *(Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"))
+    time = tools.Axis("time", "s", step) if step > 0 else tools.Axis("frame")
+    return (
+        time,
+        *(tools.Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"),
+    )
 
 
 def _show(
-    desc: Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
-) -> Description:
+    desc: tools.Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
+) -> tools.Description:
     """Show the frames as a scan; with a hysteresis, of which every second row is reversed."""
     shape = nav_shape or scan.shape
     numbers = scan.numbers if shape == scan.shape else None
     if hysteresis is not None:
         if shape is None or len(shape) < 2:
-            raise DatasetError(
+            raise tools.DatasetError(
                 "a winding scan has rows",
                 path=desc.files[0].path,
                 expected="nav_shape=(y, x)",
@@ -336,7 +287,7 @@ def _show(
     return desc if shape is None else desc.with_frames(shape, scan.first, numbers)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="tvips",
     extensions=(".tvips",),
     summary="image series, versions 1 and 2, 8 and 16 bit, in one file or many; winding scans",

@@ -198,8 +198,8 @@ def test_shutter_is_found_with_few_reads(monkeypatch):
 
 def test_opening_reads_few_headers(scan, monkeypatch):
     reads = []
-    read_fields = blocks.read_fields
-    monkeypatch.setattr(blocks, "read_fields", lambda *a: reads.append(a) or read_fields(*a))
+    read_fields = blocks.tools.read_fields
+    monkeypatch.setattr(blocks.tools, "read_fields", lambda *a: reads.append(a) or read_fields(*a))
     describe(scan[0])
     assert len(reads) < 300
 

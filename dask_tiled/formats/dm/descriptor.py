@@ -14,26 +14,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dask_tiled.errors import CorruptFileError, choose_dataset
+from dask_tiled.formats import tools
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders
 from dask_tiled.formats.dm.pictures import Order, Picture, find_order, read_axes, read_picture
-from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.dm_tags import group, parse_header, read_tags
-from dask_tiled.formats.tools.records import Part
-from dask_tiled.formats.tools.volumes import strides_of
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Description, nav_axes
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Selection
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
 
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for a version, a byte order, and a first tag."""
     try:
         version = parse_header(path, head)["version"]
-    except CorruptFileError as error:
+    except tools.CorruptFileError as error:
         return error.problem
     if path.lower().endswith(".gtg"):
         return "the tags of a K2 camera, without pictures"
@@ -43,7 +35,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 def describe(
     paths: Sequence[str], *, dataset: int | str | None = None, transposed: bool | None = None
-) -> Description:
+) -> tools.Description:
     """Describe a picture in a file, or the pictures of several files as one stack.
 
     Parameters
@@ -56,11 +48,11 @@ def describe(
         Whether the signal axes are the slowest ones in the file; by default what the tags say.
     """
     path = paths[0]
-    files = [File.at(p) for p in paths]
+    files = [tools.File.at(p) for p in paths]
     tree = read_tags(path)
     pictures = _list_pictures(tree)
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
-    number = choose_dataset(path, names, dataset)
+    number = tools.choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
     members = [read_picture(path, tags)]
     order = find_order(path, tags, len(members[0].shape), transposed=transposed)
@@ -81,8 +73,8 @@ def describe(
     }
     axes = read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
-        axes = nav_axes(1) + axes
-    return Description.of("dm", layout, {"dm": metadata}, axes)
+        axes = tools.nav_axes(1) + axes
+    return tools.Description.of("dm", layout, {"dm": metadata}, axes)
 
 
 def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +89,7 @@ def _check_geometry(path: str, found: Picture, first: Picture, order: Order) -> 
     # Files of several frames may differ in how many these are.
     parts = [shape[1:] if len(shape) > order.sig_ndim else shape for shape in shapes]
     if parts[0] != parts[1] or found.dtype != first.dtype or found.data_type != first.data_type:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the frames differ from those of the first file",
             path=path,
             expected=f"{shapes[1]}, {first.dtype}, type {first.data_type}",
@@ -105,22 +97,22 @@ def _check_geometry(path: str, found: Picture, first: Picture, order: Order) -> 
         )
 
 
-def _lay_out(files: Sequence[File], members: Sequence[Picture], order: Order) -> Layout:
+def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:
     pieces = []
     frames = 0
     for i, picture in enumerate(members):
         size = picture.dtype.itemsize
-        stored = strides_of(picture.shape, size)
+        stored = tools.strides_of(picture.shape, size)
         shape, strides = order.arrange(picture.shape), order.arrange(stored)
         split = len(shape) - order.sig_ndim
         nav, sig = shape[:split], shape[split:]
         steps = strides[:split] or (size * math.prod(sig),)
         grid = nav or (1,)
-        parts = [Part((0,) * len(sig), sig, 0, strides[split:], 0)]
+        parts = [tools.Part((0,) * len(sig), sig, 0, strides[split:], 0)]
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
         pieces += [
-            Piece(
+            tools.Piece(
                 i,
                 (frames, *(0,) * (len(grid) - 1), *part.start),
                 (*grid, *part.shape),
@@ -132,12 +124,12 @@ def _lay_out(files: Sequence[File], members: Sequence[Picture], order: Order) ->
         ]
         frames += grid[0]
     grid = (frames, *grid[1:])
-    kinds = decoders(picture.dtype) if picture.data_type in PACKED else [plain(picture.dtype)]
+    kinds = decoders(picture.dtype) if picture.data_type in PACKED else [tools.plain(picture.dtype)]
     shown = Selection(nav if len(files) == 1 else grid, math.prod(grid))
-    return Layout(files, grid, sig, pieces, kinds, shown)
+    return tools.Layout(files, grid, sig, pieces, kinds, shown)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="dm",
     extensions=(".dm3", ".dm4"),
     summary="images, spectra, stacks, spectrum images and 4D-STEM of Digital Micrograph",

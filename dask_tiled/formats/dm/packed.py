@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.tools.records import Part
-from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.formats import tools
 
 PACKED = {5: "c8", 27: "c8", 28: "c16"}
 """Data types, and the types of the pixels."""
@@ -27,24 +25,18 @@ AS_IT_IS, CONJUGATE, REAL = range(3)
 """How the pixels of a box are stored: places among the :func:`decoders`."""
 
 
-def decoders(dtype: np.dtype) -> list[Decoder]:
+def decoders(dtype: np.dtype) -> list[tools.Decoder]:
     """Give what makes complex numbers of what is stored."""
     native, size = dtype.newbyteorder("="), dtype.itemsize
-    conjugate = Decoder("conjugate", native, size)
-    return [plain(dtype), conjugate, Decoder("real", native, size // 2)]
+    conjugate = tools.Decoder("conjugate", native, size)
+    return [tools.plain(dtype), conjugate, tools.Decoder("real", native, size // 2)]
 
 
 def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """Count the bytes of the half that is stored.
-
-    Raises
-    ------
-    DatasetError
-        Nobody knows how such a picture is packed.
-    """
+    """Count the bytes of the half that is stored."""
     square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
     if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
-        raise DatasetError(
+        raise tools.DatasetError(
             "unknown way of packing complex numbers",
             path=path,
             expected="one little-endian picture; of the old type, a square of an even size",
@@ -57,7 +49,7 @@ def _columns(data_type: int, width: int) -> int:
     return width // 2 if data_type == 5 else width // 2 + 1
 
 
-def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
+def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[tools.Part]:
     """Find the boxes of a picture of pixels of ``size`` bytes."""
     height, width = shape
     half = width // 2
@@ -67,13 +59,13 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
 
     def box(
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
-    ) -> Part:
+    ) -> tools.Part:
         corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
-        return Part(
+        return tools.Part(
             corner, sizes, row * row_bytes + col * size, (down * row_bytes, right * size), how
         )
 
-    def opposite(cols: range, col: int, right: int) -> list[Part]:
+    def opposite(cols: range, col: int, right: int) -> list[tools.Part]:
         rows = range(single, height)
         return [
             box(range(single), cols, 0, col, CONJUGATE, right=right),

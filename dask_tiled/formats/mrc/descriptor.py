@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.format import Format
+from dask_tiled.formats import tools
 from dask_tiled.formats.mrc.direct_electron import find_session, show_session
-from dask_tiled.formats.tools.compression import compressed_layout, is_compressed, read_start
 from dask_tiled.formats.tools.mrc_header import (
     HEADER_BYTES,
     Header,
@@ -23,28 +21,28 @@ from dask_tiled.formats.tools.mrc_header import (
     header_of,
     read_extended,
 )
-from dask_tiled.formats.tools.records import count_frames, record_layout
-from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Layout
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the map identifier, and a header that makes sense."""
-    if is_compressed(head):
-        head = read_start(path, HEADER_BYTES)
+    if tools.is_compressed(head):
+        head = tools.read_start(path, HEADER_BYTES)
     if head[208:211] != b"MAP":
         return "has no 'MAP ' at byte 208"
     try:
         header_of(head[:HEADER_BYTES], path)
-    except DatasetError as error:  # a mode that is not read is that of an MRC file all the same
-        return error.problem if isinstance(error, CorruptFileError) else None
+    except (
+        tools.DatasetError
+    ) as error:  # a mode that is not read is that of an MRC file all the same
+        return error.problem if isinstance(error, tools.CorruptFileError) else None
     return None
 
 
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> tools.Description:
     """Describe an MRC file.
 
     Parameters
@@ -57,9 +55,9 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
         or two for a stack of volumes. With it, sections are read in the order of the file.
     """
-    file = File.only(paths, "mrc")
+    file = tools.File.only(paths, "mrc")
     session = find_session(file.path)
-    header = header_of(read_start(file.path, HEADER_BYTES), file.path)
+    header = header_of(tools.read_start(file.path, HEADER_BYTES), file.path)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
     layout, base_shape = _lay_out(file, header)
@@ -69,40 +67,44 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     if extended:
         facts["extended_header"] = extended
     axes = _axes(header, extended)
-    desc = Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
+    desc = tools.Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
     if nav_shape is None:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
     return desc if session is None else show_session(desc, session, scan=nav_shape is None)
 
 
-def _lay_out(file: File, header: Header) -> tuple[Layout, tuple[int, ...]]:
+def _lay_out(file: tools.File, header: Header) -> tuple[tools.Layout, tuple[int, ...]]:
     """Lay out the sections that are there; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
-    if is_compressed(read_head(file.path, 8)):
-        layout = compressed_layout(file, (nz,), record.sig_shape, header.dtype, offset)
+    if tools.is_compressed(tools.read_head(file.path, 8)):
+        layout = tools.compressed_layout(file, (nz,), record.sig_shape, header.dtype, offset)
         return layout, layout.shape
-    (whole,) = count_frames([file], record, offset, settled=True)
-    return record_layout([file], [min(whole, nz)], record, offset), ()
+    (whole,) = tools.count_frames([file], record, offset, settled=True)
+    return tools.record_layout([file], [min(whole, nz)], record, offset), ()
 
 
-def _axes(header: Header, extended: dict[str, Any]) -> tuple[Axis, ...]:
+def _axes(header: Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
     """Name and calibrate the axes; those of a volume after the axes of its cell."""
     columns, rows, sections = cell_axes(header, extended)
     if header.fields["ispg"] == 0 or not sections.units:
         # Images that follow one another: no distance between them, whatever the cell says.
-        sections, rows, columns = Axis("frame"), replace(rows, name="y"), replace(columns, name="x")
+        sections, rows, columns = (
+            tools.Axis("frame"),
+            replace(rows, name="y"),
+            replace(columns, name="x"),
+        )
     axes = sections, rows, columns
-    return (*axes, Axis("complex")) if header.fields["mode"] == 3 else axes
+    return (*axes, tools.Axis("complex")) if header.fields["mode"] == 3 else axes
 
 
-def _split_volumes(desc: Description, header: Header) -> Description:
+def _split_volumes(desc: tools.Description, header: Header) -> tools.Description:
     """Show a stack of volumes with an axis of its own for the volumes."""
     nz, depth = header.fields["nz"], header.fields["m"][2]
     if header.fields["ispg"] not in VOLUME_STACKS:
         return desc
     if depth < 1 or nz % depth:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the sections are no whole number of volumes",
             path=desc.files[0].path,
             where="byte 36 (MZ)",
@@ -110,11 +112,11 @@ def _split_volumes(desc: Description, header: Header) -> Description:
             found=depth,
             hint=f"Pass nav_shape=({nz},) to read the sections as they come.",
         )
-    volume = Axis("volume"), *desc.axes
+    volume = tools.Axis("volume"), *desc.axes
     return replace(desc.with_frames((nz // depth, depth)), axes=volume)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="mrc",
     extensions=(".mrc", ".mrcs", ".st", ".map", ".ccp4", ".rec", ".ali"),
     summary="modes 0 to 4, 6 and 12, both byte orders, stacks, gzip; Direct Electron movies",

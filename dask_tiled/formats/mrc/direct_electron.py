@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.formats.tools.markup import read_pairs
-from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import read_head
+from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 MOVIE = "_movie.mrc"
@@ -60,10 +57,7 @@ class Session(NamedTuple):
 
 
 def find_session(path: str) -> Session | None:
-    """Find the files that belong to a movie, ``..._movie.mrc``.
-
-    Their names may lack the last parts of the movie's: its number, or a suffix.
-    """
+    """Find the files of a movie, whose names may lack the last parts of the movie's."""
     folder, name = os.path.split(path)
     if not name.endswith(MOVIE):
         return None
@@ -77,20 +71,12 @@ def find_session(path: str) -> Session | None:
     info_file = find("_info.txt")
     if info_file is None:
         return None
-    info = read_pairs(info_file, "=", "utf8")
+    info = tools.read_pairs(info_file, "=", "utf8")
     return Session(info, info_file, find("_scan_coordinates.csv"))
 
 
-def show_session(desc: Description, session: Session, *, scan: bool) -> Description:
-    """Show a movie, of which all frames are on one axis, as its session says.
-
-    Parameters
-    ----------
-    desc : Description
-    session : Session
-    scan : bool
-        Whether to show the frames in the shape of the scan.
-    """
+def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
+    """Show the frames of a movie as its session says, in the shape of its scan if ``scan``."""
     desc = desc.with_facts(direct_electron=session.info)
     desc = replace(desc, axes=(_time(session), *_detector(session)))
     if not session.scans or not scan:
@@ -104,7 +90,7 @@ def show_session(desc: Description, session: Session, *, scan: bool) -> Descript
     return _custom(desc, session, session.coordinates_file)
 
 
-def _raster(desc: Description, session: Session, roi: str) -> Description:
+def _raster(desc: tools.Description, session: Session, roi: str) -> tools.Description:
     y, x = (int(session.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
     if min(y, x) < 1:
         return desc
@@ -115,7 +101,7 @@ def _raster(desc: Description, session: Session, roi: str) -> Description:
     return _named(desc.with_scan(shape, session.info_file), session)
 
 
-def _custom(desc: Description, session: Session, path: str) -> Description:
+def _custom(desc: tools.Description, session: Session, path: str) -> tools.Description:
     """Put frames into the places that the coordinates give; other places have none."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
@@ -138,7 +124,7 @@ def _custom(desc: Description, session: Session, path: str) -> Description:
 
 def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) -> None:
     if repeats * math.prod(shape) > MAX_PLACES:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the scan is too large",
             path=path,
             expected=f"at most {MAX_PLACES} places",
@@ -148,33 +134,15 @@ def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) 
 
 
 def read_coordinates(path: str, frames: int) -> Index:
-    """Read a ``_scan_coordinates.csv`` file: x and y of each frame.
-
-    Parameters
-    ----------
-    path : str
-    frames : int
-        How many frames there are.
-
-    Returns
-    -------
-    int64 array of shape (frames, 2)
-
-    Raises
-    ------
-    CorruptFileError
-        A line is no pair of whole numbers, or there are fewer of them than frames.
-    TruncatedFileError
-        There are more of them than frames.
-    """
-    text = read_head(path, MAX_LINE * (frames + 1)).decode("ascii", "replace")
+    """Read the x and y of each frame from a ``_scan_coordinates.csv`` file."""
+    text = tools.read_head(path, MAX_LINE * (frames + 1)).decode("ascii", "replace")
     lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
     pairs = [re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", line) for line in lines]
     expected = f"{frames} lines of x,y"
     hint = f"Pass nav_shape=({frames},) to read the frames as they come."
     if None in pairs or len(lines) != frames:
         at = pairs.index(None) if None in pairs else len(lines)
-        kind = TruncatedFileError if at > frames else CorruptFileError
+        kind = tools.TruncatedFileError if at > frames else tools.CorruptFileError
         found = lines[at][:80] if at < len(lines) else f"{len(lines)} lines"
         raise kind(
             "these are not the coordinates of the frames",
@@ -187,22 +155,24 @@ def read_coordinates(path: str, frames: int) -> Index:
     return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
 
 
-def _named(desc: Description, session: Session) -> Description:
+def _named(desc: tools.Description, session: Session) -> tools.Description:
     """Name and calibrate the axes of a scan, of which (y, x) are the last."""
     y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
-    scan = Axis.calibrated("scan_y", "nm", y), Axis.calibrated("scan_x", "nm", x)
-    nav = Axis("repeat"), *scan
+    scan = tools.Axis.calibrated("scan_y", "nm", y), tools.Axis.calibrated("scan_x", "nm", x)
+    nav = tools.Axis("repeat"), *scan
     return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
 
 
-def _time(session: Session) -> Axis:
+def _time(session: Session) -> tools.Axis:
     rate = session.number("Frames Per Second")
     if session.scans or rate <= 0:
-        return Axis("frame")
-    return Axis.calibrated("time", "s", session.number("Autosave Movie Sum Count", 1.0) / rate)
+        return tools.Axis("frame")
+    return tools.Axis.calibrated(
+        "time", "s", session.number("Autosave Movie Sum Count", 1.0) / rate
+    )
 
 
-def _detector(session: Session) -> tuple[Axis, ...]:
+def _detector(session: Session) -> tuple[tools.Axis, ...]:
     """Calibrate the detector: in reciprocal space where the beam was scanned, or diffracts."""
     mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
     stem = session.scans if mode == "-1" else mode != "0"
@@ -211,4 +181,4 @@ def _detector(session: Session) -> tuple[Axis, ...]:
     else:
         key, units = "Specimen Pixel Size {} (nanometers)", "nm"
     scales = {axis: session.number(key.format(axis.upper())) for axis in "yx"}
-    return tuple(Axis.calibrated(axis, units, scale) for axis, scale in scales.items())
+    return tuple(tools.Axis.calibrated(axis, units, scale) for axis, scale in scales.items())

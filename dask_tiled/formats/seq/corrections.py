@@ -14,15 +14,10 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tools.headers import Fields, read_fields
-from dask_tiled.formats.tools.markup import read_xml
+from dask_tiled.formats import tools
 from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
-from dask_tiled.model.corrections import Corrections
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import read_exactly, read_head
 
-FIELDS: Fields = {
+FIELDS: tools.Fields = {
     "UnbinnedFrameSizeX": (8, "i4"),
     "UnbinnedFrameSizeY": (12, "i4"),
     "OffsetX": (16, "i4"),
@@ -41,30 +36,25 @@ class Sensor(NamedTuple):
     binning: int
 
 
-def corrections(desc: Description) -> Corrections:
+def corrections(desc: tools.Description) -> tools.Corrections:
     """Read dark frame, gain map and bad pixels that lie beside a sequence.
 
     For ``scan.seq``, and for ``scan.seq.seq``, these are ``scan.seq.dark.mrc``,
     ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
-
-    Raises
-    ------
-    DatasetError
-        None of them is there, or one cannot be read or does not suit the frames.
     """
     path, shape = desc.files[0].path, desc.layout.sig_shape
     root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
     names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
     dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
-    found = Corrections(
+    found = tools.Corrections(
         reference(dark, shape) if os.path.exists(dark) else None,
         reference(gain, shape) if os.path.exists(gain) else None,
         bad_pixels(xml, metadata, shape)
         if os.path.exists(xml) and os.path.exists(metadata)
         else None,
     )
-    if found == Corrections():
-        raise DatasetError(
+    if found == tools.Corrections():
+        raise tools.DatasetError(
             "no corrections beside the file",
             path=path,
             expected=f"{dark}, {gain}, or {xml} and {metadata}",
@@ -73,34 +63,17 @@ def corrections(desc: Description) -> Corrections:
 
 
 def reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Read a dark frame or a gain map: the first section of an MRC file.
-
-    Real files announce more sections than they hold, and are filled up with zeros.
-
-    Parameters
-    ----------
-    path : str
-        The MRC file.
-    shape : tuple of int
-        Shape of the frames.
-
-    Raises
-    ------
-    DatasetError
-        It is no MRC file, or the section has another shape.
-    TruncatedFileError
-        The file ends inside the section.
-    """
-    header = header_of(read_head(path, HEADER_BYTES), path)
+    """Read the first section of an MRC file; real ones announce more sections than they hold."""
+    header = header_of(tools.read_head(path, HEADER_BYTES), path)
     record = header.record
     if record.sig_shape != shape:
-        raise DatasetError(
+        raise tools.DatasetError(
             "the reference has another shape than the frames",
             path=path,
             expected=shape,
             found=record.sig_shape,
         )
-    data = read_exactly(path, record.frame_bytes, header.offset, "the reference")
+    data = tools.read_exactly(path, record.frame_bytes, header.offset, "the reference")
     return np.frombuffer(data, header.dtype).reshape(shape)
 
 
@@ -108,43 +81,23 @@ def bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[n
     """Read the map of bad pixels of a sensor, and cut out what the frames show.
 
     Of several maps the largest is taken among the binned ones, if frames are binned, or among the
-    others. A defect is a range of rows, of columns, or where both cross; patterns within a range
-    are not read, so that all of it counts.
-
-    Parameters
-    ----------
-    xml : str
-        The ``.Config.Metadata.xml`` file.
-    metadata : str
-        The ``.metadata`` file, which tells the part of the sensor.
-    shape : tuple of int
-        Shape of the frames.
-
-    Returns
-    -------
-    boolean array of the shape of a frame, or None
-        None where there is no map.
-
-    Raises
-    ------
-    CorruptFileError
-        A file cannot be read, or a map does not cover the frames.
+    others. A defect is a range of rows, of columns, or where both cross.
     """
-    maps = read_xml(xml).findall(".//BadPixelMap")
+    maps = tools.read_xml(xml).findall(".//BadPixelMap")
     if not maps:
         return None
     sensor = _sensor(metadata, shape)
     numbers = {node: _whole(node, xml, "Rows", "Columns", "Binning") for node in maps}
     suited = [n for n in maps if (numbers[n][2] > 1) == (sensor.binning > 1)]
     if not suited:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "no map of bad pixels suits the binning", path=xml, expected=sensor.binning
         )
     chosen = max(suited, key=lambda node: math.prod(numbers[node][:2]))
     *size, binning = numbers[chosen]
     first = [offset // max(1, binning) for offset in sensor.offset]
     if any(o < 0 or o + n > m for o, n, m in zip(first, shape, size, strict=True)):
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the map of bad pixels does not cover the frames",
             path=xml,
             where="BadPixelMap",
@@ -167,13 +120,13 @@ def _sensor(path: str, shape: tuple[int, ...]) -> Sensor:
     """Read the first record that tells of frames of this shape."""
     found = []
     for start in STARTS:
-        fields = read_fields(path, FIELDS, at=start)
+        fields = tools.read_fields(path, FIELDS, at=start)
         binning = max(1, fields["HardwareBinning"])
         size = fields["UnbinnedFrameSizeY"] // binning, fields["UnbinnedFrameSizeX"] // binning
         if size == shape:
             return Sensor((fields["OffsetY"], fields["OffsetX"]), binning)
         found.append(size)
-    raise CorruptFileError(
+    raise tools.CorruptFileError(
         "the metadata does not tell of these frames",
         path=path,
         where=" or ".join(f"byte {start}" for start in STARTS),
@@ -199,8 +152,8 @@ def _range(node: Element, name: str, path: str, start: int, count: int) -> slice
     return slice(max(0, first - start), max(0, last + 1 - start))
 
 
-def _bad(node: Element, path: str) -> CorruptFileError:
-    return CorruptFileError(
+def _bad(node: Element, path: str) -> tools.CorruptFileError:
+    return tools.CorruptFileError(
         "an element cannot be read",
         path=path,
         where=node.tag,

@@ -10,17 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.format import Format
+from dask_tiled.formats import tools
 from dask_tiled.formats.seq.corrections import corrections
-from dask_tiled.formats.tools.headers import Fields, check_fields, read_fields
-from dask_tiled.formats.tools.records import Record, lay_out
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
 
 MAGIC = b"\xed\xfe\0\0"
-FIELDS: Fields = {
+FIELDS: tools.Fields = {
     "magic": (0, "u4"),
     "name": (4, "12u2"),
     "version": (28, "i4"),
@@ -63,7 +57,9 @@ def sniff(path: str, head: bytes) -> str | None:
     return "does not begin with the number 0xFEED and a version"
 
 
-def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) -> Description:
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> tools.Description:
     """Describe a sequence.
 
     Parameters
@@ -74,20 +70,20 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
         Shape of the scan, by default one axis of as many frames as the header says, or of all in
         the file where it says nothing. Space for more can follow, which StreamPix fills with zeros.
     """
-    file = File.only(paths, "seq")
-    header = read_fields(file.path, FIELDS)
-    check_fields(file.path, header, FIELDS, {"magic": (0xFEED,)}, "not a SEQ file")
+    file = tools.File.only(paths, "seq")
+    header = tools.read_fields(file.path, FIELDS)
+    tools.check_fields(file.path, header, FIELDS, {"magic": (0xFEED,)}, "not a SEQ file")
     problem = "frames of this kind are not read"
-    check_fields(file.path, header, FIELDS, ALLOWED, problem, kind=DatasetError)
+    tools.check_fields(file.path, header, FIELDS, ALLOWED, problem, kind=tools.DatasetError)
     for name in ("name", "description"):
         units = np.array(header[name], "<u2").tobytes()
         header[name] = units.decode("utf-16-le", "replace").partition("\0")[0]
     shape = header["height"], header["width"]
-    pixels = Record(shape, plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
+    pixels = tools.Record(shape, tools.plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
     # A time stamp follows them, and what fills it up.
     footer = header["true_image_size"] - pixels.frame_bytes
     if not pixels.frame_bytes or footer < 0:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the header makes no sense",
             path=file.path,
             where="byte 580 (true_image_size)",
@@ -97,14 +93,16 @@ def describe(paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None) 
     record = replace(pixels, footer=footer)
     start = 8192 if header["version"] >= 5 else 1024
     promised = header["allocated_frames"]
-    layout = lay_out([file], record, start, promised=promised, settled=nav_shape is not None)
-    desc = Description.of("seq", layout, {"seq": {"header": header}})  # its frame rate is to play
+    layout = tools.lay_out([file], record, start, promised=promised, settled=nav_shape is not None)
+    desc = tools.Description.of(
+        "seq", layout, {"seq": {"header": header}}
+    )  # its frame rate is to play
     if nav_shape is not None or not promised:
         return desc
     return desc.with_scan((promised,), "the header field allocated_frames")
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="seq",
     extensions=(".seq",),
     summary="Norpix and Direct Electron sequences: 8 to 64 bits, uncompressed; corrections beside",

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.format import Format
+from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.formats.ser.header import (
     DTYPES,
@@ -22,14 +21,8 @@ from dask_tiled.formats.ser.header import (
     read_offsets,
     recognise,
 )
-from dask_tiled.formats.tools.headers import size_of
-from dask_tiled.formats.tools.records import Record
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis, Description, nav_axes
-from dask_tiled.model.files import File, read_head
 from dask_tiled.model.indexing import Index, Selection
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import PieceTable, axis_columns, piece_table
+from dask_tiled.model.pieces import PieceTable
 
 BOTTOM_UP = (
     "the file holds the bottom row first; the top row is shown first, with a y axis to match"
@@ -46,7 +39,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     dataset: int | str | None = None,
-) -> Description:
+) -> tools.Description:
     """Describe a ``.ser`` file, or one of those that belong to an ``.emi`` file.
 
     Parameters
@@ -59,11 +52,13 @@ def describe(
         Which ``.ser`` file of an ``.emi`` file: its place among them, or its name. By default the
         first.
     """
-    file = File.only(paths, "ser")
-    if read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
-        file = File.at(emi.ser_of(file.path, dataset))
+    file = tools.File.only(paths, "ser")
+    if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
+        file = tools.File.at(emi.ser_of(file.path, dataset))
     elif dataset is not None:
-        raise DatasetError("a .ser file is one dataset: choose by the .emi file", path=file.path)
+        raise tools.DatasetError(
+            "a .ser file is one dataset: choose by the .emi file", path=file.path
+        )
     header, dimensions = read_header(file)
     offsets = read_offsets(file, header)
     element, sig_shape, offsets = read_elements(
@@ -71,8 +66,8 @@ def describe(
     )
     image = len(sig_shape) == 2
     count = len(offsets)
-    record = Record(sig_shape, plain(np.dtype(DTYPES[element["data_type"] - 1])))
-    first = offsets + size_of(ELEMENTS[header["data_type_id"]])
+    record = tools.Record(sig_shape, tools.plain(np.dtype(DTYPES[element["data_type"] - 1])))
+    first = offsets + tools.size_of(ELEMENTS[header["data_type_id"]])
     strides = record.sig_strides
     if image:  # the last row in the file is the top one
         first += record.frame_bytes - strides[0]
@@ -80,7 +75,7 @@ def describe(
     table = _pieces(first, sig_shape, strides)
     scan, told_by, axes = _scan(header, dimensions, count)
     shown = Selection(scan, count)
-    layout = Layout([file], (count,), sig_shape, table, [record.decoder], shown)
+    layout = tools.Layout([file], (count,), sig_shape, table, [record.decoder], shown)
     metadata: dict[str, Any] = {
         "ser": {
             **header,
@@ -94,7 +89,7 @@ def describe(
     sidecar = emi.emi_of(file.path)
     if sidecar is not None:
         metadata["emi"] = emi.read_objects(sidecar)
-    return Description.of("ser", layout, metadata, axes + _sig_axes(element))
+    return tools.Description.of("ser", layout, metadata, axes + _sig_axes(element))
 
 
 def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) -> PieceTable:
@@ -102,17 +97,17 @@ def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) 
     steps = np.diff(first)
     starts = np.append(0, np.flatnonzero(np.diff(steps)) + 2)
     counts = np.diff(starts, append=len(first))
-    return piece_table(
-        axis_columns(starts, (0,) * len(sig_shape)),
-        axis_columns(counts, sig_shape),
+    return tools.piece_table(
+        tools.axis_columns(starts, (0,) * len(sig_shape)),
+        tools.axis_columns(counts, sig_shape),
         first[starts],
-        axis_columns(np.append(steps, 0)[starts], strides),
+        tools.axis_columns(np.append(steps, 0)[starts], strides),
     )
 
 
 def _scan(
     header: Mapping[str, Any], dimensions: Sequence[Mapping[str, Any]], count: int
-) -> tuple[tuple[int, ...], str, tuple[Axis, ...]]:
+) -> tuple[tuple[int, ...], str, tuple[tools.Axis, ...]]:
     """Give the shape of the scan, where it comes from, and its axes."""
     slowest_first = dimensions[::-1]
     shape = tuple(dimension["size"] for dimension in slowest_first)
@@ -122,12 +117,12 @@ def _scan(
         told_by = "the number of valid elements: a series that was stopped is only shorter"
     elif math.prod(shape) != header["total_elements"]:
         told_by = "the number of valid elements: the dimensions do not fit that of all"
-        return (count,), told_by, nav_axes(1)
+        return (count,), told_by, tools.nav_axes(1)
     if math.prod(shape) == 1:
         return (), "one element has no navigation axes", ()
-    names = nav_axes(len(shape))
+    names = tools.nav_axes(len(shape))
     if len(shape) == 1 and dimensions[0]["description"] == "Position":
-        names = (Axis("position"),)
+        names = (tools.Axis("position"),)
     axes = tuple(
         _axis(name.name, "m" if dim["units"] == "meters" else dim["units"], dim)
         for name, dim in zip(names, slowest_first, strict=True)
@@ -135,26 +130,30 @@ def _scan(
     return shape, told_by, axes
 
 
-def _sig_axes(element: Mapping[str, Any]) -> tuple[Axis, ...]:
+def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:
     """Give the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
     if "size" in element:
         axis = _axis("energy", "eV", element)
-        return (axis if axis.units and axis != Axis("energy", "eV") else Axis("channel"),)
+        return (
+            axis if axis.units and axis != tools.Axis("energy", "eV") else tools.Axis("channel"),
+        )
     y, x = (_axis(name, None, element, f"_{name}") for name in "yx")
     return (y.cut(element["size_y"] - 1, -1) if y.units else y), x
 
 
-def _axis(name: str, units: str | None, calibration: Mapping[str, Any], suffix: str = "") -> Axis:
+def _axis(
+    name: str, units: str | None, calibration: Mapping[str, Any], suffix: str = ""
+) -> tools.Axis:
     offset, delta, element = (calibration[key + suffix] for key in ("offset", "delta", "element"))
     first = offset - element * delta
     if not (math.isfinite(first) and math.isfinite(delta) and delta):
-        return Axis(name)
+        return tools.Axis(name)
     if units is None:  # no pixel is as large as a metre, and no 1/m can be told from another
         units = "m" if abs(delta) < 1 else "1/m" if abs(delta) > 1 else ""
-    return Axis(name, units, delta, first)
+    return tools.Axis(name, units, delta, first)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="ser",
     extensions=(".ser", ".emi"),
     summary="TIA series: images, spectra, stacks and maps, versions 0x210 and 0x220",

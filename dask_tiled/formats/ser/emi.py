@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from dask_tiled.errors import CorruptFileError, DatasetError, choose_dataset
-from dask_tiled.formats.tools.markup import parse_xml
-from dask_tiled.formats.tools.series import natural_key
-from dask_tiled.model.files import read_head
+from dask_tiled.formats import tools
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24
@@ -26,36 +23,23 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def ser_of(emi: str, dataset: int | str | None) -> str:
-    """Find a ``.ser`` file of an ``.emi`` file.
-
-    Parameters
-    ----------
-    emi : str
-        Path of the ``.emi`` file.
-    dataset : int or str, optional
-        Its place among them, in the order of their numbers, or its name; by default the first.
-
-    Raises
-    ------
-    DatasetError
-        There is none, or not this one.
-    """
+    """Find the ``.ser`` file of an ``.emi`` file with this number or name, or else the first."""
     folder, name = os.path.split(os.path.abspath(emi))
     pattern = re.compile(re.escape(os.path.splitext(name)[0]) + r"_\d+\.ser", re.IGNORECASE)
-    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=natural_key)
+    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
     if not names:
         hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
-        raise DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
+        raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
     stems = [os.path.splitext(entry)[0] for entry in names]
     by_name = names if dataset in names else stems
-    return os.path.join(folder, names[choose_dataset(emi, by_name, dataset)])
+    return os.path.join(folder, names[tools.choose_dataset(emi, by_name, dataset)])
 
 
 def emi_of(ser: str) -> str | None:
     """Find the ``.emi`` file that a ``.ser`` file belongs to, if it is there."""
     stem = re.sub(r"_\d+$", "", os.path.splitext(ser)[0])
     for emi in (stem + ".emi", stem + ".EMI"):
-        if os.path.isfile(emi) and read_head(emi, len(MAGIC)) == MAGIC:
+        if os.path.isfile(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
             return emi
     return None
 
@@ -65,7 +49,7 @@ def read_objects(path: str) -> dict[str, Any]:
 
     What cannot be read is told in place of the object: it must not stand in the way of the pixels.
     """
-    data = read_head(path, SCANNED_BYTES)
+    data = tools.read_head(path, SCANNED_BYTES)
     seen: dict[str, Any] = {}
     found = {
         f"object_{k}": _share(_object(text, path), seen) for k, text in enumerate(_blocks(data))
@@ -93,8 +77,8 @@ def _share(tree: Any, seen: dict[str, Any]) -> Any:
 
 def _object(text: bytes, path: str) -> Any:
     try:
-        return _tree(parse_xml(text.decode("utf8", "replace").encode(), path))
-    except CorruptFileError as error:
+        return _tree(tools.parse_xml(text.decode("utf8", "replace").encode(), path))
+    except tools.CorruptFileError as error:
         return f"not read: {error.found}"
 
 

@@ -1,1 +1,0 @@
-"""FRMS6: sets of pnCCD files."""
