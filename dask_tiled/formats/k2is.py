@@ -13,14 +13,13 @@ import math
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.dm_tags import read_tags
+from dask_tiled.formats.tools.dm_tags import group, read_tags
 
 SECTORS = 8
 WIDTH, HEIGHT = 256, 1860  # of a sector
@@ -42,6 +41,8 @@ SYNC = 0xFFFF0055
 ALLOWED = {"sync": (SYNC,), "width": (WIDTH,), "height": (HEIGHT,), "nbytes": (BLOCK,)}
 SHUTTER_OPEN = 1
 PROBES = 64
+UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
+TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
 
 
 def find_block(data: bytes) -> int | None:
@@ -56,8 +57,7 @@ def find_block(data: bytes) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Sector:
+class Sector(NamedTuple):
     """A file of blocks, of which the first begins at byte ``start``."""
 
     file: tools.File
@@ -113,14 +113,16 @@ def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     if any(_frame_left(sector, start) < PER_FRAME for sector, start in pairs):
         starts = [start + _frame_left(sector, start) for sector, start in pairs]
     counts = [(s.n_blocks - i) // PER_FRAME for s, i in zip(sectors, starts, strict=True)]
-    if min(counts) < 1:
+    least = min(counts)
+    if least < 1:
+        short = counts.index(least)
         raise tools.TruncatedFileError(
             "no frame is complete in all sectors",
-            path=sectors[counts.index(min(counts))].file.path,
-            expected=f"{PER_FRAME} blocks after block {starts[counts.index(min(counts))]}",
-            found=f"{sectors[counts.index(min(counts))].n_blocks} blocks in all",
+            path=sectors[short].file.path,
+            expected=f"{PER_FRAME} blocks after block {starts[short]}",
+            found=f"{sectors[short].n_blocks} blocks in all",
         )
-    for number in (0, min(counts) - 1):
+    for number in (0, least - 1):
         _check_frame(sectors, [start + number * PER_FRAME for start in starts])
     return starts, counts
 
@@ -134,7 +136,7 @@ def _find_count(sector: Sector, count: int) -> int:
     end = 1
     while end < sector.n_blocks and at(end) < count:
         end *= 2
-    i = _first_of(min(end, sector.n_blocks - 1), lambda i: at(i) >= count)
+    i = bisect_left(range(min(end, sector.n_blocks - 1)), count, key=at)
     if at(i) != count:
         raise tools.CorruptFileError(
             "the sectors cannot be brought together",
@@ -149,10 +151,8 @@ def _find_count(sector: Sector, count: int) -> int:
 def _frame_left(sector: Sector, start: int) -> int:
     """Count the blocks from ``start`` on that belong to the frame of the first one."""
     frame_id = sector.block(start)["frame_id"]
-    return _first_of(
-        min(PER_FRAME, sector.n_blocks - start),
-        lambda i: sector.block(start + i)["frame_id"] != frame_id,
-    )
+    blocks = range(start, min(start + PER_FRAME, sector.n_blocks))
+    return bisect_left(blocks, 1, key=lambda i: sector.block(i)["frame_id"] != frame_id)
 
 
 def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
@@ -187,16 +187,7 @@ def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
     if i is None:
         return None
     before = probes[max(0, i - 1)]
-    return before + _first_of(probes[i] - before, lambda frame: is_open(before + frame))
-
-
-def _first_of(count: int, holds: Callable[[int], bool]) -> int:
-    """Find the first number for which something holds that then goes on to hold, or ``count``."""
-    return bisect_left(range(count), 1, key=lambda i: int(holds(i)))
-
-
-UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
-TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
+    return before + bisect_left(range(before, probes[i]), 1, key=is_open)
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -231,13 +222,6 @@ def describe(
     nav_shape : tuple of int, optional
         Shape of the scan, by default the one in the ``.gtg`` file, which counts the flyback in.
         Without one, a set is a series of frames.
-
-    Raises
-    ------
-    CorruptFileError
-        The sectors cannot be brought together.
-    TruncatedFileError
-        A sector is missing or shorter than the others, or there are too few frames.
     """
     stem = tools.common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
@@ -291,18 +275,18 @@ def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> 
 
 def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
     """Find the size of the scan, with the flyback."""
-    sizes = tags.get("SI Dimensions")
-    found = [sizes.get(f"Size {axis}") if isinstance(sizes, dict) else None for axis in "YX"]
-    if None in found:
+    sizes = group(tags, "SI Dimensions")
+    told = [sizes.get(f"Size {axis}") for axis in "YX"]
+    if None in told:
         return None
-    shape = tuple(int(n) for n in found if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
-    if len(shape) < len(found):
+    shape = tuple(int(n) for n in told if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
+    if len(shape) < len(told):
         raise tools.CorruptFileError(
             "the size of the scan cannot be",
             path=path,
             where="SI Dimensions",
             expected="Size Y and Size X of 1 or more",
-            found=found,
+            found=told,
         )
     return shape
 
@@ -315,8 +299,8 @@ def _parts(path: str) -> tuple[str, str]:
 
 
 def _sector_paths(stem: str) -> list[str]:
-    found = [tools.beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
-    missing = [f"{stem}{k}.bin" for k, path in enumerate(found, 1) if path is None]
+    paths = [tools.beside(stem, f"{k}.bin", f"{k}.BIN") for k in range(1, SECTORS + 1)]
+    missing = [f"{stem}{k}.bin" for k, path in enumerate(paths, 1) if path is None]
     if missing:
         raise tools.TruncatedFileError(
             "a sector is missing",
@@ -324,7 +308,7 @@ def _sector_paths(stem: str) -> list[str]:
             expected=f"{SECTORS} files, {stem}1.bin to {stem}{SECTORS}.bin",
             found=f"{SECTORS - len(missing)} of them",
         )
-    return [path for path in found if path is not None]
+    return [path for path in paths if path is not None]
 
 
 FORMAT = tools.Format(

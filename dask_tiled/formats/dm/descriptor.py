@@ -12,13 +12,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.dm.packed import PACKED, boxes, decoders
-from dask_tiled.formats.dm.pictures import Order, Picture, find_order, read_axes, read_picture
-from dask_tiled.formats.tools.dm_tags import group, parse_header, read_tags
+from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
+from dask_tiled.formats.tools.dm_tags import Array, group, parse_header, read_tags
 from dask_tiled.model.indexing import Selection
+
+COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
+DTYPES: dict[int, Any] = {
+    **dict(enumerate(["i2", "f4", "c8"], 1)),
+    **dict(enumerate(["u1", "i4", COLOUR, "i1", "u2", "u4", "f8", "c16", "?"], 6)),
+    **dict(enumerate(["i8", "u8"], 39)),
+    23: COLOUR,
+    **PACKED,
+}
+TIMES = ("s", "ms", "us", "µs", "ns", "min")
+LENGTHS = ("nm", "um", "µm")
+
+
+class Picture(NamedTuple):
+    """Where the pixels of a picture lie; the shape is the reverse of the file's dimensions."""
+
+    shape: tuple[int, ...]
+    data_type: int
+    dtype: np.dtype
+    offset: int
+
+
+class Order(NamedTuple):
+    """How many axes belong to a frame, whether they are the slowest, and who says so."""
+
+    sig_ndim: int
+    transposed: bool
+    told_by: str
+
+    def arrange(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Put something about the axes, in the order of the file, into that of the array."""
+        first = self.sig_ndim if self.transposed else 0
+        return axes[first:] + axes[:first]
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -54,11 +89,11 @@ def describe(
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
     number = tools.choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
-    members = [read_picture(path, tags)]
-    order = find_order(path, tags, len(members[0].shape), transposed=transposed)
+    members = [_read_picture(path, tags)]
+    order = _find_order(path, tags, len(members[0].shape), transposed=transposed)
     for other in paths[1:]:
         further = read_tags(other, ("ImageList", key, "ImageData"))
-        members.append(read_picture(other, group(further, "ImageList", key)))
+        members.append(_read_picture(other, group(further, "ImageList", key)))
         _check_geometry(other, members[-1], members[0], order)
     layout = _lay_out(files, members, order)
     metadata = {
@@ -71,29 +106,107 @@ def describe(
         "brightness": group(tags, "ImageData", "Calibrations", "Brightness"),
         "tags": group(tags, "ImageTags"),
     }
-    axes = read_axes(tags, len(members[0].shape), order)
+    axes = _read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
         axes = tools.nav_axes(1) + axes
     return tools.Description.of("dm", layout, {"dm": metadata}, axes)
 
 
 def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:
-    found = group(tree, "Thumbnails").values()
-    thumbnails = [group(thumbnail).get("ImageIndex") for thumbnail in found]
+    thumbnails = [group(t).get("ImageIndex") for t in group(tree, "Thumbnails").values()]
     pictures = enumerate(group(tree, "ImageList").items())
     return {k: v for i, (k, v) in pictures if i not in thumbnails and group(v, "ImageData")}
 
 
-def _check_geometry(path: str, found: Picture, first: Picture, order: Order) -> None:
-    shapes = [order.arrange(picture.shape) for picture in (found, first)]
+def _read_picture(path: str, tags: Any) -> Picture:
+    """Read where the pixels of a picture lie."""
+    fields = group(tags, "ImageData")
+    shape = tuple(group(fields, "Dimensions").values())[::-1]
+    kind, data = fields.get("DataType"), fields.get("Data")
+    sizes = all(type(n) is int and n > 0 for n in shape)
+    if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, Array):
+        raise tools.CorruptFileError(
+            "no picture", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
+        )
+    if type(kind) is not int or kind not in DTYPES:
+        raise tools.DatasetError("unknown type of pixels", path=path, where="DataType", found=kind)
+    dtype = np.dtype(DTYPES[kind]).newbyteorder(data.dtype[0])
+    needed = math.prod(shape) * dtype.itemsize
+    if kind in PACKED:
+        needed = stored_bytes(path, kind, shape, dtype)
+    if needed > data.nbytes:
+        raise tools.CorruptFileError(
+            "fewer pixels than the Dimensions say",
+            path=path,
+            where=f"byte {data.offset}",
+            expected=f"{needed} bytes",
+            found=f"{data.nbytes} bytes",
+        )
+    return Picture(shape, kind, dtype, data.offset)
+
+
+def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> Order:
+    """Find out which axes belong to a frame, and in which order they lie in the file."""
+    image_tags = group(tags, "ImageTags")
+    said = group(image_tags, "Meta Data")
+    spectra = said.get("Format") in ("Spectrum image", "Spectrum") or "spim" in image_tags
+    sig_ndim = 1 if ndim == 1 or (spectra and ndim < 4) else 2
+    if transposed not in (None, True, False):
+        raise tools.DatasetError(
+            "no order", path=path, expected="None, True or False", found=transposed
+        )
+    if ndim == sig_ndim:
+        return Order(sig_ndim, transposed=False, told_by="there is one frame")
+    if transposed is not None:
+        return Order(sig_ndim, transposed, "the option transposed")
+    usual = ndim == 4 or (spectra and ndim == 3)
+    swapped = str(said.get("Data Order Swapped", 0)).strip() not in ("0", "False", "")
+    if usual and "Data Order Swapped" in said:
+        return Order(sig_ndim, not swapped, "the tag Data Order Swapped")
+    return Order(sig_ndim, usual, "what is usual for such data")
+
+
+def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
+    """Read the axes of a picture, in the order of the array."""
+    fields = group(tags, "ImageData", "Calibrations", "Dimension").values()
+    told = [_axis(field) for field in fields][:ndim]
+    axes = order.arrange((*told, *[tools.Axis("")] * (ndim - len(told)))[::-1])
+    split = ndim - order.sig_ndim
+    names = [axis.name for axis in tools.nav_axes(split) + tools.sig_axes(order.sig_ndim)]
+    if order.sig_ndim == 1:
+        units = axes[-1].units
+        names[-1] = "energy" if units.endswith("eV") else names[-1]
+        names[-1] = "wavelength" if units in LENGTHS else names[-1]
+        names[:split] = [axis.name for axis in tools.nav_axes(2)][2 - split :]
+    elif split == 1 and axes[0].units in TIMES:
+        names[0] = "time"
+    return tuple(replace(axis, name=name) for axis, name in zip(axes, names, strict=True))
+
+
+def _axis(field: Any) -> tools.Axis:
+    said = group(field)
+    units = said.get("Units")
+    units = units if isinstance(units, str) else ""
+    scale, origin = (_number(said.get(key)) for key in ("Scale", "Origin"))
+    if scale is None or origin is None:
+        return tools.Axis("", units)
+    return tools.Axis("", units, scale, 0.0 - origin * scale)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> None:
+    shapes = [order.arrange(picture.shape) for picture in (other, first)]
     # Files of several frames may differ in how many these are.
     parts = [shape[1:] if len(shape) > order.sig_ndim else shape for shape in shapes]
-    if parts[0] != parts[1] or found.dtype != first.dtype or found.data_type != first.data_type:
+    if parts[0] != parts[1] or other.dtype != first.dtype or other.data_type != first.data_type:
         raise tools.CorruptFileError(
             "the frames differ from those of the first file",
             path=path,
             expected=f"{shapes[1]}, {first.dtype}, type {first.data_type}",
-            found=f"{shapes[0]}, {found.dtype}, type {found.data_type}",
+            found=f"{shapes[0]}, {other.dtype}, type {other.data_type}",
         )
 
 
@@ -102,26 +215,19 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
     frames = 0
     for i, picture in enumerate(members):
         size = picture.dtype.itemsize
-        stored = tools.strides_of(picture.shape, size)
-        shape, strides = order.arrange(picture.shape), order.arrange(stored)
+        shape = order.arrange(picture.shape)
+        strides = order.arrange(tools.strides_of(picture.shape, size))
         split = len(shape) - order.sig_ndim
         nav, sig = shape[:split], shape[split:]
-        steps = strides[:split] or (size * math.prod(sig),)
-        grid = nav or (1,)
-        parts = [tools.Part((0,) * len(sig), sig, 0, strides[split:], 0)]
+        grid, steps = nav or (1,), strides[:split] or (size * math.prod(sig),)
+        parts = [tools.Part((0,) * len(sig), sig, 0, strides[split:])]
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
-        pieces += [
-            tools.Piece(
-                i,
-                (frames, *(0,) * (len(grid) - 1), *part.start),
-                (*grid, *part.shape),
-                picture.offset + part.offset,
-                (*steps, *part.strides),
-                part.decoder,
-            )
-            for part in parts
-        ]
+        for part in parts:
+            corner = (frames, *(0,) * (len(grid) - 1), *part.start)
+            offset = picture.offset + part.offset
+            box, lattice = grid + part.shape, steps + part.strides
+            pieces.append(tools.Piece(i, corner, box, offset, lattice, part.decoder))
         frames += grid[0]
     grid = (frames, *grid[1:])
     kinds = decoders(picture.dtype) if picture.data_type in PACKED else [tools.plain(picture.dtype)]
