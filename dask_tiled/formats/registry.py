@@ -33,7 +33,7 @@ _MODULES = {
     "dm": "dask_tiled.formats.dm.descriptor",
     "ser": "dask_tiled.formats.ser.descriptor",
     "blo": "dask_tiled.formats.blo",
-    "seq": "dask_tiled.formats.seq.descriptor",
+    "seq": "dask_tiled.formats.seq",
     "mrc": "dask_tiled.formats.mrc.descriptor",
     "tvips": "dask_tiled.formats.tvips",
     "nifti": "dask_tiled.formats.nifti",

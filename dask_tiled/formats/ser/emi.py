@@ -49,12 +49,10 @@ def read_objects(path: str) -> dict[str, Any]:
 
     What cannot be read is told in place of the object: it must not stand in the way of the pixels.
     """
-    data = tools.read_head(path, SCANNED_BYTES)
+    texts = _blocks(tools.read_head(path, SCANNED_BYTES))
     seen: dict[str, Any] = {}
-    found = {
-        f"object_{k}": _share(_object(text, path), seen) for k, text in enumerate(_blocks(data))
-    }
-    return {"path": path, **found}
+    objects = [_share(_object(text, path), seen) for text in texts]
+    return {"path": path, **{f"object_{k}": value for k, value in enumerate(objects)}}
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:

@@ -1,0 +1,255 @@
+"""Norpix StreamPix sequences, ``.seq``, as Direct Electron cameras write them, too.
+
+Beside those of Direct Electron cameras lie reference frames and maps of bad pixels.
+
+Layout and names as public readers describe them, and real files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
+
+MAGIC = b"\xed\xfe\0\0"
+FIELDS: tools.Fields = {
+    "magic": (0, "u4"),
+    "name": (4, "12u2"),
+    "version": (28, "i4"),
+    "header_size": (32, "i4"),
+    "description": (36, "256u2"),
+    "width": (548, "u4"),
+    "height": (552, "u4"),
+    "bit_depth": (556, "u4"),
+    "bit_depth_real": (560, "u4"),
+    "image_size_bytes": (564, "u4"),
+    "image_format": (568, "u4"),
+    "allocated_frames": (572, "u4"),
+    "origin": (576, "u4"),
+    "true_image_size": (580, "u4"),
+    "suggested_frame_rate": (584, "f8"),
+    "description_format": (592, "i4"),
+    "reference_frame": (596, "u4"),
+    "fixed_size": (600, "u4"),
+    "flags": (604, "u4"),
+    "bayer_pattern": (608, "i4"),
+    "time_offset_us": (612, "i4"),
+    "extended_header_size": (616, "i4"),
+    "compression_format": (620, "u4"),
+    "reference_time_s": (624, "i4"),
+    "reference_time_ms": (628, "u2"),
+    "reference_time_us": (630, "u2"),
+}
+MONOCHROME = 100
+ALLOWED = {
+    "compression_format": (0,),
+    "image_format": (MONOCHROME,),
+    "bit_depth": (8, 16, 32, 64),
+}
+SENSOR: tools.Fields = {
+    "UnbinnedFrameSizeX": (8, "i4"),
+    "UnbinnedFrameSizeY": (12, "i4"),
+    "OffsetX": (16, "i4"),
+    "OffsetY": (20, "i4"),
+    "HardwareBinning": (24, "i4"),
+}
+STARTS = (272, 282)
+"""Where the first record of a ``.metadata`` file was found to begin."""
+PLACES = {"Row", "Rows", "Column", "Columns"}
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the magic number, and a version that makes sense."""
+    if head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100:
+        return None
+    return "does not begin with the number 0xFEED and a version"
+
+
+def describe(
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+) -> tools.Description:
+    """Describe a sequence.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file.
+    nav_shape : tuple of int, optional
+        Shape of the scan, by default one axis of as many frames as the header says, or of all in
+        the file where it says nothing. Space for more can follow, which StreamPix fills with zeros.
+    """
+    file = tools.File.only(paths, "seq")
+    header = tools.read_fields(file.path, FIELDS)
+    tools.check_fields(file.path, header, FIELDS, {"magic": (0xFEED,)}, "not a SEQ file")
+    problem = "frames of this kind are not read"
+    tools.check_fields(file.path, header, FIELDS, ALLOWED, problem, kind=tools.DatasetError)
+    for name in ("name", "description"):
+        units = np.array(header[name], "<u2").tobytes()
+        header[name] = units.decode("utf-16-le", "replace").partition("\0")[0]
+    shape = header["height"], header["width"]
+    pixels = tools.Record(shape, tools.plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
+    # A time stamp follows them, and what fills it up.
+    footer = header["true_image_size"] - pixels.frame_bytes
+    if not pixels.frame_bytes or footer < 0:
+        raise tools.CorruptFileError(
+            "the header makes no sense",
+            path=file.path,
+            where="byte 580 (true_image_size)",
+            expected=f"room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits",
+            found=f"{header['true_image_size']} bytes",
+        )
+    record = replace(pixels, footer=footer)
+    start = 8192 if header["version"] >= 5 else 1024
+    promised = header["allocated_frames"]
+    layout = tools.lay_out([file], record, start, promised=promised, settled=nav_shape is not None)
+    # The frame rate in the header is that to play them at.
+    desc = tools.Description.of("seq", layout, {"seq": {"header": header}})
+    if nav_shape is not None or not promised:
+        return desc
+    return desc.with_scan((promised,), "the header field allocated_frames")
+
+
+def read_corrections(desc: tools.Description) -> tools.Corrections:
+    """Read dark frame, gain map and bad pixels that lie beside a sequence.
+
+    For ``scan.seq``, and for ``scan.seq.seq``, these are ``scan.seq.dark.mrc``,
+    ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
+    """
+    path, shape = desc.files[0].path, desc.layout.sig_shape
+    root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
+    names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
+    dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
+    mapped = os.path.exists(xml) and os.path.exists(metadata)
+    corrections = tools.Corrections(
+        _reference(dark, shape) if os.path.exists(dark) else None,
+        _reference(gain, shape) if os.path.exists(gain) else None,
+        _bad_pixels(xml, metadata, shape) if mapped else None,
+    )
+    if corrections == tools.Corrections():
+        raise tools.DatasetError(
+            "no corrections beside the file",
+            path=path,
+            expected=f"{dark}, {gain}, or {xml} and {metadata}",
+        )
+    return corrections
+
+
+def _reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Read the first section of an MRC file; real ones announce more sections than they hold."""
+    header = header_of(tools.read_head(path, HEADER_BYTES), path)
+    record = header.record
+    if record.sig_shape != shape:
+        raise tools.DatasetError(
+            "the reference has another shape than the frames",
+            path=path,
+            expected=shape,
+            found=record.sig_shape,
+        )
+    pixels = tools.read_exactly(path, record.frame_bytes, header.offset, "the reference")
+    return np.frombuffer(pixels, header.dtype).reshape(shape)
+
+
+def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
+    """Read the map of bad pixels of a sensor, and cut out what the frames show.
+
+    Of several maps the largest is taken among the binned ones, if frames are binned, or among the
+    others. A defect is a range of rows, of columns, or where both cross; patterns within a range
+    are not read, so that all of it counts.
+    """
+    maps = tools.read_xml(xml).findall(".//BadPixelMap")
+    if not maps:
+        return None
+    corner, binned = _sensor(metadata, shape)
+    sizes = {node: _whole(node, xml, "Rows", "Columns", "Binning") for node in maps}
+    suited = [node for node in maps if (sizes[node][2] > 1) == (binned > 1)]
+    if not suited:
+        raise tools.CorruptFileError(
+            "no map of bad pixels suits the binning", path=xml, expected=binned
+        )
+    chosen = max(suited, key=lambda node: math.prod(sizes[node][:2]))
+    *size, binning = sizes[chosen]
+    first = [offset // max(1, binning) for offset in corner]
+    if any(o < 0 or o + n > m for o, n, m in zip(first, shape, size, strict=True)):
+        raise tools.CorruptFileError(
+            "the map of bad pixels does not cover the frames",
+            path=xml,
+            where="BadPixelMap",
+            expected=f"{shape} pixels from {tuple(first)} on",
+            found=f"{tuple(size)} pixels",
+        )
+    mask = np.zeros(shape, dtype=bool)
+    for defect in chosen.iterfind("Defect"):
+        if not PLACES & set(defect.keys()):
+            raise _bad(defect, xml)
+        places = zip(("Row", "Column"), first, shape, strict=True)
+        rows, columns = (_range(defect, name, xml, start, n) for name, start, n in places)
+        mask[rows, columns] = True
+    return mask
+
+
+def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
+    """Find the part of the sensor that frames show: its corner, (y, x) unbinned, and binning."""
+    sizes = []
+    for start in STARTS:
+        fields = tools.read_fields(path, SENSOR, at=start)
+        binning = max(1, fields["HardwareBinning"])
+        size = fields["UnbinnedFrameSizeY"] // binning, fields["UnbinnedFrameSizeX"] // binning
+        if size == shape:
+            return (fields["OffsetY"], fields["OffsetX"]), binning
+        sizes.append(size)
+    raise tools.CorruptFileError(
+        "the metadata does not tell of these frames",
+        path=path,
+        where=" or ".join(f"byte {start}" for start in STARTS),
+        expected=f"frames of {shape}",
+        found=" or ".join(map(str, sizes)),
+    )
+
+
+def _whole(node: Element, path: str, *names: str) -> list[int]:
+    texts = [node.get(name, "0") for name in names]
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", text) for text in texts):
+        raise _bad(node, path)
+    return [int(text) for text in texts]
+
+
+def _range(node: Element, name: str, path: str, start: int, count: int) -> slice:
+    """Give the rows or columns of a defect, counted from the first one that frames show."""
+    text = node.get(f"{name}s", node.get(name, f"{start}-{start + count - 1}"))
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", text)
+    if match is None:
+        raise _bad(node, path)
+    first, last = int(match[1]), int(match[2] or match[1])
+    return slice(max(0, first - start), max(0, last + 1 - start))
+
+
+def _bad(node: Element, path: str) -> tools.CorruptFileError:
+    return tools.CorruptFileError(
+        "an element cannot be read",
+        path=path,
+        where=node.tag,
+        expected="whole numbers, or ranges of them",
+        found=node.attrib,
+    )
+
+
+FORMAT = tools.Format(
+    name="seq",
+    extensions=(".seq",),
+    summary="Norpix and Direct Electron sequences: 8 to 64 bits, uncompressed; corrections beside",
+    nav_shape_from="the header, which gives one axis of frames",
+    sniff=sniff,
+    describe=describe,
+    corrections=read_corrections,
+    peers=("LiberTEM", "PIMS"),
+)

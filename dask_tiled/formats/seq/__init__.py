@@ -1,1 +1,0 @@
-"""StreamPix sequences, ``.seq``."""
