@@ -229,9 +229,8 @@ def describe(
     if scan not in ("auto", "none"):
         raise tools.DatasetError("no such scan", path=path, expected="auto or none", found=scan)
     if tools.check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
-        raise tools.DatasetError(
-            "hysteresis is one of winding scans", path=path, expected="winding=True"
-        )
+        problem = "hysteresis is one of winding scans"
+        raise tools.DatasetError(problem, path=path, expected="winding=True")
     files = [member.file for member in tools.gather(paths, _member, series=series)]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
@@ -242,10 +241,8 @@ def describe(
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
     layout = tools.record_layout(files, counts, record, starts)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
-    start = None
-    if scan == "auto":
-        last = read_frame_headers(files, counts, record, n_frames - 1, 1)
-        start = find_scan(first, last, n_frames)
+    last = read_frame_headers(files, counts, record, n_frames - 1, 1)
+    start = find_scan(first, last, n_frames) if scan == "auto" else None
     if start is not None:
         desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
     return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)
@@ -263,10 +260,8 @@ def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
     times = frames["ITime"] + frames["IMS"] / 1000
     step = float(times[-1] - times[0]) / max(1, len(times) - 1)
     time = tools.Axis("time", "s", step) if step > 0 else tools.Axis("frame")
-    return (
-        time,
-        *(tools.Axis.calibrated(name, "nm", float(fields["IPixelSize"])) for name in "yx"),
-    )
+    pixel = float(fields["IPixelSize"])
+    return (time, *(tools.Axis.calibrated(name, "nm", pixel) for name in "yx"))
 
 
 def _show(

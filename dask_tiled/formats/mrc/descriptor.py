@@ -14,13 +14,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc.direct_electron import find_session, show_session
-from dask_tiled.formats.tools.mrc_header import (
-    HEADER_BYTES,
-    Header,
-    cell_axes,
-    header_of,
-    read_extended,
-)
+from dask_tiled.formats.tools import mrc_header
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 
@@ -28,11 +22,11 @@ VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the map identifier, and a header that makes sense."""
     if tools.is_compressed(head):
-        head = tools.read_start(path, HEADER_BYTES)
+        head = tools.read_start(path, mrc_header.HEADER_BYTES)
     if head[208:211] != b"MAP":
         return "has no 'MAP ' at byte 208"
     try:
-        header_of(head[:HEADER_BYTES], path)
+        mrc_header.header_of(head[: mrc_header.HEADER_BYTES], path)
     except (
         tools.DatasetError
     ) as error:  # a mode that is not read is that of an MRC file all the same
@@ -57,11 +51,11 @@ def describe(
     """
     file = tools.File.only(paths, "mrc")
     session = find_session(file.path)
-    header = header_of(tools.read_start(file.path, HEADER_BYTES), file.path)
+    header = mrc_header.header_of(tools.read_start(file.path, mrc_header.HEADER_BYTES), file.path)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
     layout, base_shape = _lay_out(file, header)
-    extended = read_extended(file.path, header)
+    extended = mrc_header.read_extended(file.path, header)
     facts: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
     facts["dtype_from"] = header.dtype_from
     if extended:
@@ -74,7 +68,7 @@ def describe(
     return desc if session is None else show_session(desc, session, scan=nav_shape is None)
 
 
-def _lay_out(file: tools.File, header: Header) -> tuple[tools.Layout, tuple[int, ...]]:
+def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
     """Lay out the sections that are there; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
     if tools.is_compressed(tools.read_head(file.path, 8)):
@@ -84,21 +78,18 @@ def _lay_out(file: tools.File, header: Header) -> tuple[tools.Layout, tuple[int,
     return tools.record_layout([file], [min(whole, nz)], record, offset), ()
 
 
-def _axes(header: Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
+def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
     """Name and calibrate the axes; those of a volume after the axes of its cell."""
-    columns, rows, sections = cell_axes(header, extended)
+    columns, rows, sections = mrc_header.cell_axes(header, extended)
     if header.fields["ispg"] == 0 or not sections.units:
         # Images that follow one another: no distance between them, whatever the cell says.
-        sections, rows, columns = (
-            tools.Axis("frame"),
-            replace(rows, name="y"),
-            replace(columns, name="x"),
-        )
+        sections = tools.Axis("frame")
+        rows, columns = replace(rows, name="y"), replace(columns, name="x")
     axes = sections, rows, columns
     return (*axes, tools.Axis("complex")) if header.fields["mode"] == 3 else axes
 
 
-def _split_volumes(desc: tools.Description, header: Header) -> tools.Description:
+def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.Description:
     """Show a stack of volumes with an axis of its own for the volumes."""
     nz, depth = header.fields["nz"], header.fields["m"][2]
     if header.fields["ispg"] not in VOLUME_STACKS:

@@ -23,15 +23,7 @@ MAX_PLACES = 1 << 24
 
 
 class Session(NamedTuple):
-    """The files of one movie.
-
-    Attributes
-    ----------
-    info : dict
-        Keys and values of the ``_info.txt`` file.
-    info_file : str
-    coordinates_file : str or None
-    """
+    """The files of one movie, and the keys and values of its ``_info.txt`` file."""
 
     info: dict[str, str]
     info_file: str
@@ -138,19 +130,16 @@ def read_coordinates(path: str, frames: int) -> Index:
     text = tools.read_head(path, MAX_LINE * (frames + 1)).decode("ascii", "replace")
     lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
     pairs = [re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", line) for line in lines]
-    expected = f"{frames} lines of x,y"
-    hint = f"Pass nav_shape=({frames},) to read the frames as they come."
     if None in pairs or len(lines) != frames:
         at = pairs.index(None) if None in pairs else len(lines)
         kind = tools.TruncatedFileError if at > frames else tools.CorruptFileError
-        found = lines[at][:80] if at < len(lines) else f"{len(lines)} lines"
         raise kind(
             "these are not the coordinates of the frames",
             path=path,
             where=f"line {at + 1}",
-            expected=expected,
-            found=found,
-            hint=hint,
+            expected=f"{frames} lines of x,y",
+            found=lines[at][:80] if at < len(lines) else f"{len(lines)} lines",
+            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
         )
     return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
 
@@ -167,9 +156,8 @@ def _time(session: Session) -> tools.Axis:
     rate = session.number("Frames Per Second")
     if session.scans or rate <= 0:
         return tools.Axis("frame")
-    return tools.Axis.calibrated(
-        "time", "s", session.number("Autosave Movie Sum Count", 1.0) / rate
-    )
+    summed = session.number("Autosave Movie Sum Count", 1.0)
+    return tools.Axis.calibrated("time", "s", summed / rate)
 
 
 def _detector(session: Session) -> tuple[tools.Axis, ...]:
