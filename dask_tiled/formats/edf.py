@@ -52,13 +52,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe frames of one shape and type.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        One file, or several in the order of their frames.
-    """
+    """Describe frames of one shape and type, in one file or several in the order of the frames."""
     files = [tools.File.at(path) for path in paths]
     frames = [frame for k, file in enumerate(files) for frame in _frames(k, file.path)]
     tools.in_sequence([tools.Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])

@@ -16,17 +16,11 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.markup import plain_tree, read_xml
-from dask_tiled.formats.tools.records import Record, lay_out
-from dask_tiled.formats.tools.series import named_file, natural_key
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
+SIZE = re.compile(r"\s*0*[1-9][0-9]{0,9}\s*")
 MEASURED = "iom_measurements"
 MAX_NEIGHBOURS = 64
 """So many ``.xml`` files in the folder are looked at for the one that names a ``.raw`` file."""
@@ -38,18 +32,12 @@ def is_xml(head: bytes) -> bool:
 
 
 def raw_name(root: Element, path: str) -> str:
-    """Give the name of the file of frames: a name only, for it lies beside the ``.xml`` file.
-
-    Raises
-    ------
-    CorruptFileError
-        There is none.
-    """
+    """Give the name of the file of frames: a name only, for it lies beside the ``.xml`` file."""
     node = root.find("raw_file")
     told = "" if node is None else node.get("filename", "")
     name = re.split(r"[\\/]", told)[-1]
     if name in {"", ".", ".."}:
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the XML names no file of frames",
             path=path,
             where="raw_file",
@@ -62,31 +50,17 @@ def raw_name(root: Element, path: str) -> str:
 def xml_of(raw: str) -> str | None:
     """Find the ``.xml`` file beside a ``.raw`` file that names it."""
     folder, name = os.path.split(os.path.abspath(raw))
-    entries = sorted((e for e in os.listdir(folder) if e.lower().endswith(".xml")), key=natural_key)
-    for entry in entries[:MAX_NEIGHBOURS]:
+    entries = [entry for entry in os.listdir(folder) if entry.lower().endswith(".xml")]
+    for entry in sorted(entries, key=tools.natural_key)[:MAX_NEIGHBOURS]:
         xml = os.path.join(folder, entry)
-        with suppress(DatasetError, OSError):
-            if is_xml(read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
+        with suppress(tools.DatasetError, OSError):
+            if is_xml(tools.read_head(xml, 64)) and raw_name(tools.read_xml(xml), xml) == name:
                 return xml
     return None
 
 
 def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Go through what tells the shape of the scan, the most reliable first.
-
-    Parameters
-    ----------
-    raw : str
-        Path of the file of frames.
-    root : Element, optional
-        The XML.
-
-    Yields
-    ------
-    told_by : str
-    shape : tuple of int
-        (y, x), or (n,) of a series.
-    """
+    """Go through what tells a shape, (y, x) or (n,) of a series, the most reliable first."""
     name = NAME.search(raw)
     told: list[tuple[str, tuple[str | None, ...]]] = []
     if name is not None:
@@ -101,15 +75,15 @@ def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int
             told.append((where, tuple(size)))
         told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
     for told_by, texts in told:
-        sizes = [re.fullmatch(r"\s*0*([1-9][0-9]{0,9})\s*", text or "") for text in texts]
-        if all(sizes):
-            yield told_by, tuple(int(size[1]) for size in sizes if size is not None)
+        sizes = [text.strip() if text and SIZE.fullmatch(text) else "0" for text in texts]
+        if "0" not in sizes:
+            yield told_by, tuple(map(int, sizes))
 
 
-def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[Axis, ...]:
+def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[tools.Axis, ...]:
     """Calibrate the scan, from its field of view."""
-    axes = nav_axes(len(shape))
-    if root is None or len(shape) != 2:
+    axes = tools.nav_axes(len(shape))
+    if len(shape) != 2:
         return axes
     fields = _numbers(root, "optics.get_full_scan_field_of_view")  # one per axis, or the larger one
     if len(fields) == 2:
@@ -124,32 +98,31 @@ def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[Axis, ...]:
     return tuple(replace(axis, units="nm", scale=step * 1e9) for axis, step in pairs)
 
 
-def frame_axes(root: Element | None) -> tuple[Axis, ...]:
+def frame_axes(root: Element | None) -> tuple[tools.Axis, ...]:
     """Calibrate the frames."""
-    axes = sig_axes(2)
-    size = [] if root is None else _numbers(root, "calibrated_pixelsize")
+    size = _numbers(root, "calibrated_pixelsize")
     if not size:
-        return axes
-    return tuple(replace(axis, units="1/nm", scale=size[0] * 1e9) for axis in axes)
+        return tools.sig_axes(2)
+    return tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx")
 
 
-def _numbers(root: Element, name: str) -> list[float]:
+def _numbers(root: Element | None, name: str) -> list[float]:
     """Read the numbers of a measurement: lengths in metres, and factors."""
-    text = root.findtext(f"{MEASURED}/{name}") or ""
-    found = re.findall(r"\d+(?:\.\d*)?(?:[eE][-+]?\d{1,3})?", text, re.ASCII)
-    numbers = [float(number) for number in found]
+    text = "" if root is None else root.findtext(f"{MEASURED}/{name}") or ""
+    words = re.findall(r"\d+(?:\.\d*)?(?:[eE][-+]?\d{1,3})?", text, re.ASCII)
+    numbers = [float(word) for word in words]
     return numbers if all(1e-30 < number < 1e30 for number in numbers) else []
 
 
-RECORD = Record((128, 128), plain(np.dtype("<f4")), footer=2 * 128 * 4)
+RECORD = tools.Record((128, 128), tools.plain(np.dtype("<f4")), footer=2 * 128 * 4)
 
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for XML that names a file of frames, or for such a file."""
     if is_xml(head):
         try:
-            raw_name(read_xml(path), path)
-        except DatasetError as error:
+            raw_name(tools.read_xml(path), path)
+        except tools.DatasetError as error:
             return error.problem
         return None
     frames, rest = divmod(os.path.getsize(path), RECORD.nbytes)
@@ -166,7 +139,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     outside_folder: bool = False,
-) -> Description:
+) -> tools.Description:
     """Describe a scan or a series.
 
     The name of the ``.raw`` file and several places in the ``.xml`` file can tell the shape of the
@@ -181,15 +154,15 @@ def describe(
     outside_folder : bool
         Whether the ``.raw`` file may be a link that leads out of the folder.
     """
-    file = File.only(paths, "empad")
-    xml = file.path if is_xml(read_head(file.path, 64)) else xml_of(file.path)
-    root = None if xml is None else read_xml(xml)
+    file = tools.File.only(paths, "empad")
+    xml = file.path if is_xml(tools.read_head(file.path, 64)) else xml_of(file.path)
+    root = None if xml is None else tools.read_xml(xml)
     if root is not None and xml == file.path:
         file = _raw_of(xml, raw_name(root, xml), outside=outside_folder)
-    layout = lay_out([file], RECORD, settled=nav_shape is not None)
-    facts = {} if root is None else {"xml_path": xml, "xml": plain_tree(root)}
-    axes = nav_axes(1) + frame_axes(root)
-    desc = Description.of("empad", layout, {"empad": facts}, axes)
+    layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
+    facts = {} if root is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
+    axes = tools.nav_axes(1) + frame_axes(root)
+    desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
     if not told:
         return desc
@@ -197,12 +170,12 @@ def describe(
     return desc.with_scan(shape, told_by, scan_axes(shape, root))
 
 
-def _raw_of(xml: str, name: str, *, outside: bool) -> File:
+def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
     raw = os.path.join(os.path.dirname(xml), name)
     try:
-        return File.at(named_file(name, xml, "raw_file", outside=outside) or raw)
+        return tools.File.at(tools.named_file(name, xml, "raw_file", outside=outside) or raw)
     except OSError as error:
-        raise DatasetError(
+        raise tools.DatasetError(
             f"the file of frames cannot be found: {error.strerror}",
             path=xml,
             where="raw_file",
@@ -215,11 +188,11 @@ def _choose(
     told: Sequence[tuple[str, tuple[int, ...]]], frames: int, path: str
 ) -> tuple[str, tuple[int, ...]]:
     """Choose what tells the number of frames in the file."""
-    fitting = [(told_by, shape) for told_by, shape in told if math.prod(shape) == frames]
-    if fitting:
-        return fitting[0]
+    for told_by, shape in told:
+        if math.prod(shape) == frames:
+            return told_by, shape
     truncated = frames < min(math.prod(shape) for _, shape in told)
-    raise (TruncatedFileError if truncated else CorruptFileError)(
+    raise (tools.TruncatedFileError if truncated else tools.CorruptFileError)(
         "the file does not hold the frames of the scan",
         path=path,
         expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
@@ -228,7 +201,7 @@ def _choose(
     )
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="empad",
     extensions=(".xml",),
     summary="EMPAD scans and series: the .xml file and its .raw file, or the .raw file alone",

@@ -58,12 +58,10 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, dataset: int | str | None = None, scaled: bool = False
 ) -> tools.Description:
-    """Describe an image.
+    """Describe an image of one file.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file.
     dataset : int or str, optional
         Number of the HDU, 0 for the primary one, or its EXTNAME. By default the first with pixels.
     scaled : bool
@@ -79,8 +77,9 @@ def describe(
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
     axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
+    dtype = np.dtype(kind)
     return tools.describe_volume(
-        "fits", file, shape, np.dtype(kind), offset, axes, facts, decoder=decoder, scaling=scaling
+        "fits", file, shape, dtype, axes, facts, skip=offset, decoder=decoder, scaling=scaling
     )
 
 

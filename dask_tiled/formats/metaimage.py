@@ -61,12 +61,10 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
-    """Describe a volume.
+    """Describe a volume, by the file of its header.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file: that of the header.
     outside_folder : bool
         Whether files of pixels that the header names may lie outside of its folder.
     """
@@ -85,8 +83,9 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3
-    return tools.describe_parts(
-        "metaimage", parts, shape, dtype, axes, pairs, sig_dims=sig_dims, packed=packed, skip=skip
+    facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
+    return tools.describe_volume(
+        "metaimage", parts, shape, dtype, axes, facts, sig_dims=sig_dims, packed=packed, skip=skip
     )
 
 

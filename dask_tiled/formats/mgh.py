@@ -46,13 +46,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        One file.
-    """
+    """Describe a volume, in one file."""
     file = tools.File.only(paths, "mgh")
     head = tools.read_start(file.path, PIXELS)
     problem = sniff(file.path, head)
@@ -68,7 +62,8 @@ def describe(paths: Sequence[str]) -> tools.Description:
     axes = tuple(map(tools.Axis.calibrated, "xyzt", ("mm", "mm", "mm", "ms"), steps))[::-1]
     first = 1 if header["nframes"] == 1 else 0
     facts = {"header": header, **_affine(header)}
-    return tools.describe_volume("mgh", file, shape[first:], dtype, PIXELS, axes[first:], facts)
+    shape, axes = shape[first:], axes[first:]
+    return tools.describe_volume("mgh", file, shape, dtype, axes, facts, skip=PIXELS)
 
 
 def _affine(header: Mapping[str, Any]) -> dict[str, Any]:

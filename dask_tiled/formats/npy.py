@@ -10,15 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.volumes import check_bytes, strides_of
-from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Description, nav_axes, sig_axes
-from dask_tiled.model.files import File, read_head
+from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Cut, Selection
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16
@@ -42,11 +35,11 @@ def sniff(path: str, head: bytes) -> str | None:
 
 def read_header(path: str) -> Header:
     """Read the header of a file."""
-    head = read_head(path, MAX_HEADER)
+    head = tools.read_head(path, MAX_HEADER)
     try:
         header = _parse(BytesIO(PYTHON_2.sub(rb"\1 ", head)))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "the header cannot be read",
             path=path,
             where="byte 0",
@@ -57,7 +50,7 @@ def read_header(path: str) -> Header:
     whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
     if not whole or dtype.shape or not dtype.itemsize:
         found = f"{dtype} of shape {shape}"[:200]
-        raise CorruptFileError("the header is not well formed", path=path, found=found)
+        raise tools.CorruptFileError("the header is not well formed", path=path, found=found)
     return header
 
 
@@ -84,57 +77,55 @@ def describe(
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
     sig_dims: int = 2,
-) -> Description:
-    """Describe an npy file.
+) -> tools.Description:
+    """Describe one npy file.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file.
     nav_shape, sig_shape : tuple of int, optional
         Other shapes for the same elements, read in C order; what is left over at the end is not
         shown.
     sig_dims : int
         How many of the last axes are signal axes.
     """
-    file = File.only(paths, "npy")
+    file = tools.File.only(paths, "npy")
     header = read_header(file.path)
     if header.dtype.hasobject:
-        raise DatasetError(
+        raise tools.DatasetError(
             "arrays of Python objects are stored as pickles, which are never opened",
             path=file.path,
             where="the field descr",
             expected="a type of numbers",
             found=header.dtype,
         )
-    check_bytes(file, header.shape or (1,), header.dtype, header.offset)
+    tools.check_bytes(file, header.shape or (1,), header.dtype, header.offset)
     metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
-    sig_dims = min(check_whole("sig_dims", sig_dims, least=0, path=file.path), len(header.shape))
-    split = len(header.shape) - sig_dims
+    last = tools.check_whole("sig_dims", sig_dims, least=0, path=file.path)
+    split = max(0, len(header.shape) - last)
     nav, sig = header.shape[:split], header.shape[split:]
     fortran = header.fortran_order and len(header.shape) > 1
     if sig_shape is not None and sig_shape != sig and not fortran:
         frames = math.prod(header.shape) // math.prod(sig_shape)
         nav, sig = (frames,), sig_shape
         if not frames:
-            raise TruncatedFileError(
+            raise tools.TruncatedFileError(
                 "the array is smaller than a frame",
                 path=file.path,
                 expected=f"{math.prod(sig_shape)} elements",
                 found=f"{math.prod(header.shape)} elements",
             )
-    decoder = plain(header.dtype)
+    decoder = tools.plain(header.dtype)
     grid, frame = nav or (1,), sig or (1,)
-    strides = strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
-    piece = Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
+    strides = tools.strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
+    piece = tools.Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
     cuts = tuple(Cut(0, 1, n) for n in nav + sig) + (() if sig else (Cut(0, 1, 1, kept=False),))
     shown = Selection(nav, math.prod(grid))
-    layout = Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)
-    axes = nav_axes(len(nav)) + sig_axes(len(sig))
-    return Description("npy", layout, axes, len(nav), metadata)
+    layout = tools.Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)
+    axes = tools.nav_axes(len(nav)) + tools.sig_axes(len(sig))
+    return tools.Description("npy", layout, axes, len(nav), metadata)
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="npy",
     extensions=(".npy",),
     summary="versions 1 to 3, C and Fortran order, any dtype but object",

@@ -77,12 +77,10 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
-    """Describe a volume.
+    """Describe a volume, by the file of its header.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file: that of the header.
     outside_folder : bool
         Whether files of pixels that the header names may lie outside of its folder.
     """
@@ -99,9 +97,10 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)
     shape, packed, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
-    header = {key: value.lstrip("= ") for key, value in pairs.items()}
-    return tools.describe_parts(
-        "nrrd", parts, shape, dtype, axes, header, sig_dims=sig_dims, packed=packed, skip=skip
+    header = {tools.printable(k): tools.printable(v.lstrip("= ")) for k, v in pairs.items()}
+    facts = {"header": header}
+    return tools.describe_volume(
+        "nrrd", parts, shape, dtype, axes, facts, sig_dims=sig_dims, packed=packed, skip=skip
     )
 
 

@@ -16,15 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.series import named_file
-from dask_tiled.model.blocks import Block, Fetch
-from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import axis_columns, piece_table
+from dask_tiled.formats import tools
 
 MAX_TOML = 1 << 20
 MAX_PIXELS = 1 << 31
@@ -35,20 +27,16 @@ PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
 def read_toml(
     path: str,
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[str, np.dtype]]]:
-    """Read the scan shape, the shape of a frame, and the names and types of the three files.
-
-    Raises
-    ------
-    CorruptFileError
-        Something of this is not there, or makes no sense.
-    """
-    text = read_head(path, MAX_TOML + 1)
+    """Read the scan shape, the shape of a frame, and the names and types of the three files."""
+    text = tools.read_head(path, MAX_TOML + 1)
     try:
         if len(text) > MAX_TOML:
             refuse(path, "the file", f"at most {MAX_TOML} bytes", "more")
         content = tomllib.loads(text.decode("utf8"))
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError("not a TOML file", path=path, found=str(error)[:200]) from error
+        raise tools.CorruptFileError(
+            "not a TOML file", path=path, found=str(error)[:200]
+        ) from error
     params = _table(path, content, "params")
     kind = params.get("filetype")
     if not isinstance(kind, str) or kind.lower() != "raw_csr":
@@ -72,14 +60,10 @@ def _table(path: str, content: Mapping[str, Any], name: str) -> Mapping[str, Any
 
 def _shape(path: str, params: Mapping[str, Any], name: str) -> tuple[int, ...]:
     shape = params.get(name)
-    if (
-        not isinstance(shape, list)
-        or not 1 <= len(shape) <= 8
-        or any(type(n) is not int or n < 1 for n in shape)
-        or math.prod(shape) > MAX_PIXELS
-    ):
+    sizes = shape if isinstance(shape, list) and 1 <= len(shape) <= 8 else [0]
+    if any(type(n) is not int or n < 1 for n in sizes) or math.prod(sizes) > MAX_PIXELS:
         refuse(path, f"params.{name}", "1 to 8 sizes, not too large", shape)
-    return tuple(shape)
+    return tuple(sizes)
 
 
 def _dtype(path: str, name: str, given: Any, kinds: str) -> np.dtype:
@@ -94,48 +78,45 @@ def _dtype(path: str, name: str, given: Any, kinds: str) -> np.dtype:
 
 def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
     """Raise an error that says what was found instead."""
-    raise CorruptFileError(
+    raise tools.CorruptFileError(
         "this makes no sense", path=path, where=where, expected=expected, found=str(found)[:100]
     )
 
 
-def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) -> npt.NDArray[Any]:
-    """Make the frames of a block, which is a run of row pointers. Values of one pixel add up.
-
-    Raises
-    ------
-    CorruptFileError
-        Pointers or column numbers point to nothing.
-    """
+def decode(
+    block: tools.Block, fetch: tools.Fetch, *, indptr: str, indices: str, data: str
+) -> npt.NDArray[Any]:
+    """Make the frames of a block, which is a run of row pointers. Values of one pixel add up."""
     _, columns_file, values_file = block.files
-    rows = _read(fetch, block.file, indptr, block.offset, block.nbytes).astype(np.int64)
-    pixels = math.prod(block.shape[1:])
-    first, last = int(rows[0]), int(rows[-1])
-    column_type, value_type = np.dtype(indices), np.dtype(data)
-    stop = min(columns_file.size // column_type.itemsize, values_file.size // value_type.itemsize)
-    counts = np.diff(rows)
-    if first < 0 or last > stop or (counts < 0).any():
-        refuse(block.file.path, f"byte {block.offset}", f"pointers rising to {stop}", [first, last])
-    out = np.zeros(block.shape, value_type.newbyteorder("="))
+    value_type, pixels = np.dtype(data), math.prod(block.shape[1:])
+    pointers = fetch(block.file, block.offset, block.offset + block.nbytes)
+    rows = np.frombuffer(pointers, indptr).astype(np.int64)
+    first, last, counts = int(rows[0]), int(rows[-1]), np.diff(rows)
+    ends = columns_file.size // np.dtype(indices).itemsize, values_file.size // value_type.itemsize
+    if first < 0 or last > min(ends) or (counts < 0).any():
+        expected = f"pointers rising to {min(ends)}"
+        refuse(block.file.path, f"byte {block.offset}", expected, [first, last])
+    frames = np.zeros(block.shape, value_type.newbyteorder("="))
     if first == last:
-        return out
-    width = column_type.itemsize
-    columns = _read(fetch, columns_file, indices, first * width, (last - first) * width)
+        return frames
+    columns = _read(fetch, columns_file, indices, first, last).astype(np.int64)
     if (columns < 0).any() or (columns >= pixels).any():
-        refuse(columns_file.path, f"byte {first * width}", f"0 to {pixels - 1}", columns.max())
-    places = np.repeat(np.arange(len(counts)) * pixels, counts) + columns.astype(np.int64)
-    width = value_type.itemsize
-    values = _read(fetch, values_file, data, first * width, (last - first) * width)
-    flat = out.reshape(-1)
+        where = f"byte {first * np.dtype(indices).itemsize}"
+        refuse(columns_file.path, where, f"0 to {pixels - 1}", columns.max())
+    places = np.repeat(np.arange(len(counts)) * pixels, counts) + columns
+    values = _read(fetch, values_file, data, first, last)
     if (np.diff(places) > 0).all():  # in order, so no pixel has two
-        flat[places] = values
+        frames.reshape(-1)[places] = values
     else:
-        np.add.at(flat, places, values)
-    return out
+        np.add.at(frames.reshape(-1), places, values)
+    return frames
 
 
-def _read(fetch: Fetch, file: File, dtype: str, start: int, nbytes: int) -> npt.NDArray[Any]:
-    return np.frombuffer(fetch(file, start, start + nbytes), np.dtype(dtype))
+def _read(
+    fetch: tools.Fetch, file: tools.File, dtype: str, first: int, last: int
+) -> npt.NDArray[Any]:
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(fetch(file, first * size, last * size), dtype)
 
 
 MARK = re.compile(rb"""^[ \t]*filetype[ \t]*=[ \t]*["']raw_csr["']""", re.IGNORECASE | re.MULTILINE)
@@ -156,37 +137,30 @@ def describe(
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
     outside_folder: bool = False,
-) -> Description:
-    """Describe sparse frames.
+) -> tools.Description:
+    """Describe sparse frames, by their TOML file.
 
     Parameters
     ----------
-    paths : sequence of str
-        The TOML file.
     nav_shape, sig_shape : tuple of int, optional
         Shape of the scan and of a frame, by default what the TOML file says.
     outside_folder : bool
         Whether the TOML file may name files outside of its folder.
     """
-    path = File.only(paths, "raw_csr").path
+    path = tools.File.only(paths, "raw_csr").path
     scan, frame, parts = read_toml(path)
     if sig_shape is not None and math.prod(sig_shape) == math.prod(frame):
         frame = sig_shape
-    files = [
-        File.at(
-            named_file(name, path, f"{part}_file", outside=outside_folder)
-            or os.path.join(os.path.dirname(path), name)
-        )
-        for part, (name, _) in zip(PARTS, parts, strict=True)
-    ]
+    files = []
+    for part, (name, _) in zip(PARTS, parts, strict=True):
+        full = tools.named_file(name, path, f"{part}_file", outside=outside_folder)
+        files.append(tools.File.at(full or os.path.join(os.path.dirname(path), name)))
     dtypes = [dtype for _, dtype in parts]
-    pointers, *counts = (
-        file.size // dtype.itemsize for file, dtype in zip(files, dtypes, strict=True)
-    )
+    pointers, *counts = (f.size // dtype.itemsize for f, dtype in zip(files, dtypes, strict=True))
     n_frames = pointers - 1
     ends = [_pointer(files[0], dtypes[0], k) for k in (0, max(0, n_frames))]
     if n_frames < 1 or not 0 <= ends[0] <= ends[1] <= counts[0] == counts[1]:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "the files do not belong together, or end early",
             path=files[0].path,
             expected="2 row pointers or more, and a column number for each value",
@@ -197,14 +171,14 @@ def describe(
     frames = _frames_of_block(n_frames, stored.itemsize * math.prod(frame))
     first = np.arange(0, n_frames, frames)
     size = np.minimum(frames, n_frames - first)
-    start, shape = axis_columns(first, (0,) * len(frame)), axis_columns(size, frame)
+    start, shape = tools.axis_columns(first, (0,) * len(frame)), tools.axis_columns(size, frame)
     width = dtypes[0].itemsize
-    table = piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
+    table = tools.piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
     options = tuple((name, dtype.str) for name, dtype in zip(PARTS, dtypes, strict=True))
-    decoder = BlockDecoder("dask_tiled.formats.raw_csr:decode", stored, options)
-    layout = Layout(files, (n_frames,), frame, table, [decoder])
+    decoder = tools.BlockDecoder("dask_tiled.formats.raw_csr:decode", stored, options)
+    layout = tools.Layout(files, (n_frames,), frame, table, [decoder])
     metadata = {"raw_csr": {"nonzero": ends[1] - ends[0], **dict(options)}}
-    desc = Description.of("raw_csr", layout, metadata, base_shape=(frames, *frame))
+    desc = tools.Description.of("raw_csr", layout, metadata, base_shape=(frames, *frame))
     return desc.with_scan(scan, path) if nav_shape is None else desc
 
 
@@ -213,12 +187,12 @@ def _frames_of_block(n_frames: int, nbytes: int) -> int:
     return min(max(BLOCK_BYTES // nbytes, fewest, 1), n_frames)
 
 
-def _pointer(file: File, dtype: np.dtype, k: int) -> int:
-    raw = read_head(file.path, dtype.itemsize, k * dtype.itemsize)
+def _pointer(file: tools.File, dtype: np.dtype, k: int) -> int:
+    raw = tools.read_head(file.path, dtype.itemsize, k * dtype.itemsize)
     return int.from_bytes(raw, "big" if dtype.str[0] == ">" else "little", signed=dtype.kind == "i")
 
 
-FORMAT = Format(
+FORMAT = tools.Format(
     name="raw_csr",
     extensions=(".toml",),
     summary="sparse frames: compressed sparse rows in three raw files, named by a TOML file",

@@ -24,32 +24,14 @@ HEAD_BYTES = 4096
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """What can be iterated over, but is no list of paths: a set has no order, for one."""
-_MODULES = {
-    "npy": "dask_tiled.formats.npy",
-    "mib": "dask_tiled.formats.mib",
-    "frms6": "dask_tiled.formats.frms6",
-    "k2is": "dask_tiled.formats.k2is",
-    "hdf5": "dask_tiled.formats.hdf5.descriptor",
-    "dm": "dask_tiled.formats.dm.descriptor",
-    "ser": "dask_tiled.formats.ser.descriptor",
-    "blo": "dask_tiled.formats.blo",
-    "seq": "dask_tiled.formats.seq",
-    "mrc": "dask_tiled.formats.mrc.descriptor",
-    "tvips": "dask_tiled.formats.tvips",
-    "nifti": "dask_tiled.formats.nifti",
-    "edf": "dask_tiled.formats.edf",
-    "fits": "dask_tiled.formats.fits",
-    "mgh": "dask_tiled.formats.mgh",
-    "gis": "dask_tiled.formats.gis",
-    "empad": "dask_tiled.formats.empad",
-    "nrrd": "dask_tiled.formats.nrrd",
-    "metaimage": "dask_tiled.formats.metaimage",
-    "ripple": "dask_tiled.formats.ripple",
-    "ome_tiff": "dask_tiled.formats.ome_tiff.descriptor",
-    "tiff": "dask_tiled.formats.tiff.descriptor",
-    "raw_csr": "dask_tiled.formats.raw_csr",
-    "raw": "dask_tiled.formats.raw",
-}
+# fmt: off
+_MODULES = (
+    "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
+    "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "ome_tiff", "tiff",
+    "raw_csr", "raw",
+)
+# fmt: on
+"""Modules and packages of this one that are formats, in the order in which they are tried."""
 _registered: dict[str, Format] = {}
 
 
@@ -59,11 +41,7 @@ def register_format(format: Format) -> None:
     A package can announce a format for every process by an entry point in the group
     ``dask_tiled.formats`` that names its :class:`Format`.
     """
-    if not isinstance(format, Format):
-        raise DatasetError(
-            "not a format", expected="a dask_tiled.Format", found=type(format).__name__
-        )
-    _registered[format.name] = format
+    _registered[_checked(format).name] = format
 
 
 def formats() -> dict[str, Format]:
@@ -75,39 +53,35 @@ def formats() -> dict[str, Format]:
 def _installed() -> Mapping[str, Format]:
     from importlib.metadata import entry_points  # takes as long to import as this package
 
-    own = {name: importlib.import_module(module).FORMAT for name, module in _MODULES.items()}
+    own = {name: _own(name) for name in _MODULES}
     others = {}
     for entry in entry_points(group="dask_tiled.formats"):
         try:
-            format = entry.load()
-            problem = None if isinstance(format, Format) else "it is no dask_tiled.Format"
+            others[entry.name] = _checked(entry.load())
         except Exception as error:  # noqa: BLE001 - another package may fail in any way
-            problem = repr(error)
-        if problem is None:
-            others[entry.name] = format
-        else:
-            warnings.warn(f"format {entry.name!r} cannot be used: {problem}", stacklevel=2)
+            warnings.warn(f"format {entry.name!r} cannot be used: {error!r}", stacklevel=2)
     return {**others, **own}
+
+
+def _checked(format: Any) -> Format:
+    if isinstance(format, Format):
+        return format
+    found = type(format).__name__
+    raise DatasetError("not a format", expected="a dask_tiled.Format", found=found)
+
+
+def _own(name: str) -> Format:
+    module = importlib.import_module(f"dask_tiled.formats.{name}")
+    is_package = hasattr(module, "__path__")
+    return (
+        importlib.import_module(f"{module.__name__}.descriptor") if is_package else module
+    ).FORMAT
 
 
 def expand(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> tuple[tuple[str, ...], bool]:
-    """Turn what the user gave into paths: one, a list, or what a pattern matches.
-
-    Returns
-    -------
-    paths : tuple of str
-    listed : bool
-        Whether they are a list of exactly the files that are meant.
-
-    Raises
-    ------
-    FileNotFoundError
-        A pattern matches nothing.
-    DatasetError
-        It is no path and no list of paths.
-    """
+    """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant."""
     if not isinstance(path, (str, os.PathLike)):
         if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
             raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
@@ -145,20 +119,9 @@ def describe_as(
 ) -> Description:
     """Describe files, in a format that is named or found out.
 
-    Parameters
-    ----------
-    name : str or None
-        Name of the format.
-    paths : tuple of str
-        The files.
-    common : mapping
-        ``nav_shape``, ``sig_shape`` and ``dtype``, or None for each; they are handed over to
-        formats that have an option of that name.
-    options : mapping
-        Options of the format.
-    listed : bool
-        Whether exactly these files are meant. Otherwise formats with an option ``series`` look for
-        the series that a file belongs to.
+    What is common to all formats, ``nav_shape``, ``sig_shape`` and ``dtype``, is handed over to
+    those that have an option of that name. Unless exactly these files are meant, formats with an
+    option ``series`` look for the series that a file belongs to.
     """
     paths = tuple(map(_completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
@@ -192,13 +155,7 @@ def _completed(path: str) -> str:
 
 
 def detect(path: str) -> Format:
-    """Find out the format of a file: by its content first, by its suffix second.
-
-    Raises
-    ------
-    UnknownFormatError
-        It says what was tried and why each format said no.
-    """
+    """Find out the format of a file: by its content first, by its suffix second."""
     head = read_head(path, HEAD_BYTES)
     reasons = {}
     for format in formats().values():

@@ -54,13 +54,7 @@ def _header_of(path: str) -> str:
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe images or spectra. Navigation axes of length 1 are left out.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        One file: the header or the pixels.
-    """
+    """Describe images or spectra, by the header or the pixels, without scan axes of length 1."""
     path = _header_of(tools.File.only(paths, "ripple").path)
     pairs = {key.lower(): text for key, text in tools.read_pairs(path, "\t", "latin1").items()}
     values = tools.parse_keys(path, _settled(pairs), KEYS)
@@ -71,8 +65,9 @@ def describe(paths: Sequence[str]) -> tools.Description:
     file = tools.pixels_beside(path, ".raw", ".RAW")
     tools.check_bytes(file, shape, dtype, offset, exact=True)
     axes = [_axis(axis, values, names[axis]) for axis in shown]
-    return tools.describe_parts(
-        "ripple", [(file, offset)], shape, dtype, axes, pairs, sig_dims=sig_dims
+    facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
+    return tools.describe_volume(
+        "ripple", file, shape, dtype, axes, facts, sig_dims=sig_dims, packed=False, skip=offset
     )
 
 

@@ -16,7 +16,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.filters import Filter, are_known, filters_of, take_plugins
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.formats.tools.unwritten import unwritten
+from dask_tiled.formats.tools.codecs import unwritten
 from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File

@@ -72,7 +72,8 @@ def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout,
     """Lay out the sections that are there; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
     if tools.is_compressed(tools.read_head(file.path, 8)):
-        layout = tools.compressed_layout(file, (nz,), record.sig_shape, header.dtype, offset)
+        shape = (nz,), record.sig_shape
+        layout = tools.volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
         return layout, layout.shape
     (whole,) = tools.count_frames([file], record, offset, settled=True)
     return tools.record_layout([file], [min(whole, nz)], record, offset), ()

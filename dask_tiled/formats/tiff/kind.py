@@ -16,7 +16,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError, require
 from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, PREDICTORS
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, Source, Values
-from dask_tiled.formats.tools.unwritten import unwritten
+from dask_tiled.formats.tools.codecs import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 
 LAYOUT_TAGS = frozenset(

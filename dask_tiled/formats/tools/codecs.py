@@ -1,4 +1,4 @@
-"""Pieces that a codec of numcodecs has compressed."""
+"""Pieces that a codec of numcodecs has compressed, and pieces that no file holds."""
 
 from __future__ import annotations
 
@@ -40,39 +40,43 @@ def codec(dtype: npt.DTypeLike, config: Mapping[str, Any]) -> BlockDecoder:
         ) from error
     stored = np.dtype(dtype)
     options = (("config", json.dumps(dict(config), sort_keys=True)), ("stored", stored.str))
-    return BlockDecoder("dask_tiled.formats.tools.codecs:decode", stored.newbyteorder("="), options)
+    return BlockDecoder(f"{__name__}:decode", stored.newbyteorder("="), options)
 
 
 def decode(block: Block, fetch: Fetch, *, config: str, stored: str) -> npt.NDArray[Any]:
-    """Decompress a piece.
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot be decompressed, or is of another size.
-    """
+    """Decompress a piece."""
     import numcodecs
 
     dtype = np.dtype(stored)
-    data = fetch(block.file, block.offset, block.offset + block.nbytes)
+    packed = fetch(block.file, block.offset, block.offset + block.nbytes)
+    wanted = math.prod(block.shape) * dtype.itemsize
     try:
-        found = numcodecs.get_codec(json.loads(config)).decode(data)
+        content = numcodecs.get_codec(json.loads(config)).decode(packed)
+        pixels = np.frombuffer(np.ascontiguousarray(content), np.uint8)
+        if len(pixels) != wanted:
+            raise ValueError(f"another size: {len(pixels)} bytes")  # noqa: TRY301
     except Exception as error:
         raise CorruptFileError(
             "a piece cannot be decompressed",
             path=block.file.path,
             where=f"byte {block.offset}",
-            expected=f"{block.nbytes} bytes of {config}",
+            expected=f"{wanted} bytes, as {block.nbytes} of {config}",
             found=repr(error),
         ) from error
-    pixels = np.frombuffer(np.ascontiguousarray(found), np.uint8)
-    wanted = math.prod(block.shape) * dtype.itemsize
-    if len(pixels) != wanted:
-        raise CorruptFileError(
-            "a piece decompresses to another size",
-            path=block.file.path,
-            where=f"byte {block.offset}",
-            expected=f"{wanted} bytes",
-            found=f"{len(pixels)} bytes",
-        )
     return pixels.view(dtype).reshape(block.shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
+    """Give the decoder of pieces that were never written: one value all over.
+
+    Parameters
+    ----------
+    dtype, pixel : numpy.dtype, bytes
+        Type of the pixels, in native byte order, and the value as that type.
+    """
+    return BlockDecoder(f"{__name__}:fill", dtype, (("dtype", dtype), ("pixel", pixel)))
+
+
+def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> npt.NDArray[Any]:
+    """Give one value as often as it is asked for."""
+    return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)

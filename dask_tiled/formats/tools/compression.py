@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -20,21 +19,48 @@ from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
 
-OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-"""What a compressed file begins with, and what reads it."""
-MOST_RATIO = {b"BZh": 1 << 21, b"\xfd7zXZ\0": 1 << 13, b"": 1032}
-"""No byte of a compressed file stands for more; of zeros, it stands for nearly so many."""
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
 
 
+class Inflated(io.RawIOBase):
+    """What a zlib stream holds: nothing sure tells that one begins, so it is what is left."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self._file = file
+        self._stream = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        """Say so to those who ask."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Decompress until there is something; 0 bytes at the end."""
+        while not self._stream.eof:
+            packed = self._stream.unconsumed_tail or self._file.read(STEP)
+            content = self._stream.decompress(packed, len(buffer))
+            if not packed and not content:
+                raise EOFError("the stream has no end")
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+        return 0
+
+
+KINDS: dict[bytes, tuple[Any, int]] = {
+    b"\x1f\x8b": (gzip.open, 1032),
+    b"BZh": (bz2.open, 1 << 21),
+    b"\xfd7zXZ\0": (lzma.open, 1 << 13),
+    b"": (Inflated, 1032),
+}
+"""What a compressed file begins with, what reads it, and the most that one byte stands for."""
+
+
 def is_compressed(head: bytes) -> bool:
     """Tell whether a file that begins with these bytes is compressed as a whole."""
-    return head.startswith(tuple(OPENERS))
+    return _kind_of(head)[0] is not Inflated
 
 
 def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
@@ -52,34 +78,9 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
         return bytes(stream.read(nbytes))
 
 
-def compressed_layout(
-    file: File, grid: tuple[int, ...], sig_shape: tuple[int, ...], dtype: np.dtype, offset: int
-) -> Layout:
-    """Lay out pixels in C order, from a byte of the decompressed file on: one block, never cut.
-
-    Whether it holds so many pixels shows when it is decompressed.
-
-    Raises
-    ------
-    TruncatedFileError
-        No file of that size could hold them.
-    """
-    shape = grid + sig_shape
-    check_ratio(file, offset + math.prod(shape) * dtype.itemsize)
-    whole = Piece(0, (0,) * len(shape), shape, 0, (0,) * len(shape), nbytes=file.size)
-    return Layout([file], grid, sig_shape, [whole], [unpacker(dtype, offset)])
-
-
 def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
-    """Make sure that what is compressed from byte ``at`` on can be so many bytes.
-
-    Raises
-    ------
-    TruncatedFileError
-        It cannot.
-    """
-    head = read_head(file.path, 8, at)
-    ratio = next(ratio for magic, ratio in MOST_RATIO.items() if head.startswith(magic))
+    """Make sure that what is compressed from byte ``at`` on can be so many bytes."""
+    _, ratio = _kind_of(read_head(file.path, 8, at))
     most = max(0, file.size - at) * ratio
     if nbytes > most:
         raise TruncatedFileError(
@@ -92,47 +93,39 @@ def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
 
 def unpacker(dtype: np.dtype, offset: int = 0) -> BlockDecoder:
     """Give the decoder of pixels from a byte of what is decompressed on."""
-    return BlockDecoder(
-        "dask_tiled.formats.tools.compression:decode",
-        dtype.newbyteorder("="),
-        (("offset", offset), ("dtype", dtype.str)),
-    )
+    options = (("offset", offset), ("dtype", dtype.str))
+    return BlockDecoder(f"{__name__}:decode", dtype.newbyteorder("="), options)
 
 
 def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArray[Any]:
-    """Decompress a file, and take its pixels.
-
-    Raises
-    ------
-    TruncatedFileError
-        There are fewer than the header promises.
-    CorruptFileError
-        It cannot be decompressed.
-    """
-    data = fetch(block.file, block.offset, block.offset + block.nbytes)
+    """Decompress a file, and take its pixels."""
+    packed = fetch(block.file, block.offset, block.offset + block.nbytes)
     pixels = np.empty(block.shape, np.dtype(dtype))
-    wanted, found = pixels.reshape(-1).view(np.uint8).data, 0
-    with _opened(io.BytesIO(data.data), data[:8].tobytes(), block.file.path) as stream:
+    wanted, filled = pixels.reshape(-1).view(np.uint8).data, 0
+    with _opened(io.BytesIO(packed.data), packed[:8].tobytes(), block.file.path) as stream:
         if offset:
             stream.seek(offset)
-        while n := stream.readinto(wanted[found : found + STEP]):
-            found += n
+        while n := stream.readinto(wanted[filled : filled + STEP]):
+            filled += n
         stream.read(1)  # at the end there is a checksum
-    if found < len(wanted):
+    if filled < len(wanted):
         raise TruncatedFileError(
             "the decompressed file ends inside the pixels",
             path=block.file.path,
             expected=f"{offset + len(wanted)} bytes",
-            found=f"{offset + found} bytes",
+            found=f"{offset + filled} bytes",
         )
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+
+
+def _kind_of(head: bytes) -> tuple[Any, int]:
+    return next(kind for magic, kind in KINDS.items() if head.startswith(magic))
 
 
 @contextmanager
 def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open what begins with some bytes; whatever goes wrong with it is a CorruptFileError."""
-    openers = (opener for magic, opener in OPENERS.items() if head.startswith(magic))
-    opener = next(openers, Inflated)
+    opener, _ = _kind_of(head)
     try:
         with opener(file) as stream:
             yield stream
@@ -140,33 +133,3 @@ def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[An
         raise CorruptFileError(
             "the file cannot be decompressed", path=path, found=repr(error)
         ) from error
-
-
-class Inflated(io.RawIOBase):
-    """What a zlib stream holds: nothing sure tells that one begins, so it is what is left."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        self._file = file
-        self._stream = zlib.decompressobj()
-
-    def readable(self) -> bool:
-        """Say so to those who ask."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Decompress until there is something; 0 bytes at the end.
-
-        Raises
-        ------
-        EOFError
-            The stream has no end.
-        """
-        while not self._stream.eof:
-            data = self._stream.unconsumed_tail or self._file.read(STEP)
-            found = self._stream.decompress(data, len(buffer))
-            if not data and not found:
-                raise EOFError("the stream has no end")
-            if found:
-                buffer[: len(found)] = found
-                return len(found)
-        return 0

@@ -32,19 +32,7 @@ MAX_DEPTH, MAX_TAGS, MAX_INFO = 64, 1_000_000, 1024
 
 
 class Array(NamedTuple):
-    """Where an array lies that was left in the file.
-
-    Attributes
-    ----------
-    offset : int
-        Byte at which it begins.
-    dtype : str
-        Type of its elements, as numpy reads it: ``"<H"``, or ``"<f,<f"`` for records.
-    length : int
-        How many there are.
-    nbytes : int
-        Bytes of all of them.
-    """
+    """Where an array lies that was left in the file; the dtype of records is ``"<f,<f"``."""
 
     offset: int
     dtype: str
@@ -62,11 +50,11 @@ class _TagBytes:
         self._stream = stream
 
     def take(self, count: int) -> bytes:
-        found = self._stream.read(count)
-        if len(found) < count:
+        content = self._stream.read(count)
+        if len(content) < count:
             raise self._truncated(count)
         self.at += count
-        return found
+        return content
 
     def skip(self, count: int) -> None:
         if self.at + count > self.size:
@@ -91,27 +79,9 @@ class _TagBytes:
 
 
 def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read the tags of a file, but not the large arrays among them.
+    """Read the tags of a file up to the end of a group, as dicts by label, or number without one.
 
-    Parameters
-    ----------
-    path : path-like
-    until : tuple of str, optional
-        Labels that lead to a group after which nothing more is read.
-
-    Returns
-    -------
-    dict
-        Groups as dicts, by label; entries without one have their number in the group, ``"0"`` and
-        so on. Values are numbers, text, and tuples of numbers. Arrays of 16-bit numbers are text.
-        An array that is larger than 1 KiB, or whose label is "Data", is an :class:`Array`.
-
-    Raises
-    ------
-    CorruptFileError
-        It is no such file, or has tags that cannot be.
-    TruncatedFileError
-        It ends too early.
+    Arrays of 16-bit numbers are text; those over 1 KiB, or called "Data", are an :class:`Array`.
     """
     name = os.fspath(path)
     with open(name, "rb", buffering=1 << 14) as stream:
@@ -129,13 +99,7 @@ def group(tags: Any, *labels: str) -> dict[str, Any]:
 
 
 def parse_header(path: str, head: bytes) -> dict[str, int]:
-    """Read what stands before the first group.
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot stand there.
-    """
+    """Read what stands before the first group."""
     fields = HEADERS.get(int.from_bytes(head[:4], "big"))
     header = parse_fields(head, fields, ">") if fields and len(head) >= size_of(fields) else {}
     if header.get("little_endian") not in (0, 1):

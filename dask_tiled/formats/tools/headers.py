@@ -1,16 +1,16 @@
-"""Binary headers as tables: for each field a name, the byte that it begins at, and a type."""
+"""Headers as tables: for each field of binary ones a place and a type, for each key a text."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.model.files import read_exactly
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
@@ -40,7 +40,6 @@ def parse_fields(data: bytes, fields: Fields, order: Order = "<") -> dict[str, A
     data : bytes
         The header from its start on, of at least :func:`size_of` bytes.
     fields : mapping
-        A table of fields.
     order : {"<", ">"}
         Byte order of all of them.
 
@@ -80,13 +79,10 @@ def read_table(
     ----------
     path : path-like
     fields : mapping
-        A table of fields.
-    at, step : int
-        The byte of the file that the first header begins at, and bytes from one to the next.
-    count : int
-        How many of them, at least one.
+    at, step, count : int
+        The byte of the file that the first header begins at, bytes from one to the next, and how
+        many there are, at least one.
     order : {"<", ">"}
-        Byte order of the fields.
 
     Returns
     -------
@@ -137,11 +133,8 @@ def check_fields(
     Parameters
     ----------
     path : path-like
-    values : mapping
-        What was found, by name.
-    fields : mapping
-        The table that they were read by.
-    allowed : mapping
+    values, fields, allowed : mapping
+        What was found, the table that it was read by, and what it may be.
     problem : str
         What the error says.
     at : int
@@ -157,11 +150,9 @@ def check_fields(
     """
     name = wrong_field(values, allowed)
     if name is not None:
-        where = f"byte {at + fields[name][0]} ({name})"
-        expected = choices(allowed[name])
-        raise kind(
-            problem, path=path, where=where, expected=expected, found=values[name], hint=hint
-        )
+        where, expected = f"byte {at + fields[name][0]} ({name})", choices(allowed[name])
+        found = values[name]
+        raise kind(problem, path=path, where=where, expected=expected, found=found, hint=hint)
 
 
 def choices(known: Sequence[int]) -> str:
@@ -173,14 +164,108 @@ def choices(known: Sequence[int]) -> str:
     return f"{known[0]} {'or' if last == 'more' else 'to'} {last}{steps}"
 
 
+class Value(NamedTuple):
+    """What may stand behind a key of a text header.
+
+    Attributes
+    ----------
+    read : callable
+        Makes it of the text. It raises KeyError for what may be there but is not read, and
+        ValueError for what may not.
+    expected : str
+        What errors say.
+    default : object
+        What it is where there is no such key. None: there has to be one.
+    """
+
+    read: Callable[[str], Any]
+    expected: str
+    default: Any = None
+
+
+Keys: TypeAlias = Mapping[str, Value]
+"""Name of a key, and what may stand behind it: ``{"width": whole(POSITIVE)}``."""
+
+
+def choice(known: Mapping[str, Any], default: Any = None) -> Value:
+    """Stand for one of some words, in upper or lower case."""
+    lower = {word.lower(): value for word, value in known.items()}
+    return Value(lambda text: lower[text.lower()], " or ".join(known), default)
+
+
+def whole(known: range, default: Any = None) -> Value:
+    """Stand for a whole number, one of a range."""
+
+    def read(text: str) -> int:
+        if int(text) not in known:
+            raise ValueError(text)
+        return int(text)
+
+    return Value(read, choices(known), default)
+
+
+def several(value: Value, default: Any = None) -> Value:
+    """Stand for one value or more, with blanks between them."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        if not text:
+            raise ValueError(text)
+        return tuple(map(value.read, text.split()))
+
+    return Value(read, f"{value.expected}, once or more", default)
+
+
+TEXT = Value(str, "text")
+"""Stands for text as it is, the name of a file for one."""
+WORD = Value(printable, "text", "")
+"""Stands for text that people read, which may be missing."""
+NUMBER = Value(float, "a number", 0.0)
+"""Stands for a number, 0 where it is missing."""
+
+
+def parse_keys(
+    path: str | os.PathLike[str], pairs: Mapping[str, str], keys: Keys
+) -> dict[str, Any]:
+    """Read what stands behind keys.
+
+    Parameters
+    ----------
+    path : path-like
+        What to name in errors.
+    pairs, keys : mapping
+        Texts by their keys, and the table; keys that are not in the table are left out.
+
+    Raises
+    ------
+    CorruptFileError
+        A key is missing, or there is something behind it that cannot be.
+    DatasetError
+        It is something that is not read.
+    """
+    return {key: _value(path, key, value, pairs.get(key)) for key, value in keys.items()}
+
+
+def check_lengths(
+    path: str | os.PathLike[str], values: Mapping[str, Any], lengths: Mapping[str, int]
+) -> None:
+    """Make sure that there are as many values behind keys as there have to be, or none at all.
+
+    Raises
+    ------
+    CorruptFileError
+        There are others.
+    """
+    problem = "too many values, or too few"
+    for key, length in lengths.items():
+        found, where = len(values[key]), f"the key {key!r}"
+        if found not in {0, length}:
+            raise CorruptFileError(problem, path=path, where=where, expected=length, found=found)
+
+
 def _record(fields: Fields, order: Order) -> np.dtype:
-    return np.dtype(
-        {
-            "names": list(fields),
-            "formats": [kind for _, kind in fields.values()],
-            "offsets": [at for at, _ in fields.values()],
-        }
-    ).newbyteorder(order)
+    offsets, formats = zip(*fields.values(), strict=True)
+    record = np.dtype({"names": list(fields), "formats": formats, "offsets": offsets})
+    return record.newbyteorder(order)
 
 
 def _plain(value: Any) -> Any:
@@ -188,3 +273,19 @@ def _plain(value: Any) -> Any:
     if isinstance(plain, bytes):
         return plain.partition(b"\0")[0].decode("latin1").strip()
     return tuple(plain) if isinstance(plain, list) else plain
+
+
+def _value(path: str | os.PathLike[str], key: str, value: Value, text: str | None) -> Any:
+    if text is None and value.default is not None:
+        return value.default
+    kind: type[DatasetError] = CorruptFileError
+    problem = "a key is missing"
+    try:
+        if text is not None:
+            return value.read(text)
+    except KeyError:
+        kind, problem = DatasetError, "this is not read"
+    except (ValueError, OverflowError):
+        problem = "this makes no sense"
+    found = "no such key" if text is None else text[:100]
+    raise kind(problem, path=path, where=f"the key {key!r}", expected=value.expected, found=found)

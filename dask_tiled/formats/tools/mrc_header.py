@@ -98,18 +98,9 @@ OLD_FEI: Fields = {
 
 
 class Header(NamedTuple):
-    """What the main header says.
+    """What the main header says, and what settled the type of the pixels.
 
-    Attributes
-    ----------
-    fields : dict
-        By their names in the standard; ``m`` is (MX, MY, MZ) and ``mapcrs`` (MAPC, MAPR, MAPS).
-    order : {"<", ">"}
-        Byte order of the file.
-    dtype : numpy.dtype
-        Type of the pixels in the file.
-    dtype_from : str
-        What settled it.
+    Of the fields, ``m`` is (MX, MY, MZ) and ``mapcrs`` (MAPC, MAPR, MAPS).
     """
 
     fields: dict[str, Any]
@@ -130,22 +121,7 @@ class Header(NamedTuple):
 
 
 def header_of(head: bytes, path: str) -> Header:
-    """Read the main header.
-
-    Parameters
-    ----------
-    head : bytes
-        The first 1024 bytes of the file.
-    path : str
-        The file, for errors.
-
-    Raises
-    ------
-    CorruptFileError
-        It makes sense in neither byte order.
-    DatasetError
-        The pixels are of a kind that is not read.
-    """
+    """Read the main header, in the byte order in which it makes sense."""
     if len(head) < HEADER_BYTES:
         raise CorruptFileError(
             "too short for an MRC header",
@@ -198,35 +174,25 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
 
 
 def read_extended(path: str, header: Header) -> dict[str, Any]:
-    """Read the extended header of the first section.
-
-    Returns
-    -------
-    dict
-        Angles are in degrees and lengths in metres; empty where it is of a kind that is not known.
-    """
-    kinds = {"FEI1": FEI, "FEI2": FEI}
-    size = header.fields["nsymbt"]
-    fields = kinds.get(header.fields["exttyp"])
-    if fields is None and size == OLD_FEI_BYTES and not header.fields["exttyp"]:
-        fields = OLD_FEI
-    if fields is None or size < size_of(fields):
+    """Read the extended header of the first section, if its kind is known: degrees and metres."""
+    size, kind = header.fields["nsymbt"], header.fields["exttyp"]
+    fields = {"FEI1": FEI, "FEI2": FEI, "": OLD_FEI}.get(kind, {})
+    if not fields or size < size_of(fields) or (not kind and size != OLD_FEI_BYTES):
         return {}
     data = read_start(path, HEADER_BYTES + size_of(fields))[HEADER_BYTES:]
     return parse_fields(data, fields, header.order) if len(data) == size_of(fields) else {}
 
 
 def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
-    """Name columns, rows and sections after the axes of the cell that they run along: x, y and z.
+    """Name and calibrate columns, rows and sections after the axes of the cell that they run along.
 
-    They are calibrated where the header says how large the cell is, or the extended one how large
-    a pixel. Transforms are not in the space of the cell.
+    Transforms are not in the space of the cell.
     """
     fields = header.fields
     axes = fields["mapcrs"] if any(fields["mapcrs"]) else (1, 2, 3)
     size = extended.get("Pixel size", 0.0)
     metres = extended.get("Pixel size X", size), extended.get("Pixel size Y", size), 0.0
-    found = []
+    calibrated = []
     for k, axis in enumerate(a - 1 for a in axes):
         cell, steps = fields["cella"][axis], fields["m"][axis]
         scale = cell / steps if steps > 0 and cell > 0 else 1e10 * metres[axis]
@@ -234,5 +200,5 @@ def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
             scale = 0.0
         origin = fields["origin"]
         offset = origin[axis] if any(origin) else fields["nstart"][k] * scale
-        found.append(Axis.calibrated("xyz"[axis], "Å", scale, offset))
-    return found
+        calibrated.append(Axis.calibrated("xyz"[axis], "Å", scale, offset))
+    return calibrated

@@ -67,8 +67,8 @@ def count_frames(
     files : sequence of File
         In the order of their frames.
     record : Record
-    file_header : int or sequence of int
-        Bytes before the first record: of every file, or of each one.
+    file_header
+        As for :func:`part_layout`.
     promised : int
         How many frames the header says there are. Anything may follow if all of them are there.
     settled : bool
@@ -109,15 +109,7 @@ def record_layout(
 ) -> Layout:
     """Lay out a series of files, each of them a header and a number of records.
 
-    Parameters
-    ----------
-    files : sequence of File
-        In the order of their frames.
-    counts : sequence of int
-        Frames in each file.
-    record : Record
-    file_header : int or sequence of int
-        Bytes before the first record: of every file, or of each one.
+    Parameters are those of :func:`part_layout`.
     """
     part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
     return part_layout(files, counts, [part], record.nbytes, [record.decoder], file_header)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,10 +21,8 @@ class Member(NamedTuple):
     Attributes
     ----------
     file : File
-    first : int
-        Sequence number of its first frame.
-    frames : int
-        How many frames it holds.
+    first, frames : int
+        Sequence number of its first frame, and how many it holds.
     geometry : object
         What the frames of a series have in common; it can be compared.
     """
@@ -74,11 +73,15 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
 def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> list[Member]:
     """Put the files that a user gave in order, or find the series that one of them belongs to.
 
+    To that belong files in the same folder whose names differ in the number before the suffix, as
+    long as, going from number to number, frames and geometry continue.
+
     Parameters
     ----------
     paths : sequence of str
     read : callable
-        Gives the member that a file is.
+        Gives the member that a file is. A neighbour for which it raises DatasetError or OSError
+        is none.
     series : bool
         Whether one file stands for its series.
 
@@ -88,7 +91,7 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
         As for :func:`in_sequence`.
     """
     if series and len(paths) == 1:
-        return series_of(paths[0], read)
+        return _series_of(paths[0], read)
     return in_sequence([read(path) for path in paths])
 
 
@@ -119,12 +122,8 @@ def named_file(
 
     Parameters
     ----------
-    name : str
-        As it is written: a relative or an absolute path.
-    path : str
-        The file that names it.
-    where : str
-        The place in it.
+    name, path, where : str
+        A relative or an absolute path, as it is written; the file that names it; the place in that.
     opened : str, optional
         The file in whose folder it has to lie, or in that of what this leads to; by default
         ``path``. Links count as what they lead to.
@@ -165,53 +164,34 @@ def named_file(
     return found
 
 
-def series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
-    """Find the series that a file belongs to: itself, and the neighbours that continue it.
-
-    Neighbours are files in the same folder whose names differ in the number before the suffix.
-    They belong to the series as long as, going from number to number, frames and geometry continue.
-
-    Parameters
-    ----------
-    path : str
-        One file of the series.
-    read : callable
-        Gives the member that a file is. A neighbour for which it raises DatasetError or OSError
-        is none.
-    """
+def _series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
+    """Go from number to number in the names, as long as frames and geometry continue."""
     member = read(path)
     folder, name = os.path.split(member.file.path)
-    parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
-    if parts is None:
+    name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
+    if name_parts is None:
         return [member]
-    prefix, number, suffix = parts.groups()
+    prefix, number, suffix = name_parts.groups()
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
-    found = ((entry, pattern.fullmatch(entry)) for entry in os.listdir(folder))
+    matches = filter(None, map(pattern.fullmatch, os.listdir(folder)))
     # A number can be written in several ways; the way of the name that was given goes first.
-    entries = sorted(
-        ((len(match[1]) == len(number), -len(match[1])), int(match[1]), entry)
-        for entry, match in found
-        if match is not None
-    )
-    numbers = {n: entry for _, n, entry in entries}
+    ways = sorted(matches, key=lambda match: (len(match[1]) == len(number), -len(match[1])))
+    numbers = {int(match[1]): match[0] for match in ways}
     order = sorted(numbers)
     at = order.index(int(number))
     series = [member]
 
-    def neighbour(k: int) -> Member | None:
-        try:
-            return read(os.path.join(folder, numbers[order[k]]))
-        except (DatasetError, OSError):
-            return None
+    def neighbours(some: Sequence[int]) -> Iterator[Member]:
+        with suppress(DatasetError, OSError):
+            for n in some:
+                yield read(os.path.join(folder, numbers[n]))
 
-    for k in range(at + 1, len(order)):
-        after = neighbour(k)
-        if after is None or not after.continues(series[-1]):
+    for after in neighbours(order[at + 1 :]):
+        if not after.continues(series[-1]):
             break
         series.append(after)
-    for k in range(at - 1, -1, -1):
-        before = neighbour(k)
-        if before is None or not series[0].continues(before):
+    for before in neighbours(order[:at][::-1]):
+        if not series[0].continues(before):
             break
         series.insert(0, before)
     return series

@@ -2,97 +2,167 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.tools.compression import compressed_layout, is_compressed
-from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.formats.tools.compression import check_ratio, is_compressed, unpacker
+from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 
+Parts = File | Sequence[tuple[File, int]]
+
 
 def describe_volume(
     format: str,
-    file: File,
+    parts: Parts,
     shape: tuple[int, ...],
     dtype: np.dtype,
-    offset: int,
-    axes: tuple[Axis, ...],
+    axes: Sequence[Axis],
     facts: Mapping[str, Any],
     *,
     sig_dims: int = 2,
-    decoder: Decoder | None = None,
+    packed: bool | None = None,
+    skip: int = 0,
+    decoder: Decoder | BlockDecoder | None = None,
     scaling: tuple[float, float] | None = None,
 ) -> Description:
-    """Describe an array in C order, in a file that may be compressed as a whole.
+    """Describe an array in C order, in one file or in several that hold equal parts of it.
 
     Parameters
     ----------
     format : str
-    file : File
+    parts
+        As for :func:`volume_layout`.
     shape : tuple of int
     dtype : numpy.dtype
-        Type in the file, of either byte order.
-    offset : int
-        Byte of the file, decompressed, that the array begins at.
-    axes : tuple of Axis
+        Type in the files, of either byte order.
+    axes : sequence of Axis
+        Where a name comes again, its place in the array takes its stead.
     facts : mapping
         Metadata of the format.
     sig_dims : int
         How many of the last axes are signal axes.
-    decoder : Decoder, optional
-        Of pixels that are not stored as numpy would; such a file must not be compressed.
+    packed : bool, optional
+        Whether parts are compressed; by default, whether the first file is, as a whole.
+    skip, decoder
+        As for :func:`volume_layout`.
     scaling : tuple of float, optional
         Gain and offset, if pixels are to be scaled.
 
     Raises
     ------
     DatasetError
-        The array has no elements.
-    TruncatedFileError
-        It reaches beyond the file.
+        As for :func:`volume_layout`.
     """
-    nav, sig = shape[:-sig_dims], shape[-sig_dims:]
-    base: tuple[int, ...] = ()
-    if is_compressed(read_head(file.path, 8)):
-        check_shape(file, shape)
-        grid = nav or (1,)
-        base, layout = grid + sig, compressed_layout(file, grid, sig, dtype, offset).show(nav)
-    else:
-        layout = volume_layout(file, nav, sig, dtype, offset, decoder)
-    return Description.of(format, layout, {format: facts}, axes, base_shape=base, scaling=scaling)
+    parts = _listed(parts)
+    if packed is None:
+        packed = is_compressed(read_head(parts[0][0].path, 8))
+    nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
+    layout = volume_layout(parts, nav, sig, dtype, skip=skip, packed=packed, decoder=decoder)
+    whole = isinstance(layout.decoders[0], BlockDecoder)
+    base_shape = tuple(layout.columns().shape[0].tolist()) if whole else ()
+    names = [axis.name for axis in axes]
+    distinct = tuple(
+        replace(axis, name=f"dim_{k}") if axis.name in names[:k] else axis
+        for k, axis in enumerate(axes)
+    )
+    facts = {format: facts}
+    return Description.of(format, layout, facts, distinct, base_shape=base_shape, scaling=scaling)
 
 
 def volume_layout(
-    file: File,
+    parts: Parts,
     nav: tuple[int, ...],
     sig: tuple[int, ...],
     dtype: np.dtype,
-    offset: int = 0,
-    decoder: Decoder | None = None,
+    *,
+    skip: int = 0,
+    packed: bool = False,
+    decoder: Decoder | BlockDecoder | None = None,
 ) -> Layout:
-    """Lay out an array in C order: one piece, shown in the shape ``nav + sig``.
+    """Lay out an array in C order, one piece to a file, and show it in the shape ``nav + sig``.
 
     Parameters
     ----------
-    decoder : Decoder, optional
-        Of pixels that are not stored as numpy would.
+    parts : File, or sequence of (File, int)
+        The file, or those of the parts in their order, each with the byte that its part begins at.
+    nav, sig : tuple of int
+    dtype : numpy.dtype
+        Type in the files, of either byte order.
+    skip : int
+        Bytes before the pixels of each part, after it was decompressed; -1 if its file ends with
+        them.
+    packed : bool
+        Whether parts are compressed: blocks that are never cut.
+    decoder : Decoder or BlockDecoder, optional
+        Of pixels that are not stored as numpy would; they must not be compressed. A BlockDecoder
+        gets all of a file.
 
     Raises
     ------
+    DatasetError
+        The array has no elements, or no such number of equal parts.
     TruncatedFileError
-        It reaches beyond the file.
+        A file is too short.
     """
-    check_bytes(file, nav + sig, dtype, offset)
-    shape = (nav or (1,)) + sig
-    piece = Piece(0, (0,) * len(shape), shape, offset, strides_of(shape, dtype.itemsize))
-    return Layout([file], nav or (1,), sig, [piece], [decoder or plain(dtype)]).show(nav)
+    parts = _listed(parts)
+    files, shape = [file for file, _ in parts], (nav or (1,)) + sig
+    _check_shape(files[0], nav + sig)
+    box, corners = _equal_boxes(files, shape)
+    strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
+    if packed and skip < 0:
+        raise CorruptFileError(
+            "compressed pixels cannot be found from the end of a file",
+            path=files[0].path,
+            expected="0 bytes to skip, or more",
+            found=skip,
+        )
+    decoder = unpacker(dtype, skip) if packed else decoder or plain(dtype)
+    pieces = []
+    for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
+        if packed:
+            check_ratio(file, skip + nbytes, start)
+        if isinstance(decoder, BlockDecoder):
+            pieces.append(Piece(k, corner, box, start, strides, nbytes=file.size - start))
+        else:
+            at = start + skip if skip >= 0 else file.size - nbytes
+            check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # or they may be other parts
+            pieces.append(Piece(k, corner, box, at, strides))
+    return Layout(files, nav or (1,), sig, pieces, [decoder]).show(nav)
+
+
+def _listed(parts: Parts) -> Sequence[tuple[File, int]]:
+    return [(parts, 0)] if isinstance(parts, File) else parts
+
+
+def _equal_boxes(
+    files: Sequence[File], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Cut an array into a part for each file, in C order: their shape, and where each begins."""
+    box, rest, even = [], len(files), True
+    for length in shape:
+        cuts = min(length, rest)
+        even = even and length % cuts == rest % cuts == 0
+        box.append(length // cuts)
+        rest //= cuts
+    if not even or rest > 1:
+        raise CorruptFileError(
+            "no such number of files",
+            path=files[0].path,
+            expected=f"equal parts of an array of shape {shape}",
+            found=f"{len(files)} files",
+        )
+    corners = (range(0, length, step) for length, step in zip(shape, box, strict=True))
+    return tuple(box), list(itertools.product(*corners))
 
 
 def strides_of(
@@ -119,6 +189,16 @@ def axis_names(ndim: int) -> tuple[str, ...]:
     return tuple(names)[::-1]
 
 
+def axis_along(name: str, units: str, step: Sequence[float], origin: Sequence[float]) -> Axis:
+    """Give an axis of space, from one step along it and the place of its first pixel.
+
+    Its positions count in its own direction, whichever that is in space.
+    """
+    scale = math.hypot(*step)
+    along = sum((a / (scale or 1.0) * b for a, b in zip(step, origin, strict=False)), 0.0)
+    return Axis.calibrated(name, units, scale, along)
+
+
 def check_bytes(
     file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, exact: bool = False
 ) -> None:
@@ -133,26 +213,21 @@ def check_bytes(
     CorruptFileError
         It is too long: the header has lost something.
     """
-    check_shape(file, shape)
+    _check_shape(file, shape)
     end = offset + math.prod(shape) * dtype.itemsize
-    if offset < 0 or end > file.size:
-        raise TruncatedFileError(
-            "the volume reaches beyond the file",
+    beyond = offset < 0 or end > file.size
+    longer = "the file of the pixels is longer than the header says"
+    if beyond or (exact and end < file.size):
+        raise (TruncatedFileError if beyond else CorruptFileError)(
+            "the volume reaches beyond the file" if beyond else longer,
             path=file.path,
             where=f"byte {offset}",
             expected=f"{end} bytes, for a {dtype} array of shape {shape}",
             found=f"{file.size} bytes",
         )
-    if exact and end < file.size:
-        raise CorruptFileError(
-            "the file of the pixels is longer than the header says",
-            path=file.path,
-            expected=f"{end} bytes, for a {dtype} array of shape {shape}",
-            found=f"{file.size} bytes",
-        )
 
 
-def check_shape(file: File, shape: tuple[int, ...]) -> None:
+def _check_shape(file: File, shape: tuple[int, ...]) -> None:
     """Make sure that an array has elements."""
     if min(shape, default=0) < 1:
         raise DatasetError("the volume is empty", path=file.path, found=f"shape {shape}")
