@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 
@@ -50,6 +51,15 @@ class Format:
     corrections: Callable[[Description], Corrections] | None = None
     peers: tuple[str, ...] = ()
     implied: str = ""
+
+    def __post_init__(self) -> None:
+        for extension in self.extensions:
+            if not extension.startswith("."):
+                raise DatasetError(
+                    f"format {self.name!r}: an extension begins with a dot",
+                    expected=f".{extension}",
+                    found=extension,
+                )
 
     def options(self) -> dict[str, Any]:
         """Give the options of the format and their default values."""

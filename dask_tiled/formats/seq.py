@@ -110,13 +110,16 @@ def describe(
         )
     record = replace(pixels, footer=footer)
     start = 8192 if header["version"] >= 5 else 1024
-    promised = header["allocated_frames"]
-    layout = tools.lay_out([file], record, start, promised=promised, settled=nav_shape is not None)
-    # The frame rate in the header is that to play them at.
+    promised, by = header["allocated_frames"], "the header field allocated_frames"
+    settled = nav_shape is not None
+    layout = tools.lay_out(
+        [file], record, start, promised=promised, promised_by=by, settled=settled
+    )
+    # The frame rate of the header is that of playing.
     desc = tools.Description.of("seq", layout, {"seq": {"header": header}})
-    if nav_shape is not None or not promised:
+    if settled or not promised:
         return desc
-    return desc.with_scan((promised,), "the header field allocated_frames")
+    return desc.with_scan((promised,), by)
 
 
 def read_corrections(desc: tools.Description) -> tools.Corrections:

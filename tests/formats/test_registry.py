@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 import dask_tiled
-from dask_tiled import Format, UnknownFormatError, describe, formats, open_dataset, register_format
+from dask_tiled import (
+    DatasetError,
+    Format,
+    UnknownFormatError,
+    describe,
+    formats,
+    open_dataset,
+    register_format,
+)
 from dask_tiled.formats.registry import _installed, _registered
 from dask_tiled.testing import counting_frames, write_mib
 
@@ -110,3 +118,12 @@ def test_only_formats_are_registered(format):
     """Nothing else is taken."""
     with pytest.raises(dask_tiled.DatasetError, match="not a format"):
         register_format(format)
+
+
+def test_mistakes_of_authors_are_told(tmp_path):
+    with pytest.raises(DatasetError, match=r"expected \.spe; found spe"):
+        replace(MINE, extensions=("spe",))
+    (tmp_path / "file").write_bytes(b"text")
+    register_format(replace(MINE, sniff=lambda _path, _head: False))
+    with pytest.raises(UnknownFormatError, match="mine: its sniff gives False"):
+        describe(tmp_path / "file")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
-from dask_tiled.formats.tools import named_file
+from dask_tiled.formats.tools import File, Record, lay_out, named_file, plain
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -404,3 +404,17 @@ def test_names_of_no_file(tmp_path, name):
     (tmp_path / "sub").mkdir()
     os.mkfifo(tmp_path / "pipe")
     assert named_file(name, str(tmp_path / "a.txt"), "a field") is None
+
+
+def test_promised_frames_are_there_or_settled_elsewhere(tmp_path):
+    """A file that was cut between two frames has lost some, too."""
+    path = tmp_path / "frames"
+    path.write_bytes(bytes(3 * 12))
+    files, record = [File.at(path)], Record((2, 3), plain(np.dtype("<u2")))
+    for promised in (0, 2, 3):
+        assert lay_out(files, record, promised=promised).grid == (3,)
+    with pytest.raises(TruncatedFileError, match="6 frames, as in byte 8; found 3 frames"):
+        lay_out(files, record, promised=6, promised_by="byte 8")
+    assert lay_out(files, record, promised=6, settled=True).grid == (3,)
+    with pytest.raises(TruncatedFileError, match="holds no frame"):
+        lay_out(files, record, 36)

@@ -58,6 +58,7 @@ def count_frames(
     file_header: int | Sequence[int] = 0,
     *,
     promised: int = 0,
+    promised_by: str = "the header",
     settled: bool = False,
 ) -> list[int]:
     """Count the frames in each file of a series.
@@ -70,14 +71,18 @@ def count_frames(
     file_header
         As for :func:`part_layout`.
     promised : int
-        How many frames the header says there are. Anything may follow if all of them are there.
+        How many frames the header says there are; 0 where it does not. Anything may follow if all
+        of them are there.
+    promised_by : str
+        Where that stands, for the error.
     settled : bool
-        The number of frames is settled elsewhere, so the last file may end inside a frame.
+        The number of frames is settled elsewhere, by a nav_shape: fewer may be there, and the last
+        file may end inside a frame.
 
     Raises
     ------
     TruncatedFileError
-        A file ends inside a record.
+        A file ends inside a record, or frames that are promised are missing.
     """
     headers, nbytes = _for_each(files, file_header), record.nbytes
     parts = [
@@ -91,13 +96,21 @@ def count_frames(
         if not whole or (rest and not (settled and last)):
             readable = last and any(counts)
             raise TruncatedFileError(
-                "the file ends inside a frame",
+                "the file ends inside a frame" if rest else "the file holds no frame",
                 path=file.path,
                 where=f"byte {min(file.size, header + whole * nbytes)}",
                 expected=f"{header} bytes and a multiple of {nbytes}",
                 found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
                 hint="Pass a nav_shape of whole frames to read those." if readable else None,
             )
+    if not settled and sum(counts) < promised:
+        raise TruncatedFileError(
+            "frames that the header promises are missing",
+            path=files[-1].path,
+            expected=f"{promised} frames, as in {promised_by}",
+            found=f"{sum(counts)} frames",
+            hint=f"Pass nav_shape=({sum(counts)},) to read those.",
+        )
     return counts
 
 
@@ -121,13 +134,16 @@ def lay_out(
     file_header: int | Sequence[int] = 0,
     *,
     promised: int = 0,
+    promised_by: str = "the header",
     settled: bool = False,
 ) -> Layout:
     """Count the frames in a series of files and lay them out.
 
     Parameters and errors are those of :func:`count_frames`.
     """
-    counts = count_frames(files, record, file_header, promised=promised, settled=settled)
+    counts = count_frames(
+        files, record, file_header, promised=promised, promised_by=promised_by, settled=settled
+    )
     return record_layout(files, counts, record, file_header)
 
 
