@@ -25,7 +25,7 @@ from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, 
 from dask_tiled.formats.ome_tiff.stack import Stack
 from dask_tiled.formats.ome_tiff.text import is_document
 from dask_tiled.formats.ome_tiff.xml import Document, Modulo
-from dask_tiled.formats.tiff.image_description import is_ome_tiff
+from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.model.description import Description, nav_axes
 

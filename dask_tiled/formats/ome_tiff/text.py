@@ -9,8 +9,7 @@ import os
 import re
 
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.formats.tiff.ifd import is_tiff
-from dask_tiled.formats.tiff.image_description import find_description
+from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.model.files import read_exactly, read_head
 
 MAX_BYTES = 1 << 28

@@ -27,35 +27,23 @@ SMALL = 1 << 28
 JPEG = "jpeg"
 BYTE_CODECS: Mapping[int, str] = {
     5: "lzw",
-    8: "deflate",
-    32946: "deflate",
-    50013: "deflate",
+    **dict.fromkeys((8, 32946, 50013), "deflate"),
     32773: "packbits",
     34925: "lzma",
-    34926: "zstd",
-    50000: "zstd",
+    **dict.fromkeys((34926, 50000), "zstd"),
 }
 """What decompresses to the bytes of pixels, by the number of the compression."""
 IMAGE_CODECS: Mapping[int, str] = {
     2: "ccittrle",
     3: "ccittfax3",
     4: "ccittfax4",
-    6: JPEG,
-    7: JPEG,
-    33007: JPEG,
-    34892: JPEG,
-    22610: "jpegxr",
-    34934: "jpegxr",
-    33003: "jpeg2k",
-    33004: "jpeg2k",
-    33005: "jpeg2k",
-    34712: "jpeg2k",
+    **dict.fromkeys((6, 7, 33007, 34892), JPEG),
+    **dict.fromkeys((22610, 34934), "jpegxr"),
+    **dict.fromkeys((33003, 33004, 33005, 34712), "jpeg2k"),
     34887: "lerc",
-    34927: "webp",
-    50001: "webp",
+    **dict.fromkeys((34927, 50001), "webp"),
     34933: "png",
-    50002: "jpegxl",
-    52546: "jpegxl",
+    **dict.fromkeys((50002, 52546), "jpegxl"),
 }
 """What decompresses to an image."""
 PREDICTORS: Mapping[int, tuple[str, int]] = {
@@ -86,20 +74,9 @@ def decode(
     reversed_bits: bool = False,
     **options: Any,
 ) -> Array:
-    """Decode a strip or a tile.
+    """Decode a strip or a tile, of which the block may be a part; `axes` are those of one frame.
 
-    Parameters
-    ----------
-    axes : str
-        The axes of the block behind the first, which counts frames.
-    segment : tuple of int
-        Shape as it is stored: z, y, x, samples. Strips at the end of a page may have fewer rows.
-    tiled : bool
-        Whether it is a tile, of which the block may be a part.
-    reversed_bits : bool
-        Whether the first pixel of a byte is in its lowest bits.
-    **options
-        What only some compressions need.
+    As it is stored, a `segment` has z, y, x and samples; the last strip of a page has fewer rows.
     """
     codecs = require("imagecodecs", "tiff", block.file.path)
     samples = math.prod(segment)

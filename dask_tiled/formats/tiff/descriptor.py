@@ -20,8 +20,7 @@ import numpy as np
 from dask_tiled.errors import check_whole, choose_dataset
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tiff.axes import named_axes, read_tags
-from dask_tiled.formats.tiff.ifd import is_tiff
-from dask_tiled.formats.tiff.image_description import is_ome_tiff
+from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of

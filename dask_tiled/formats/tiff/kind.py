@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, require
-from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, PREDICTORS
+from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, Source, Values
 from dask_tiled.formats.tools.unwritten import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
@@ -28,43 +28,25 @@ LAYOUT_TAGS = frozenset(
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
 MOST_PLACES_BYTES = 1 << 26
 WHOLE_BYTES = {8, 16, 32, 64, 128}
-JPEG = {6, 7, 33007, 34892}
 DECODE = "dask_tiled.formats.tiff.decode:decode"
 
 
 class Kind(NamedTuple):
     """What pages of one layout have in common. Only the place of their segments differs.
 
-    Attributes
-    ----------
-    axes : str
-        Those that are shown: ``"yx"``, ``"yxs"``, ``"syx"``, ``"zyx"``, ...
-    kept : tuple of int
-        Their positions among all five: separate samples, z, y, x, samples side by side.
-    full, segment : tuple of int
-        Shape of a page, and of a strip or tile as it is stored, with all five axes.
-    n_segments : int
-        How many of them a page has.
-    tiled : bool
-        Whether segments are tiles, which are stored whole at the edges, or strips.
-    dtype : numpy.dtype
-        Type of the pixels that come out, in native byte order.
-    decoder, blank : Decoder or BlockDecoder
-        What makes pixels of a segment, and of one that was never written.
-    problem : str
-        Why its segments cannot be decoded; empty where they can.
+    There are five axes: separate samples, z, y, x, samples side by side.
     """
 
-    axes: str
-    kept: tuple[int, ...]
-    full: tuple[int, ...]
-    segment: tuple[int, ...]
+    axes: str  # those that are shown: "yx", "yxs", "syx", "zyx", ...
+    kept: tuple[int, ...]  # their positions among all five
+    full: tuple[int, ...]  # shape of a page
+    segment: tuple[int, ...]  # shape of a strip or tile as it is stored
     n_segments: int
-    tiled: bool
+    tiled: bool  # tiles are stored whole at the edges, and strips are not
     dtype: np.dtype
     decoder: Decoder | BlockDecoder
-    blank: BlockDecoder
-    problem: str
+    blank: BlockDecoder  # for segments that were never written
+    problem: str  # why segments cannot be decoded, if they cannot
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,8 +77,8 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
         if page.is_tiled:
             segment = (1, *map(int, (page.tiledepth, page.tilelength, page.tilewidth)), full[4])
         if min(full) < 1 or min(segment) < 1 or math.prod(full) >> 60 or math.prod(segment) >> 60:
-            found = f"a page of {full} pixels in segments of {segment}"
-            raise ifd.corrupt("a page without pixels", found=found)
+            sizes = f"a page of {full} pixels in segments of {segment}"
+            raise ifd.corrupt("a page without pixels", found=sizes)
         known = _dtype(page)
         dtype = known or np.dtype("u1")
         axes, samples = page.axes.lower(), 4 if page.planarconfig == 1 else 0
@@ -121,10 +103,7 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 
 @contextmanager
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
-    """Have tifffile parse some entries of a page, and give its TiffPage.
-
-    All that it gets to see is a file of these and no pixels: it is small, and leads nowhere.
-    """
+    """Give tifffile a file of some entries of a page and no pixels, and its TiffPage to others."""
     path = ifd.source.file.path
     tifffile = require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.
@@ -185,20 +164,20 @@ def _decoder(
     source: Source, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
 ) -> Decoder | BlockDecoder:
     """Give what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
-    order = source.flavour.order
+    stored = dtype.newbyteorder(source.flavour.order)
     compression, predictor = int(page.compression), int(page.predictor)
     bits = page.bitspersample
     if compression == predictor == page.fillorder == 1 and bits in WHOLE_BYTES:
-        return plain(dtype.newbyteorder(order))
+        return plain(stored)
     options: dict[str, Any] = {
         "axes": axes,
         "compression": compression,
         "segment": segment[1:],
         "tiled": bool(page.is_tiled),
-        "stored": dtype.newbyteorder(order).str,
+        "stored": stored.str,
         "bits": bits if isinstance(bits, int) else 0,
     }
-    if compression in JPEG:
+    if IMAGE_CODECS.get(compression) == JPEG:
         options |= {
             "tables": page.jpegtables,
             "photometric": int(page.photometric),

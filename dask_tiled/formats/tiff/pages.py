@@ -34,17 +34,13 @@ MOST_LAYOUT_BYTES = 1 << 20
 
 
 class Page(NamedTuple):
-    """A row of the table.
-
-    Numbers of its file, kind and first segment, the byte that its IFD is at, how many levels it has
-    with itself, and how many frames it stands for.
-    """
+    """A row of the table."""
 
     file: int
     kind: int
-    ifd: int
-    levels: int
-    segment: int
+    ifd: int  # the byte that it is at
+    levels: int  # with the page itself
+    segment: int  # the first one
     frames: int
 
 
@@ -75,18 +71,9 @@ class Pages:
         level: int = 0,
         incomplete: bool = False,
     ) -> Index:
-        """Add pages of a file, and give their rows.
+        """Add pages of a file, or the SubIFDs of a `level` of them, and give their rows.
 
-        Parameters
-        ----------
-        file : File
-        numbers : sequence of int, optional
-            Numbers of the pages in the main chain, from 0 on, in any order; by default all. No page
-            behind the last of them is looked at.
-        level : int
-            0 for the pages themselves; 1 and up for the first, second, ... of their SubIFDs.
-        incomplete : bool
-            Whether pages behind the end of the chain are -1, and no error.
+        No page behind those of `numbers` is looked at; `incomplete` makes missing ones -1.
         """
         with opened(file) as source:
             number = self._numbers.setdefault(file, len(self.files))
@@ -97,18 +84,13 @@ class Pages:
             if numbers is None:
                 rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
                 return np.array(rows, np.int64)
-            chain = [*islice(source.chain(), max(numbers, default=-1) + 1)]
-            there = range(len(chain))
-            lost = [n for n in numbers if n not in there]
-            if lost and not incomplete:
-                raise DatasetError(
-                    "no such page",
-                    path=file.path,
-                    expected=f"0 to {len(chain) - 1}",
-                    found=lost[0],
-                )
+            last = max(numbers, default=-1)
+            chain = [*islice(source.chain(), last + 1)]
+            if last >= len(chain) and not incomplete:
+                below = f"a number below {len(chain)}"
+                raise DatasetError("no such page", path=file.path, expected=below, found=last)
             rows = [
-                self._add(source.ifd(chain[n]), number, level, room) if n in there else -1
+                self._add(source.ifd(chain[n]), number, level, room) if n < len(chain) else -1
                 for n in numbers
             ]
         return np.array(rows, np.int64)
@@ -142,22 +124,17 @@ class Pages:
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
-            raise DatasetError(
-                "a page has no such level",
-                path=source.file.path,
-                expected=f"0 to {levels - 1}",
-                found=level,
-            )
+            below = f"a number below {levels}"
+            path = source.file.path
+            raise DatasetError("a page has no such level", path=path, expected=below, found=level)
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(ifd)
         offsets, nbytes = _segments(ifd, self.kinds[number])
         first = len(self._offsets)
         if first + len(offsets) > room:
-            raise ifd.corrupt(
-                "the same strips or tiles again and again",
-                expected=f"at most {source.file.size} of them",
-            )
+            most = f"at most {source.file.size} of them"
+            raise ifd.corrupt("the same strips or tiles again and again", expected=most)
         self._offsets.extend(offsets)
         self._nbytes.extend(nbytes)
         self._rows.extend((file, number, ifd.at, levels, first, 1))
@@ -172,11 +149,8 @@ class Pages:
             return self._known[key]
         longest = max(map(size_of, telling), default=0)
         if longest > MOST_LAYOUT_BYTES:
-            raise ifd.corrupt(
-                "an entry of too many values",
-                expected=f"at most {MOST_LAYOUT_BYTES} bytes",
-                found=f"{longest} bytes",
-            )
+            most = f"at most {MOST_LAYOUT_BYTES} bytes"
+            raise ifd.corrupt("an entry of too many values", expected=most, found=longest)
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
         if longest > source.flavour.word.size:  # fields say where values are, and not what
             key = order, *((entry[:3], value) for entry, value in values.values())
@@ -206,9 +180,6 @@ def _numbers(ifd: Ifd, tags: Sequence[int], kind: Kind) -> array[int]:
     if entry is None:
         return array("q")
     if entry[2] < kind.n_segments:
-        raise ifd.corrupt(
-            "strips or tiles are missing",
-            expected=f"{kind.n_segments} of them, for {kind.full} pixels",
-            found=entry[2],
-        )
+        wanted = f"{kind.n_segments} of them, for {kind.full} pixels"
+        raise ifd.corrupt("strips or tiles are missing", expected=wanted, found=entry[2])
     return ifd.source.numbers(entry)[: kind.n_segments]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
-from dask_tiled.formats.tiff.image_description import read_description
+from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.decoders import Decoder
