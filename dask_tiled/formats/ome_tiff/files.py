@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.ome_tiff.text import read_uuid
-from dask_tiled.formats.ome_tiff.xml import Document
+from dask_tiled.formats.ome_tiff.xml import Document, read_uuid
 from dask_tiled.formats.tools.series import named_file
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
