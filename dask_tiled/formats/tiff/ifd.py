@@ -34,6 +34,8 @@ UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 """Types of what counts, or says where something is, as :mod:`struct` calls them."""
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
+SUB_IFDS = 330
+"""The tag of where the levels of a pyramid are."""
 DESCRIPTION = 270
 """The tag of a text in which writers say what TIFF has no entries for."""
 MOST_TEXT = 1 << 26

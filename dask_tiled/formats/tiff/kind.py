@@ -1,4 +1,4 @@
-"""Kinds of TIFF pages: what all pages of one layout have in common, as tifffile sees it.
+"""What tifffile sees in a TIFF page: what all pages of one layout have in common, and its tags.
 
 Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them tifffile follows.
 """
@@ -6,18 +6,16 @@ Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, require
+from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, Source, Values
-from dask_tiled.formats.tools.unwritten import unwritten
-from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 
 LAYOUT_TAGS = frozenset(
     {
@@ -26,7 +24,12 @@ LAYOUT_TAGS = frozenset(
     }
 )
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
+LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}
+"""Tags of what leads elsewhere."""
 MOST_PLACES_BYTES = 1 << 26
+MOST_VALUE_BYTES = 1 << 16
+MOST_LISTED = 256
+"""Longer values are told of, and not shown."""
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 DECODE = "dask_tiled.formats.tiff.decode:decode"
 
@@ -44,8 +47,8 @@ class Kind(NamedTuple):
     n_segments: int
     tiled: bool  # tiles are stored whole at the edges, and strips are not
     dtype: np.dtype
-    decoder: Decoder | BlockDecoder
-    blank: BlockDecoder  # for segments that were never written
+    decoder: tools.Decoder | tools.BlockDecoder
+    blank: tools.BlockDecoder  # for segments that were never written
     problem: str  # why segments cannot be decoded, if they cannot
 
     @property
@@ -91,9 +94,20 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
             tiled=bool(page.is_tiled),
             dtype=dtype,
             decoder=_decoder(ifd.source, page, dtype, axes, segment),
-            blank=unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
+            blank=tools.unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
             problem=_problem(page) if known else f"samples of {page.bitspersample} bits",
         )
+
+
+def read_tags(ifd: Ifd) -> dict[str, Any]:
+    """Read the entries of a page as plain values, by the names that tifffile gives them."""
+    values = ifd.small_values(ifd.entries.keys() - LINKS, MOST_VALUE_BYTES)
+    try:
+        with parsed(ifd, values) as page:
+            shown = [tag for tag in page.tags if tag.code in values]
+            return {str(tag.name): _plain(tag.value) for tag in shown}
+    except tools.CorruptFileError:  # of the layout nothing is: these are for people
+        return {}
 
 
 def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
@@ -105,16 +119,16 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
     """Give tifffile a file of some entries of a page and no pixels, and its TiffPage to others."""
     path = ifd.source.file.path
-    tifffile = require("tifffile", "tiff", path)
+    tifffile = tools.require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.
     places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
     try:
         with tifffile.TiffFile(BytesIO(_miniature(ifd.source, {**values, **places}))) as opened:
             yield opened.pages[0]
-    except DatasetError:
+    except tools.DatasetError:
         raise
     except Exception as error:  # it raises all sorts of them
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "tifffile cannot read a page", path=path, found=repr(error)[:300]
         ) from error
 
@@ -162,13 +176,13 @@ def _problem(page: Any) -> str:
 
 def _decoder(
     source: Source, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
-) -> Decoder | BlockDecoder:
+) -> tools.Decoder | tools.BlockDecoder:
     """Give what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
     stored = dtype.newbyteorder(source.flavour.order)
     compression, predictor = int(page.compression), int(page.predictor)
     bits = page.bitspersample
     if compression == predictor == page.fillorder == 1 and bits in WHOLE_BYTES:
-        return plain(stored)
+        return tools.plain(stored)
     options: dict[str, Any] = {
         "axes": axes,
         "compression": compression,
@@ -188,4 +202,20 @@ def _decoder(
         options["t4options"] = int(page.tags.valueof(292, 0))
     options |= {"predictor": predictor} if predictor != 1 else {}
     options |= {"reversed_bits": True} if page.fillorder == 2 else {}
-    return BlockDecoder(DECODE, dtype, tuple(sorted(options.items())))
+    return tools.BlockDecoder(DECODE, dtype, tuple(sorted(options.items())))
+
+
+def _plain(value: Any) -> Any:
+    """Write a value with numbers, text and tuples."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist() if value.size <= MOST_LISTED else range(value.size)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)  # tifffile gives numbers names
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, bytes):
+        return value.hex() if len(value) <= MOST_LISTED else f"{len(value)} bytes"
+    if isinstance(value, (tuple, list, range)):
+        return tuple(map(_plain, value)) if len(value) <= MOST_LISTED else f"{len(value)} values"
+    return str(value)[:MOST_LISTED]

@@ -22,14 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, opened, size_of
-from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind
-from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.files import File
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, opened, size_of
+from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
 from dask_tiled.model.indexing import Index
 
-SUB_IFDS = 330
 MOST_LAYOUT_BYTES = 1 << 20
 
 
@@ -48,9 +45,9 @@ class Pages:
     """A growing table of pages. A row is a page; files of equal layout share their kinds."""
 
     def __init__(self) -> None:
-        self.files: list[File] = []
+        self.files: list[tools.File] = []
         self.kinds: list[Kind] = []
-        self._numbers: dict[File, int] = {}
+        self._numbers: dict[tools.File, int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
         self._rows, self._offsets, self._nbytes = array("q"), array("q"), array("q")
 
@@ -65,7 +62,7 @@ class Pages:
 
     def read(
         self,
-        file: File,
+        file: tools.File,
         numbers: Sequence[int] | None = None,
         *,
         level: int = 0,
@@ -88,7 +85,7 @@ class Pages:
             chain = [*islice(source.chain(), last + 1)]
             if last >= len(chain) and not incomplete:
                 below = f"a number below {len(chain)}"
-                raise DatasetError("no such page", path=file.path, expected=below, found=last)
+                raise tools.DatasetError("no such page", path=file.path, expected=below, found=last)
             rows = [
                 self._add(source.ifd(chain[n]), number, level, room) if n < len(chain) else -1
                 for n in numbers
@@ -104,9 +101,14 @@ class Pages:
         """Give the kind of a page."""
         return self.kinds[self[row].kind]
 
-    def file_of(self, row: int) -> File:
+    def file_of(self, row: int) -> tools.File:
         """Give the file of a page."""
         return self.files[self[row].file]
+
+    def tags(self, row: int) -> dict[str, Any]:
+        """Read the entries of a page, as plain values by name."""
+        with opened(self.file_of(row)) as source:
+            return read_tags(source.ifd(self[row].ifd))
 
     def columns(self, rows: Index) -> Index:
         """Give the fields of pages: an array for each, in the order of :class:`Page`."""
@@ -126,7 +128,9 @@ class Pages:
         if level >= levels:
             below = f"a number below {levels}"
             path = source.file.path
-            raise DatasetError("a page has no such level", path=path, expected=below, found=level)
+            raise tools.DatasetError(
+                "a page has no such level", path=path, expected=below, found=level
+            )
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(ifd)
@@ -165,7 +169,7 @@ class Pages:
 def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     """Read where the segments of a page are, and how many bytes they have."""
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
-    if not nbytes and isinstance(kind.decoder, Decoder):
+    if not nbytes and isinstance(kind.decoder, tools.Decoder):
         nbytes = array("q", [kind.segment_bytes]) * len(offsets)
     elif not nbytes and len(offsets) == 1:
         nbytes = array("q", [max(0, ifd.source.file.size - offsets[0])])
