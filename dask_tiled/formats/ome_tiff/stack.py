@@ -80,22 +80,20 @@ class Stack(NamedTuple):
         numbers = np.where(self.there, self.there.cumsum() - 1, -1)
         return np.pad(numbers, (0, max(0, count - len(numbers))), constant_values=-1)[:count]
 
-    def missing_planes(self, most: int) -> tuple[tuple[int, int, int, str], ...]:
+    def missing_planes(self, most: int) -> tuple[tuple[Any, ...], ...]:
         """Name planes that are not there: t, c and z of each, and where it should be."""
-        last = np.full(len(self.rows), -1, np.int64)
-        last[self.planes.place] = np.arange(len(self.planes.place))
-        listed = np.flatnonzero(~self.there)[:most]
-        coordinates = np.column_stack(np.unravel_index(listed, self.shape)).tolist()
+        lost = np.flatnonzero(~self.there)[:most]
+        listed = np.isin(self.planes.place, lost)
+        columns = (column[listed].tolist() for column in self.planes)
+        where = {
+            place: f"page {page} of {self.document.name_of(source)}"
+            for place, source, page in zip(*columns, strict=True)
+        }
+        places = zip(*(axis.tolist() for axis in np.unravel_index(lost, self.shape)), strict=True)
         return tuple(
-            (t, c, z, self._where(k))
-            for (t, c, z), k in zip(coordinates, last[listed].tolist(), strict=True)
+            (*place, where.get(number, "in no TiffData"))
+            for place, number in zip(places, lost.tolist(), strict=True)
         )
-
-    def _where(self, plane: int) -> str:
-        if plane < 0:
-            return "in no TiffData"
-        page, source = int(self.planes.page[plane]), int(self.planes.source[plane])
-        return f"page {page} of {self.document.name_of(source)}"
 
 
 class _Members:
@@ -198,13 +196,9 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
 def _contradiction(
     path: str, problem: str, field: str, expected: Any, found: Any
 ) -> tools.CorruptFileError:
+    where, hint = f"{field} in the OME-XML", 'With format="tiff" the pages are read as they are.'
     return tools.CorruptFileError(
-        problem,
-        path=path,
-        where=f"{field} in the OME-XML",
-        expected=expected,
-        found=found,
-        hint='With format="tiff" the pages are read as they are.',
+        problem, path=path, where=where, expected=expected, found=found, hint=hint
     )
 
 

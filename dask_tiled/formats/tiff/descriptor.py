@@ -35,17 +35,13 @@ NO_UNITS = {"", "pixel", "pixels", "null"}
 
 
 class Part(NamedTuple):
-    """What a file gives: its series, which of them is chosen, and the rows of its frames."""
+    """What a file gives: its pages, its series, the one that is chosen, and rows of its frames."""
 
-    all_series: list[Series]
     chain: Index
-    chosen: int
+    all_series: list[Series]
+    number: int
+    series: Series
     rows: Index
-
-    @property
-    def series(self) -> Series:
-        """Give the one that is chosen."""
-        return self.all_series[self.chosen]
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -86,8 +82,9 @@ def describe(
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
         shared = series if alone else shared
-        chosen = tools.choose_dataset(path, [one.name for one in series], dataset)
-        parts.append(Part(series, chain, chosen, series[chosen].rows(pages, chain, level)))
+        number = tools.choose_dataset(path, [one.name for one in series], dataset)
+        rows = series[number].rows(pages, chain, level)
+        parts.append(Part(chain, series, number, series[number], rows))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
@@ -97,7 +94,7 @@ def describe(
     metadata = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "dataset": first.chosen,
+        "dataset": first.number,
         "datasets": tuple(_summary(pages, first, one) for one in first.all_series[:MOST_LISTED]),
         "level": level,
         "levels": pages[row].levels,

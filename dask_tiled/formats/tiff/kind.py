@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS
+from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS, Storage
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 
 LAYOUT_TAGS = frozenset(
@@ -183,26 +183,23 @@ def _decoder(
     bits = page.bitspersample
     if compression == predictor == page.fillorder == 1 and bits in WHOLE_BYTES:
         return tools.plain(stored)
-    options: dict[str, Any] = {
-        "axes": axes,
-        "compression": compression,
-        "segment": segment[1:],
-        "tiled": bool(page.is_tiled),
-        "stored": stored.str,
-        "bits": bits if isinstance(bits, int) else 0,
-    }
-    if IMAGE_CODECS.get(compression) == JPEG:
-        options |= {
-            "tables": page.jpegtables,
-            "photometric": int(page.photometric),
-            "planar": page.planarconfig != 1,
-            "extra": bool(page.extrasamples),
-        }
-    elif compression == 3:
-        options["t4options"] = int(page.tags.valueof(292, 0))
-    options |= {"predictor": predictor} if predictor != 1 else {}
-    options |= {"reversed_bits": True} if page.fillorder == 2 else {}
-    return tools.BlockDecoder(DECODE, dtype, tuple(sorted(options.items())))
+    is_jpeg = IMAGE_CODECS.get(compression) == JPEG
+    storage = Storage(
+        axes=axes,
+        segment=segment[1:],
+        tiled=bool(page.is_tiled),
+        dtype=stored.str,
+        bits=bits if isinstance(bits, int) else 0,
+        compression=compression,
+        predictor=predictor,
+        reversed_bits=page.fillorder == 2,
+        t4options=int(page.tags.valueof(292, 0)) if compression == 3 else 0,
+        tables=page.jpegtables if is_jpeg else None,
+        photometric=int(page.photometric) if is_jpeg else 0,
+        planar=page.planarconfig != 1,
+        extra=bool(page.extrasamples),
+    )
+    return tools.BlockDecoder(DECODE, dtype, tuple(storage._asdict().items()))
 
 
 def _plain(value: Any) -> Any:
