@@ -105,14 +105,13 @@ def _number_of(path: str, document: Document, folder: Folder) -> int:
 
 def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
     """Make sure that files that a user gave together belong together."""
-    if len(paths) > 1:
-        members = find_members(document, range(len(document.sources)), folder)
-        known = {os.path.abspath(document.path), *members.values()}
-        stray = [path for path in paths if os.path.abspath(path) not in known]
-        if stray:
-            raise tools.DatasetError(
-                "not of one set", path=stray[0], expected=f"a file of {paths[0]}"
-            )
+    if len(paths) == 1:
+        return
+    members = find_members(document, range(len(document.sources)), folder)
+    known = {os.path.abspath(document.path), *members.values()}
+    stray = next((path for path in paths if os.path.abspath(path) not in known), None)
+    if stray is not None:
+        raise tools.DatasetError("not of one set", path=stray, expected=f"a file of {paths[0]}")
 
 
 def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:

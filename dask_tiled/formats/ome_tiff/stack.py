@@ -71,12 +71,9 @@ class Stack(NamedTuple):
     def frame_numbers(self, count: int) -> Index:
         """Give the numbers of frames for places: -1 for missing ones, and behind the last."""
         if count > max(MAX_PLANES, len(self.rows)):
-            raise tools.DatasetError(
-                "nav_shape is too large for an image with missing planes",
-                path=self.document.path,
-                expected=f"at most {MAX_PLANES} places",
-                found=count,
-            )
+            problem = "nav_shape is too large for an image with missing planes"
+            most, path = f"at most {MAX_PLANES} places", self.document.path
+            raise tools.DatasetError(problem, path=path, expected=most, found=count)
         numbers = np.where(self.there, self.there.cumsum() - 1, -1)
         return np.pad(numbers, (0, max(0, count - len(numbers))), constant_values=-1)[:count]
 

@@ -158,8 +158,7 @@ class Source:
 
     def place(self, entry: Entry) -> int:
         """Say where the values of an entry are that its field does not hold."""
-        at: int = self.flavour.word.unpack(entry[3])[0]
-        return at
+        return int(self.flavour.word.unpack(entry[3])[0])
 
     def numbers(self, entry: Entry) -> array[int]:
         """Read the values of an entry that counts, or says where something is."""
@@ -177,8 +176,7 @@ class Source:
         return CorruptFileError(problem, path=self.file.path, where=where, **details)
 
     def _number(self, form: Struct, at: int) -> int:
-        number: int = form.unpack(self.read(at, form.size))[0]
-        return number
+        return int(form.unpack(self.read(at, form.size))[0])
 
     def _nbytes(self, at: int) -> int:
         """Count the bytes of the entries of an IFD."""

@@ -61,15 +61,9 @@ class Kind(NamedTuple):
         """Give shape, axes and dtype: pages that are equal in these can be frames of one array."""
         return self.shape, self.axes, self.dtype
 
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of the pixels of a page, as they come out."""
-        return math.prod(self.full) * self.dtype.itemsize
-
-    @property
-    def segment_bytes(self) -> int:
-        """Bytes of the pixels of a segment, as they come out."""
-        return math.prod(self.segment) * self.dtype.itemsize
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Count the bytes of pixels of a page, or of a segment, as they come out."""
+        return math.prod(shape) * self.dtype.itemsize
 
 
 def read_kind(ifd: Ifd, values: Values) -> Kind:
@@ -117,7 +111,7 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 
 @contextmanager
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
-    """Give tifffile a file of some entries of a page and no pixels, and its TiffPage to others."""
+    """Have tifffile parse some entries of a page, in a small file that leads nowhere."""
     path = ifd.source.file.path
     tifffile = tools.require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.

@@ -170,7 +170,7 @@ def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     """Read where the segments of a page are, and how many bytes they have."""
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
     if not nbytes and isinstance(kind.decoder, tools.Decoder):
-        nbytes = array("q", [kind.segment_bytes]) * len(offsets)
+        nbytes = array("q", [kind.nbytes(kind.segment)]) * len(offsets)
     elif not nbytes and len(offsets) == 1:
         nbytes = array("q", [max(0, ifd.source.file.size - offsets[0])])
     if not offsets or not nbytes:

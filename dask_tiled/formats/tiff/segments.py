@@ -65,12 +65,8 @@ def base_shape_of(kind: Kind) -> tuple[int, ...]:
 
 def _check_kind(kind: Kind, first: Kind, path: str) -> None:
     if kind.image != first.image:
-        raise tools.DatasetError(
-            "the pages differ",
-            path=path,
-            expected=f"{first.shape} {first.axes} {first.dtype}",
-            found=f"{kind.shape} {kind.axes} {kind.dtype}",
-        )
+        expected, found = ("{} {} {}".format(*one.image) for one in (first, kind))
+        raise tools.DatasetError("the pages differ", path=path, expected=expected, found=found)
     if kind.problem:
         what = "a page is stored in a way that is not read"
         raise tools.DatasetError(what, path=path, found=kind.problem)
@@ -88,7 +84,7 @@ def _boxes_of(
     is_plain = isinstance(kind.decoder, tools.Decoder)
     strides = np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize * is_plain
     page, segment = np.indices(offsets.shape).reshape(2, -1)
-    steps = np.where(counts == 1, 0, kind.page_bytes)[page]
+    steps = np.where(counts == 1, 0, kind.nbytes(kind.full))[page]
     blank = ((offsets == 0) | (nbytes == 0)).ravel()
     boxes = Columns(
         file=files[page],

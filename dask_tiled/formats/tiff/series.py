@@ -166,10 +166,10 @@ def _room(pages: Pages, row: int) -> int:
     offsets = pages.segments(np.array([row]))[0][0]
     rows, height = kind.segment[2], kind.full[2]
     whole = height % rows == 0 or kind.n_segments == -(-height // rows)
-    gapless = (np.diff(offsets) == kind.segment_bytes).all()
+    gapless = (np.diff(offsets) == kind.nbytes(kind.segment)).all()
     if not (isinstance(kind.decoder, tools.Decoder) and not kind.tiled and gapless and whole):
         return 1
-    return (pages.file_of(row).size - int(offsets[0])) // kind.page_bytes
+    return (pages.file_of(row).size - int(offsets[0])) // kind.nbytes(kind.full)
 
 
 def _cut_short(
