@@ -84,8 +84,8 @@ class Pages:
             last = max(numbers, default=-1)
             chain = [*islice(source.chain(), last + 1)]
             if last >= len(chain) and not incomplete:
-                below = f"a number below {len(chain)}"
-                raise tools.DatasetError("no such page", path=file.path, expected=below, found=last)
+                known = f"0 to {len(chain) - 1}"
+                raise tools.DatasetError("no such page", path=file.path, expected=known, found=last)
             rows = [
                 self._add(source.ifd(chain[n]), number, level, room) if n < len(chain) else -1
                 for n in numbers
@@ -126,11 +126,9 @@ class Pages:
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
-            below = f"a number below {levels}"
-            path = source.file.path
-            raise tools.DatasetError(
-                "a page has no such level", path=path, expected=below, found=level
-            )
+            known, path = f"0 to {levels - 1}", source.file.path
+            problem = "a page has no such level"
+            raise tools.DatasetError(problem, path=path, expected=known, found=level)
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(ifd)
@@ -154,7 +152,9 @@ class Pages:
         longest = max(map(size_of, telling), default=0)
         if longest > MOST_LAYOUT_BYTES:
             most = f"at most {MOST_LAYOUT_BYTES} bytes"
-            raise ifd.corrupt("an entry of too many values", expected=most, found=longest)
+            raise ifd.corrupt(
+                "an entry of too many values", expected=most, found=f"{longest} bytes"
+            )
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
         if longest > source.flavour.word.size:  # fields say where values are, and not what
             key = order, *((entry[:3], value) for entry, value in values.values())
