@@ -19,7 +19,7 @@ from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, descr
 from dask_tiled.formats.tiff import decode as tiff_decode
 from dask_tiled.formats.tiff import kind as tiff_kind
 from dask_tiled.formats.tiff import pages as tiff_pages
-from dask_tiled.formats.tiff.image_description import read_description
+from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import layout_of
 from dask_tiled.model.files import File

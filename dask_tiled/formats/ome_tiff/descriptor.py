@@ -18,16 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, choose_dataset
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.ome_tiff.axes import nav_axes_of, sig_axes_of
+from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
 from dask_tiled.formats.ome_tiff.stack import Stack
-from dask_tiled.formats.ome_tiff.text import is_document
-from dask_tiled.formats.ome_tiff.xml import Document, Modulo
-from dask_tiled.formats.tiff.image_description import is_ome_tiff
+from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
+from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
-from dask_tiled.model.description import Description, nav_axes
 
 MAX_LISTED = 1000
 """So many missing planes and files are listed in the metadata."""
@@ -46,7 +42,7 @@ def describe(
     level: int = 0,
     squeeze: bool = True,
     outside_folder: bool = False,
-) -> Description:
+) -> tools.Description:
     """Describe an image of a set of files, from any of them.
 
     Parameters
@@ -64,31 +60,31 @@ def describe(
     outside_folder : bool
         Whether the XML may name files outside of the folder.
     """
-    check_whole("level", level, least=0, path=paths[0])
+    tools.check_whole("level", level, least=0, path=paths[0])
     folder = Folder(paths[0], outside=outside_folder)
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
     if not document.images:
-        raise CorruptFileError("the OME-XML has no image", path=document.path)
+        raise tools.CorruptFileError("the OME-XML has no image", path=document.path)
     if dataset is None:
         number = _number_of(paths[0], document, folder)
     else:
-        number = choose_dataset(document.path, [one.name for one in document.images], dataset)
+        number = tools.choose_dataset(document.path, [one.name for one in document.images], dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
-    axes, shape = nav_axes_of(image, stack.shape, modulo, squeeze=squeeze)
+    axes, shape = _nav_axes(image, stack.shape, modulo, squeeze=squeeze)
     if nav_shape is not None and nav_shape != shape:
-        axes, shape = nav_axes(len(nav_shape)), nav_shape
+        axes, shape = tools.nav_axes(len(nav_shape)), nav_shape
     rows = stack.rows[stack.there]
     layout, numbers = layout_of(stack.pages, rows), None
     if not stack.there.all():
         numbers = stack.frame_numbers(math.prod(shape))
-    return Description.of(
+    return tools.Description.of(
         "ome_tiff",
         layout.show(shape, numbers=numbers),
         {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
-        axes + sig_axes_of(image, stack.kind.shape, stack.kind.axes),
+        axes + _sig_axes(image, stack.kind.shape, stack.kind.axes),
         base_shape=base_shape_of(stack.kind),
     )
 
@@ -109,12 +105,13 @@ def _number_of(path: str, document: Document, folder: Folder) -> int:
 
 def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
     """Make sure that files that a user gave together belong together."""
-    if len(paths) > 1:
-        members = find_members(document, range(len(document.sources)), folder)
-        known = {os.path.abspath(document.path), *members.values()}
-        stray = [path for path in paths if os.path.abspath(path) not in known]
-        if stray:
-            raise DatasetError("not of one set", path=stray[0], expected=f"a file of {paths[0]}")
+    if len(paths) == 1:
+        return
+    members = find_members(document, range(len(document.sources)), folder)
+    known = {os.path.abspath(document.path), *members.values()}
+    stray = next((path for path in paths if os.path.abspath(path) not in known), None)
+    if stray is not None:
+        raise tools.DatasetError("not of one set", path=stray, expected=f"a file of {paths[0]}")
 
 
 def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
@@ -137,7 +134,48 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
     return facts
 
 
-FORMAT = Format(
+def _nav_axes(
+    image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
+) -> tuple[tuple[tools.Axis, ...], tuple[int, ...]]:
+    """Give the axes of planes, in the order T, C and Z, and how many there are along each.
+
+    `modulo` are the axes inside of them; with `squeeze` those of one plane are left out.
+    """
+    axes: list[tuple[tools.Axis, int]] = []
+    for letter, size in zip("TCZ", shape, strict=True):
+        inner = modulo.get(letter)
+        if inner is None or inner.size < 2 or size % inner.size:
+            axes.append((_axis(image, letter), size))
+            continue
+        axes.append((_axis(image, letter, inner.size), size // inner.size))
+        axes.append((_inner_axis(letter, inner, {axis.name for axis, _ in axes}), inner.size))
+    kept = [(axis, size) for axis, size in axes if size > 1 or not squeeze]
+    return tuple(axis for axis, _ in kept), tuple(size for _, size in kept)
+
+
+def _sig_axes(image: Image, shape: tuple[int, ...], letters: str) -> tuple[tools.Axis, ...]:
+    """Give the axes of a page, which has fewer pixels than the XML says on levels of a pyramid."""
+    return tuple(
+        _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
+        if letter in "yx"
+        else tools.Axis("depth" if letter == "z" else letter)
+        for letter, size in zip(letters, shape, strict=True)
+    )
+
+
+def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
+    """Give an axis whose positions are ``factor`` times as far apart as the XML says."""
+    scale, units = image.scales.get(letter, (math.nan, ""))
+    return tools.Axis.calibrated(letter.lower(), units, scale * factor)
+
+
+def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:
+    clash = inner.name in taken | {"t", "c", "z", "y", "x", "s", ""}
+    name = f"{letter.lower()}_{inner.name or 'inner'}" if clash else inner.name
+    return tools.Axis.calibrated(name, inner.units, inner.step, inner.start)
+
+
+FORMAT = tools.Format(
     name="ome_tiff",
     extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
     summary="OME-TIFF sets, from any of their files: several images, pyramids, missing planes",

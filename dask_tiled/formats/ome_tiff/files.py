@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.ome_tiff.text import read_uuid
-from dask_tiled.formats.ome_tiff.xml import Document
+from dask_tiled.formats.ome_tiff.xml import Document, read_uuid
 from dask_tiled.formats.tools.series import named_file
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
@@ -41,15 +40,12 @@ class Folder:
         for folder in self._paths:
             if folder not in self._uuids:
                 self._uuids[folder] = self._read_uuids(folder, set(known))
-            found = self._uuids[folder].get(uuid, [])
-            if len(found) > 1:
-                raise CorruptFileError(
-                    "two files have the same UUID",
-                    path=found[0],
-                    found=f"{uuid} in {found[1]}, too",
-                )
-            if found:
-                return found[0]
+            paths = self._uuids[folder].get(uuid, [])
+            if len(paths) > 1:
+                both = f"{uuid} in {paths[1]}, too"
+                raise CorruptFileError("two files have the same UUID", path=paths[0], found=both)
+            if paths:
+                return paths[0]
         return None
 
     def _read_uuids(self, folder: str, known: set[str]) -> dict[str, list[str]]:
@@ -92,22 +88,18 @@ def open_document(path: str, folder: Folder) -> Document:
 def find_members(
     document: Document, numbers: Sequence[int], folder: Folder
 ) -> dict[int, str | None]:
-    """Find the files that some sources of planes are: by number, None for what is missing.
-
-    A file is found by its name; by its UUID if there is none of that name. The file that the XML
-    was read from is known by its UUID, whatever it is called now.
-    """
+    """Find files of the set, by their names or else their UUIDs: None for what is missing."""
     path, own = os.path.abspath(document.path), _own(document)
-    found = {
+    members = {
         number: path if number in own else folder.find(document.sources[number].name)
         for number in numbers
     }
-    known = {path for path in found.values() if path is not None}
-    for number, member in found.items():
+    known = {member for member in members.values() if member is not None}
+    for number, member in members.items():
         uuid = document.sources[number].uuid
         if member is None and uuid:
-            found[number] = folder.search(uuid, known)
-    return found
+            members[number] = folder.search(uuid, known)
+    return members
 
 
 def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
@@ -117,22 +109,16 @@ def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
     if real == os.path.realpath(document.path) and own:
         return [*own]
     names = {os.path.basename(path), os.path.basename(real)}
-    others = [(n, one) for n, one in enumerate(document.sources) if n not in own]
-    named = [
-        number
-        for number, source in others
-        if os.path.basename(source.name) in names
-        and os.path.realpath(folder.find(source.name) or "") == real
-    ]
+    others = {n: source for n, source in enumerate(document.sources) if n not in own}
+    called = [n for n, source in others.items() if os.path.basename(source.name) in names]
+    named = [n for n in called if os.path.realpath(folder.find(others[n].name) or "") == real]
     uuid = read_uuid(path)
-    return named or [number for number, source in others if source.uuid == uuid != ""]
+    return named or [n for n, source in others.items() if source.uuid == uuid != ""]
 
 
 def _own(document: Document) -> set[int]:
-    """Find the sources that are the file of the XML itself: those without a name, or its UUID.
-
-    Where several names have one UUID, it was copied together with the XML, and says nothing.
-    """
+    """Find the sources that are the file of the XML itself: those without a name, or its UUID."""
+    # Where several names have one UUID, it was copied together with the XML, and says nothing.
     names = Counter(source.uuid for source in document.sources if source.name)
     return {
         number

@@ -1,59 +1,62 @@
-"""The planes of an OME image, and the pages that hold them: which of them are there."""
+"""The planes of an OME image: which page of which file holds each, and which are there.
+
+Layout facts: the OME-TIFF specification.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import Folder, find_members
-from dask_tiled.formats.ome_tiff.planes import MAX_PLANES, Planes, place_planes, plane_shape
 from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, Image, Runs
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
+MAX_PLANES = 2_000_000
+"""More would need more memory than a header deserves."""
 FAR = (1 << 32) - 1
 """No file has so many pages."""
 
 
-class Stack(NamedTuple):
-    """An image as its files hold it.
+class Planes(NamedTuple):
+    """Planes that the XML speaks of. Where two have the same place, the last one counts."""
 
-    `kind` is that of its first page, and `shape` counts the planes along T, C and Z. `rows` has the
-    row among the pages for each place in C order of it, or -1; `missing` the sources that are not
-    there.
-    """
+    place: Index  # in C order of (T, C, Z)
+    source: Index
+    page: Index
+
+
+class Stack(NamedTuple):
+    """An image as its files hold it."""
 
     document: Document
     image: Image
-    kind: Kind
-    shape: tuple[int, int, int]
+    kind: Kind  # that of the first page
+    shape: tuple[int, int, int]  # planes along T, C and Z
     planes: Planes
     pages: Pages
-    rows: Index
-    missing: tuple[int, ...]
+    rows: Index  # for each place, in C order, the row of its page or -1
+    missing: tuple[int, ...]  # sources that are not there
 
     @classmethod
     def read(cls, document: Document, image: Image, folder: Folder, level: int) -> Stack:
         """Read where the pages of an image are."""
-        path = document.path
-        found = find_members(document, np.unique(image.runs.source).tolist(), folder)
-        missing = tuple(source for source, member in found.items() if member is None)
-        members = _Members(found, level)
+        paths = find_members(document, np.unique(image.runs.source).tolist(), folder)
+        missing = tuple(source for source, path in paths.items() if path is None)
+        members = _Members(paths, level)
         kind = members.first_kind(image.runs)
         if kind is None:
             raise _nothing_there(document, image, missing)
-        _check_sizes(kind, image, path, level)
-        samples = kind.shape[kind.axes.index("s")] if "s" in kind.axes else 1
-        shape = plane_shape(image, samples, path)
-        planes = place_planes(image, shape, members.count_pages(image.runs), path)
+        shape = _plane_shape(image, kind, document.path, level)
+        planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
         rows = np.full(math.prod(shape), -1, np.int64)
         rows[planes.place] = members.rows_of(planes)
         if (rows < 0).all():
@@ -68,33 +71,26 @@ class Stack(NamedTuple):
     def frame_numbers(self, count: int) -> Index:
         """Give the numbers of frames for places: -1 for missing ones, and behind the last."""
         if count > max(MAX_PLANES, len(self.rows)):
-            raise DatasetError(
-                "nav_shape is too large for an image with missing planes",
-                path=self.document.path,
-                expected=f"at most {MAX_PLANES} places",
-                found=count,
-            )
-        numbers = np.full(count, -1, np.int64)
-        known = np.where(self.there, self.there.cumsum() - 1, -1)[:count]
-        numbers[: len(known)] = known
-        return numbers
+            problem = "nav_shape is too large for an image with missing planes"
+            most, path = f"at most {MAX_PLANES} places", self.document.path
+            raise tools.DatasetError(problem, path=path, expected=most, found=count)
+        numbers = np.where(self.there, self.there.cumsum() - 1, -1)
+        return np.pad(numbers, (0, max(0, count - len(numbers))), constant_values=-1)[:count]
 
-    def missing_planes(self, most: int) -> tuple[tuple[int, int, int, str], ...]:
+    def missing_planes(self, most: int) -> tuple[tuple[Any, ...], ...]:
         """Name planes that are not there: t, c and z of each, and where it should be."""
-        last = np.full(len(self.rows), -1, np.int64)
-        last[self.planes.place] = np.arange(len(self.planes.place))
-        listed = np.flatnonzero(~self.there)[:most]
-        coordinates = np.column_stack(np.unravel_index(listed, self.shape)).tolist()
+        lost = np.flatnonzero(~self.there)[:most]
+        listed = np.isin(self.planes.place, lost)
+        columns = (column[listed].tolist() for column in self.planes)
+        where = {
+            place: f"page {page} of {self.document.name_of(source)}"
+            for place, source, page in zip(*columns, strict=True)
+        }
+        places = zip(*(axis.tolist() for axis in np.unravel_index(lost, self.shape)), strict=True)
         return tuple(
-            (t, c, z, self._where(k))
-            for (t, c, z), k in zip(coordinates, last[listed].tolist(), strict=True)
+            (*place, where.get(number, "in no TiffData"))
+            for place, number in zip(places, lost.tolist(), strict=True)
         )
-
-    def _where(self, plane: int) -> str:
-        if plane < 0:
-            return "in no TiffData"
-        page, source = int(self.planes.page[plane]), int(self.planes.source[plane])
-        return f"page {page} of {self.document.name_of(source)}"
 
 
 class _Members:
@@ -104,7 +100,7 @@ class _Members:
         self.pages = Pages()
         self._level = level
         known = dict.fromkeys(path for path in paths.values() if path is not None)
-        self._files = [File.at(path) for path in known]
+        self._files = [tools.File.at(path) for path in known]
         numbers: dict[str | None, int] = {path: number for number, path in enumerate(known)}
         self._numbers = {source: numbers.get(path, -1) for source, path in paths.items()}
         self._whole: dict[int, Index] = {}
@@ -119,15 +115,13 @@ class _Members:
                     return self.pages.kind_of(row)
         return None
 
-    def count_pages(self, runs: Runs) -> dict[int, int]:
-        """Count the pages of the sources of which a run takes all, by reading them."""
-        counts = {}
-        for source in np.unique(runs.source[runs.planes == WHOLE_FILE]).tolist():
-            number = self._numbers[source]
-            if number >= 0 and number not in self._whole:
-                self._whole[number] = self.pages.read(self._files[number], level=self._level)
-            counts[source] = len(self._whole.get(number, ()))
-        return counts
+    def count_planes(self, runs: Runs) -> Index:
+        """Count the planes of runs: where they take all pages of a file, by reading it."""
+        planes, whole = runs.planes.copy(), runs.planes == WHOLE_FILE
+        sources, places = np.unique(runs.source[whole], return_inverse=True)
+        counts = [len(self._read_whole(self._numbers[source])) for source in sources.tolist()]
+        planes[whole] = np.array(counts, np.int64)[places]
+        return planes
 
     def rows_of(self, planes: Planes) -> Index:
         """Find the pages of planes: their rows in the table, -1 for those that are not there."""
@@ -150,26 +144,66 @@ class _Members:
             return np.append(whole, -1)[np.minimum(pages, len(whole))]
         return self.pages.read(self._files[number], pages, level=self._level, incomplete=True)
 
+    def _read_whole(self, number: int) -> Index:
+        """Give the rows of all pages of a file; none where it is not there."""
+        if number >= 0 and number not in self._whole:
+            self._whole[number] = self.pages.read(self._files[number], level=self._level)
+        return self._whole.get(number, np.empty(0, np.int64))
 
-def _check_sizes(kind: Kind, image: Image, path: str, level: int) -> None:
-    sizes = tuple(kind.shape[kind.axes.index(letter)] for letter in "yx")
+
+def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, int, int]:
+    """Count the planes along T, C and Z, of pages that have to be as the XML says."""
     told = image.sizes["Y"], image.sizes["X"]
+    sizes = tuple(kind.shape[kind.axes.index(letter)] for letter in "yx")
     if sizes != told and (level == 0 or any(n > most for n, most in zip(sizes, told, strict=True))):
-        raise CorruptFileError(
-            "the pages have another size",
-            path=path,
-            where="SizeY and SizeX in the OME-XML",
-            expected=told,
-            found=sizes,
-            hint='With format="tiff" the pages are read as they are.',
-        )
+        raise _contradiction(path, "the pages have another size", "SizeY and SizeX", told, sizes)
+    samples = kind.shape[kind.axes.index("s")] if "s" in kind.axes else 1
+    channels, rest = divmod(image.sizes["C"], samples)
+    if rest:
+        problem, multiple = "the pages have another number of samples", f"a multiple of {samples}"
+        raise _contradiction(path, problem, "SizeC", multiple, image.sizes["C"])
+    shape = image.sizes["T"], channels, image.sizes["Z"]
+    if math.prod(shape) > MAX_PLANES:
+        problem, most = "the image has too many planes", f"at most {MAX_PLANES} planes"
+        raise _contradiction(path, problem, "SizeT, SizeC and SizeZ", most, shape)
+    return shape
+
+
+def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path: str) -> Planes:
+    """Find the place of every plane of the runs, which have so many planes each."""
+    runs = image.runs
+    sizes = dict(zip("TCZ", shape, strict=True))
+    slow_first = [sizes[axis] for axis in reversed(image.order)]
+    first = runs.first[:, ["ZCT".index(axis) for axis in reversed(image.order)]]
+    inside = (first < slow_first).all(axis=1)
+    start = np.zeros(len(first), np.int64)
+    start[inside] = np.ravel_multi_index(first[inside].T, slow_first)
+    count = np.where(inside, np.minimum(count, math.prod(shape) - start), 0)
+    total = int(count.sum())
+    if total > 2 * MAX_PLANES:
+        problem, expected = "planes are placed again and again", f"{math.prod(shape)} planes"
+        raise _contradiction(path, problem, "TiffData", expected, total)
+    within = np.arange(total) - np.repeat(count.cumsum() - count, count)
+    at = np.unravel_index(np.repeat(start, count) + within, slow_first)
+    along = dict(zip(reversed(image.order), at, strict=True))
+    place = np.ravel_multi_index([along[axis] for axis in "TCZ"], shape)
+    return Planes(place, np.repeat(runs.source, count), np.repeat(runs.page, count) + within)
+
+
+def _contradiction(
+    path: str, problem: str, field: str, expected: Any, found: Any
+) -> tools.CorruptFileError:
+    where, hint = f"{field} in the OME-XML", 'With format="tiff" the pages are read as they are.'
+    return tools.CorruptFileError(
+        problem, path=path, where=where, expected=expected, found=found, hint=hint
+    )
 
 
 def _nothing_there(
     document: Document, image: Image, missing: tuple[int, ...]
-) -> TruncatedFileError:
+) -> tools.TruncatedFileError:
     names = ", ".join(document.name_of(source) for source in missing[:5])
-    return TruncatedFileError(
+    return tools.TruncatedFileError(
         f"no plane of the image {image.name!r} is there",
         path=document.path,
         expected=f"the files {names}" if missing else "TiffData for pages that are there",

@@ -1,7 +1,9 @@
 """OME-XML: the images of a set of files, and which page of which file holds which plane.
 
-Layout facts: the OME-TIFF specification and the OME data model, 2016-06; older names where they
-differ.
+It stands in the first ImageDescription of a TIFF file, or in a file of its own.
+
+Layout facts: TIFF, revision 6.0; the OME-TIFF specification and the OME data model, 2016-06; older
+names where they differ.
 """
 
 from __future__ import annotations
@@ -14,16 +16,25 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError
-from dask_tiled.formats.ome_tiff.text import MAX_BYTES, plain_uuid, read_text
-from dask_tiled.formats.tools.markup import local_name, parse_xml, plain_tree
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.model.indexing import Index
 
+MAX_BYTES = 1 << 28
+"""A plane takes some 200 bytes of the text."""
+HEAD_BYTES = 1 << 12
+"""What comes before the UUID of the document fits into them."""
 LARGEST = 1 << 48
 """Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""
 MAX_RUNS = 2_000_000
 WHOLE_FILE = -1
 """As the planes of a run: all pages of its file."""
+
+_SPACE = b"\0 \t\r\n"
+# Possessive and atomic: comments after comments could be told apart in too many ways.
+_PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
+_ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
+_UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 
 
 class Source(NamedTuple):
@@ -34,39 +45,24 @@ class Source(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Planes that stand one after the other in a file, in columns: a row for each run.
+    """Planes that stand one after the other in a file, in columns: a row for each run."""
 
-    Attributes
-    ----------
-    source : int64 array
-        Number of the file among the sources of the document.
-    page, planes : int64 array
-        The first page, and how many; or ``WHOLE_FILE``.
-    first : int64 array of shape (runs, 3)
-        Where the first one stands along Z, C and T.
-    """
-
-    source: Index
-    page: Index
-    planes: Index
-    first: Index
+    source: Index  # number of the file among the sources of the document
+    page: Index  # the first one
+    planes: Index  # how many, or WHOLE_FILE
+    first: Index  # where the first one stands along Z, C and T
 
 
 class Image(NamedTuple):
-    """An Image element.
-
-    `order` has Z, C and T, the one that changes fastest first. `sizes` along C count the samples of
-    a pixel. `scales` are distances of two positions, where there are any, and their units.
-    `annotations` are identifiers, and `facts` all the rest as a plain tree.
-    """
+    """An Image element."""
 
     name: str
-    order: str
-    sizes: dict[str, int]
+    order: str  # of Z, C and T, the one that changes fastest first
+    sizes: dict[str, int]  # that along C counts the samples of a pixel
     runs: Runs
-    scales: dict[str, tuple[float, str]]
+    scales: dict[str, tuple[float, str]]  # distances of two positions, where there are any
     channels: tuple[str, ...]
-    annotations: tuple[str, ...]
+    annotations: tuple[str, ...]  # their identifiers
     facts: dict[str, Any]
 
 
@@ -82,29 +78,25 @@ class Modulo(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What the OME-XML of a file says.
-
-    `uuid` is that of the file; `elsewhere` the one that holds the metadata, where this is binary
-    only; `modulo` is by identifier of an annotation, and Z, C or T.
-    """
+    """What the OME-XML of a file says."""
 
     path: str
     uuid: str
-    elsewhere: Source | None
+    elsewhere: Source | None  # the file with the metadata, where this is binary only
     sources: tuple[Source, ...]
     images: tuple[Image, ...]
-    modulo: dict[str, dict[str, Modulo]]
+    modulo: dict[str, dict[str, Modulo]]  # by identifier of an annotation, and Z, C or T
     creator: str
 
     @classmethod
     def read(cls, path: str) -> Document:
         """Read the OME-XML of a TIFF file, or of a file of its own."""
         reader = _Reader()
-        root = parse_xml(read_text(path), path, take=reader.take(), max_bytes=MAX_BYTES)
-        if local_name(root) != "OME":
-            raise CorruptFileError(
-                "the XML is no OME-XML", path=path, expected="OME", found=local_name(root)
-            )
+        root = tools.parse_xml(read_text(path), path, take=reader.take(), max_bytes=MAX_BYTES)
+        if tools.local_name(root) != "OME":
+            name = tools.local_name(root)
+            problem = "the XML is no OME-XML"
+            raise tools.CorruptFileError(problem, path=path, expected="OME", found=name)
         other = _child(root, "BinaryOnly")
         return cls(
             path,
@@ -147,9 +139,8 @@ class _Reader:
         uuid = _child(element, "UUID")
         source = Source("", "") if uuid is None else _source(uuid.text, uuid.get("FileName"))
         page, count = element.get("IFD"), element.get("PlaneCount", element.get("NumPlanes"))
-        if count is None:
-            planes = WHOLE_FILE if page is None else 1
-        else:
+        planes = WHOLE_FILE if page is None else 1
+        if count is not None:
             planes = _whole(count, "PlaneCount")
         first = (_whole(element.get(f"First{axis}", "0"), f"First{axis}") for axis in "ZCT")
         number = self.sources.setdefault(source, len(self.sources))
@@ -164,49 +155,40 @@ class _Reader:
         order = pixels.get("DimensionOrder", "XYZCT")
         if sorted(order[2:]) != ["C", "T", "Z"] or order[:2] != "XY":
             raise ValueError(f"the DimensionOrder {order!r}")
-        channels = [child for child in pixels if local_name(child) == "Channel"]
+        channels = [child for child in pixels if tools.local_name(child) == "Channel"]
         self.images.append(
             Image(
                 element.get("Name", ""),
                 order[2:],
-                {axis: _size(pixels, axis) for axis in "XYZCT"},
+                {axis: _whole(pixels.get(f"Size{axis}", ""), f"Size{axis}", 1) for axis in "XYZCT"},
                 Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
-                tuple(c.get("ID", "") for c in element if local_name(c) == "AnnotationRef"),
-                plain_tree(element),
+                tuple(c.get("ID", "") for c in element if tools.local_name(c) == "AnnotationRef"),
+                tools.plain_tree(element),
             )
         )
 
     def add_modulo(self, element: Element) -> None:
-        found = {}
-        for along in element.iter():
-            match = re.fullmatch("ModuloAlong([ZCT])", local_name(along))
-            if match is not None:
-                found[match[1]] = _modulo(along)
-        if found:
-            self.modulo[element.get("ID", "")] = found
+        names = {f"ModuloAlong{axis}": axis for axis in "ZCT"}
+        inner = {tools.local_name(along): along for along in element.iter()}
+        axes = {axis: _modulo(inner[name]) for name, axis in names.items() if name in inner}
+        if axes:
+            self.modulo[element.get("ID", "")] = axes
 
 
 def _child(element: Element, name: str) -> Element | None:
-    return next((child for child in element if local_name(child) == name), None)
+    return next((child for child in element if tools.local_name(child) == name), None)
 
 
 def _source(uuid: str | None, name: str | None) -> Source:
     return Source(plain_uuid(uuid), name or "")
 
 
-def _whole(text: str, name: str) -> int:
+def _whole(text: str, name: str, least: int = 0) -> int:
     number = int(text)
-    if not 0 <= number < LARGEST:
+    if not least <= number < LARGEST:
         raise ValueError(f"{name} is {text[:40]}")
-    return number
-
-
-def _size(pixels: Element, axis: str) -> int:
-    number = _whole(pixels.get(f"Size{axis}", ""), f"Size{axis}")
-    if not number:
-        raise ValueError(f"Size{axis} is 0")
     return number
 
 
@@ -229,9 +211,56 @@ def _scales(pixels: Element) -> dict[str, tuple[float, str]]:
 def _modulo(along: Element) -> Modulo:
     name, units = along.get("Type", "other").lower(), along.get("Unit", "")
     if "Start" not in along.attrib:
-        labels = tuple(child.text or "" for child in along if local_name(child) == "Label")
+        labels = tuple(child.text or "" for child in along if tools.local_name(child) == "Label")
         return Modulo(name, len(labels), 0.0, math.nan, units, labels)
     start, step = _number(along.get("Start")), _number(along.get("Step", "1"))
     count = (_number(along.get("End")) - start) / step if step else math.nan
     size = math.floor(count + 1.5) if 0 <= count < LARGEST else 0
     return Modulo(name, size, start, step, units, ())
+
+
+def is_document(head: bytes) -> bool:
+    """Tell whether a file begins as an XML document whose root is OME."""
+    return _ROOT.match(head) is not None
+
+
+def read_text(path: str) -> bytes:
+    """Read the OME-XML of a file."""
+    start, nbytes = 0, os.stat(path).st_size
+    if not is_document(tools.read_head(path, HEAD_BYTES)):
+        start, nbytes = find_description(path)
+    if not 0 < nbytes <= MAX_BYTES:
+        raise tools.CorruptFileError(
+            "no OME-XML in the file, or too much",
+            path=path,
+            where=f"byte {start}",
+            expected=f"at most {MAX_BYTES} bytes",
+            found=nbytes,
+        )
+    return as_utf8(tools.read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE))
+
+
+def as_utf8(text: bytes) -> bytes:
+    """Give a text in UTF-8, which some writers promise and then write a micron in Latin 1."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        if b"UTF-8" in text[:64].upper() or not text.startswith(b"<?xml"):
+            return text.decode("latin-1").encode()
+    return text
+
+
+def read_uuid(path: str) -> str:
+    """Read the UUID of the OME-XML in a file, and no more of it; empty where there is none."""
+    head = tools.read_head(path, HEAD_BYTES)
+    if is_tiff(head):
+        start, nbytes = find_description(path)
+        head = tools.read_head(path, min(nbytes, HEAD_BYTES), start).lstrip(_SPACE)
+    root = _ROOT.match(head)
+    uuid = root and _UUID.search(root[1])
+    return plain_uuid(uuid[1].decode(errors="replace")) if uuid else ""
+
+
+def plain_uuid(text: str | None) -> str:
+    """Write a UUID in one way: in lower case, without what says that it is one."""
+    return (text or "").strip().lower().removeprefix("urn:uuid:")

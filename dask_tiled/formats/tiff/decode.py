@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, require
-from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.formats import tools
 
 Array = npt.NDArray[Any]
 
@@ -27,35 +26,23 @@ SMALL = 1 << 28
 JPEG = "jpeg"
 BYTE_CODECS: Mapping[int, str] = {
     5: "lzw",
-    8: "deflate",
-    32946: "deflate",
-    50013: "deflate",
+    **dict.fromkeys((8, 32946, 50013), "deflate"),
     32773: "packbits",
     34925: "lzma",
-    34926: "zstd",
-    50000: "zstd",
+    **dict.fromkeys((34926, 50000), "zstd"),
 }
 """What decompresses to the bytes of pixels, by the number of the compression."""
 IMAGE_CODECS: Mapping[int, str] = {
     2: "ccittrle",
     3: "ccittfax3",
     4: "ccittfax4",
-    6: JPEG,
-    7: JPEG,
-    33007: JPEG,
-    34892: JPEG,
-    22610: "jpegxr",
-    34934: "jpegxr",
-    33003: "jpeg2k",
-    33004: "jpeg2k",
-    33005: "jpeg2k",
-    34712: "jpeg2k",
+    **dict.fromkeys((6, 7, 33007, 34892), JPEG),
+    **dict.fromkeys((22610, 34934), "jpegxr"),
+    **dict.fromkeys((33003, 33004, 33005, 34712), "jpeg2k"),
     34887: "lerc",
-    34927: "webp",
-    50001: "webp",
+    **dict.fromkeys((34927, 50001), "webp"),
     34933: "png",
-    50002: "jpegxl",
-    52546: "jpegxl",
+    **dict.fromkeys((50002, 52546), "jpegxl"),
 }
 """What decompresses to an image."""
 PREDICTORS: Mapping[int, tuple[str, int]] = {
@@ -72,56 +59,43 @@ YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
 """Colours: photometric interpretations of TIFF, and the last for what imagecodecs calls CMYK."""
 
 
-def decode(
-    block: Block,
-    fetch: Fetch,
-    *,
-    axes: str,
-    segment: tuple[int, ...],
-    tiled: bool,
-    stored: str,
-    bits: int,
-    compression: int,
-    predictor: int = 1,
-    reversed_bits: bool = False,
-    **options: Any,
-) -> Array:
-    """Decode a strip or a tile.
+class Storage(NamedTuple):
+    """How the pixels of a strip or a tile are stored."""
 
-    Parameters
-    ----------
-    axes : str
-        The axes of the block behind the first, which counts frames.
-    segment : tuple of int
-        Shape as it is stored: z, y, x, samples. Strips at the end of a page may have fewer rows.
-    tiled : bool
-        Whether it is a tile, of which the block may be a part.
-    reversed_bits : bool
-        Whether the first pixel of a byte is in its lowest bits.
-    **options
-        What only some compressions need.
-    """
-    codecs = require("imagecodecs", "tiff", block.file.path)
-    samples = math.prod(segment)
+    axes: str  # of a block, without that of frames
+    segment: tuple[int, ...]  # z, y, x, samples; the last strip of a page has fewer rows
+    tiled: bool
+    dtype: str
+    bits: int
+    compression: int
+    predictor: int
+    reversed_bits: bool  # the first pixel of a byte is in its lowest bits
+    t4options: int
+    tables: bytes | None  # of JPEG, and so are the others
+    photometric: int
+    planar: bool
+    extra: bool
+
+
+def decode(block: tools.Block, fetch: tools.Fetch, **options: Any) -> Array:
+    """Decode a strip or a tile, of which the block may be a part; `options` are a `Storage`."""
+    storage = Storage(**options)
+    codecs = tools.require("imagecodecs", "tiff", block.file.path)
+    samples = math.prod(storage.segment)
     if samples > max(SMALL, MOST_RATIO * block.nbytes):
         raise _corrupt(block, f"{samples} samples", f"{block.nbytes} bytes")
-    data = bytes(fetch(block.file, block.offset, block.offset + block.nbytes))
-    sizes = dict(zip(axes, block.shape[1:], strict=True))
-    wanted = sizes.get("z", 1), sizes["y"], sizes["x"], segment[3]
-    shape = segment if tiled else (1, wanted[1], *segment[2:])
-    name = IMAGE_CODECS.get(compression)
+    stored = bytes(fetch(block.file, block.offset, block.offset + block.nbytes))
+    sizes = dict(zip(storage.axes, block.shape[1:], strict=True))
+    wanted = sizes.get("z", 1), sizes["y"], sizes["x"], storage.segment[3]
+    shape = storage.segment if storage.tiled else (1, wanted[1], *storage.segment[2:])
+    name = IMAGE_CODECS.get(storage.compression)
     try:
-        if reversed_bits and name != JPEG:
-            data = codecs.bitorder_decode(data)
-        if name is not None:
-            dtype = np.dtype(stored).newbyteorder("=")
-            pixels = _image(codecs, name, data, (shape, wanted), dtype, **options)
+        if storage.reversed_bits and name != JPEG:
+            stored = codecs.bitorder_decode(stored)
+        if name is None:
+            pixels = _samples(codecs, stored, shape, storage)
         else:
-            row = -(-segment[2] * segment[3] * bits // 8)
-            if compression != 1:
-                room = segment[0] * segment[1] * row
-                data = getattr(codecs, f"{BYTE_CODECS[compression]}_decode")(data, out=room)
-            pixels = _samples(codecs, data, shape, np.dtype(stored), bits, row, predictor)
+            pixels = _image(codecs, name, stored, (shape, wanted), storage)
     except Exception as error:  # every codec has its own
         raise _corrupt(block, "data of its codec", repr(error)[:300]) from error
     pixels = pixels[tuple(map(slice, wanted))]
@@ -130,68 +104,57 @@ def decode(
     return pixels.reshape(block.shape)
 
 
-def _samples(
-    codecs: ModuleType,
-    data: bytes,
-    shape: tuple[int, ...],
-    stored: np.dtype,
-    bits: int,
-    row: int,
-    predictor: int,
-) -> Array:
+def _samples(codecs: ModuleType, content: bytes, shape: tuple[int, ...], storage: Storage) -> Array:
     """Make pixels of bytes. Rows begin with a byte; tiles may lack rows outside of the page."""
-    rows = min(shape[0] * shape[1], len(data) // row)
+    segment, bits, stored = storage.segment, storage.bits, np.dtype(storage.dtype)
+    name, distance = PREDICTORS[storage.predictor]
+    row = -(-segment[2] * segment[3] * bits // 8)
+    if storage.compression != 1:
+        decompress = getattr(codecs, f"{BYTE_CODECS[storage.compression]}_decode")
+        content = decompress(content, out=segment[0] * segment[1] * row)
+    rows = min(shape[0] * shape[1], len(content) // row)
     shape = (shape[0], rows // shape[0], *shape[2:])
-    data = data[: shape[0] * shape[1] * row]
+    content = content[: shape[0] * shape[1] * row]
     dtype = stored.newbyteorder("=")
     if bits == 24 and stored.kind == "f":
-        pixels = codecs.float24_decode(data, byteorder=stored.byteorder)
+        pixels = codecs.float24_decode(content, byteorder=stored.byteorder)
     elif bits == 8 * stored.itemsize:
         # What this predictor made of the bytes knows no byte order.
-        as_stored = dtype if PREDICTORS[predictor][0] == "floatpred" else stored
-        pixels = np.frombuffer(data, as_stored)
+        pixels = np.frombuffer(content, dtype if name == "floatpred" else stored)
     else:
         unsigned = dtype if dtype.kind == "b" else np.dtype(f"u{dtype.itemsize}")
         run = shape[2] * shape[3]
-        pixels = codecs.packints_decode(data, unsigned, bits, runlen=run).view(dtype)
+        pixels = codecs.packints_decode(content, unsigned, bits, runlen=run).view(dtype)
         if dtype.kind == "i":
             unused = 8 * dtype.itemsize - bits
             pixels = pixels << unused >> unused  # the sign goes on
     pixels = pixels.astype(dtype, copy=False).reshape(shape)
-    if predictor == 1:
-        return pixels
-    name, distance = PREDICTORS[predictor]
-    undone: Array = getattr(codecs, f"{name}_decode")(pixels, axis=-2, dist=distance)
-    return undone
+    return getattr(codecs, f"{name}_decode")(pixels, axis=-2, dist=distance) if name else pixels
 
 
 def _image(
     codecs: ModuleType,
     name: str,
-    data: bytes,
+    content: bytes,
     shapes: tuple[tuple[int, ...], ...],
-    dtype: np.dtype,
-    *,
-    t4options: int = 0,
-    tables: bytes | None = None,
-    **colours: Any,
+    storage: Storage,
 ) -> Array:
     """Decompress an image of one of some shapes: tiles at an edge may be whole, or cut there."""
     problem: Exception | None = None
     for shape in dict.fromkeys(shapes):
-        out = np.empty(shape, dtype)
+        out = np.empty(shape, np.dtype(storage.dtype).newbyteorder("="))
+        options: dict[str, Any] = {"out": out}
+        sizes: tuple[int, ...] = ()
+        if name == JPEG:
+            options |= {"shape": shape[1:3], "tables": storage.tables}
+            options |= _colour_spaces(content, storage)
+        elif name == "webp":
+            options["hasalpha"] = shape[3] == 4
+        elif name.startswith("ccitt"):
+            sizes, options["out"] = shape[1:3], out.reshape(shape[1:3])
+            options |= {"t4options": storage.t4options} if name == "ccittfax3" else {}
         try:
-            if name == JPEG:
-                spaces = _colour_spaces(data, **colours)
-                codecs.jpeg_decode(data, tables=tables, shape=shape[1:3], out=out, **spaces)
-            elif name.startswith("ccitt"):
-                facts = {"t4options": t4options} if name == "ccittfax3" else {}
-                rows = out.reshape(shape[1:3])
-                getattr(codecs, f"{name}_decode")(data, *shape[1:3], out=rows, **facts)
-            elif name == "webp":
-                codecs.webp_decode(data, hasalpha=shape[3] == 4, out=out)
-            else:
-                getattr(codecs, f"{name}_decode")(data, out=out)
+            getattr(codecs, f"{name}_decode")(content, *sizes, **options)
         except Exception as error:  # noqa: BLE001 - every codec has its own
             problem = problem or error
         else:
@@ -199,22 +162,20 @@ def _image(
     raise problem or ValueError("no shape")
 
 
-def _colour_spaces(
-    data: bytes, *, photometric: int, planar: bool, extra: bool
-) -> dict[str, int | None]:
+def _colour_spaces(content: bytes, storage: Storage) -> dict[str, int | None]:
     """Say which colours a JPEG file holds, and which come out: RGB of what is stored as YCbCr."""
-    if planar:
+    if storage.planar:
         return {"outcolorspace": GREY}
-    if extra:
+    if storage.extra:
         return {}
-    if photometric == RGB:
-        return {"colorspace": None if data[6:10] == b"JFIF" else RGB, "outcolorspace": RGB}
+    if storage.photometric == RGB:
+        return {"colorspace": None if content[6:10] == b"JFIF" else RGB, "outcolorspace": RGB}
     known = {YCBCR: RGB, CMYK: CMYK_OUT}
-    return {"outcolorspace": known.get(photometric)}
+    return {"outcolorspace": known.get(storage.photometric)}
 
 
-def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:
-    return CorruptFileError(
+def _corrupt(block: tools.Block, expected: str, found: object) -> tools.CorruptFileError:
+    return tools.CorruptFileError(
         "a strip or tile cannot be decoded",
         path=block.file.path,
         where=f"byte {block.offset}",

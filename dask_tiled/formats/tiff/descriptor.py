@@ -3,49 +3,45 @@
 Rows, planes and samples are as the file holds them: palettes and orientations are told of in the
 metadata, and not applied. JPEG images that store luma and chroma come out as RGB.
 
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; the BigTIFF design; see
-series.py for ImageJ.
+Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; the BigTIFF design; the source of
+ImageJ (TiffDecoder, Calibration).
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import check_whole, choose_dataset
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.tiff.axes import named_axes, read_tags
-from dask_tiled.formats.tiff.ifd import is_tiff
-from dask_tiled.formats.tiff.image_description import is_ome_tiff
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
-from dask_tiled.formats.tiff.series import FILES, Series, find_series, is_one_frame
-from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.files import File
+from dask_tiled.formats.tiff.series import IMAGEJ, Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Index
 
 MOST_LISTED = 100
 """So many series are listed in the metadata."""
+FILES = "#"
+"""The letter of an axis along which each file has its place."""
+NAMES = {"i": "frame", "q": "frame", FILES: "file"}
+UNITS = {2: "inch", 3: "cm"}
+NO_UNITS = {"", "pixel", "pixels", "null"}
 
 
 class Part(NamedTuple):
-    """What a file gives: its series, which of them is chosen, and the rows of its frames."""
+    """What a file gives: its pages, its series, the one that is chosen, and rows of its frames."""
 
-    all_series: list[Series]
     chain: Index
-    chosen: int
+    all_series: list[Series]
+    number: int
+    series: Series
     rows: Index
-
-    @property
-    def series(self) -> Series:
-        """Give the one that is chosen."""
-        return self.all_series[self.chosen]
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -61,7 +57,7 @@ def describe(
     nav_shape: tuple[int, ...] | None = None,
     dataset: int | str | None = None,
     level: int = 0,
-) -> Description:
+) -> tools.Description:
     """Describe a series of pages of a TIFF file, or of several files.
 
     Parameters
@@ -76,37 +72,38 @@ def describe(
     level : int
         Level of its pyramid, 0 for full resolution.
     """
-    check_whole("level", level, least=0, path=paths[0])
+    tools.check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
     parts: list[Part] = []
     shared: list[Series] = []
     for path in paths:
-        chain = pages.read(File.at(path))
+        chain = pages.read(tools.File.at(path))
         # Files of one frame are many at times: what describes one holds for all of them.
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
         shared = series if alone else shared
-        chosen = choose_dataset(path, [one.name for one in series], dataset)
-        parts.append(Part(series, chain, chosen, series[chosen].rows(pages, chain, level)))
+        number = tools.choose_dataset(path, [one.name for one in series], dataset)
+        rows = series[number].rows(pages, chain, level)
+        parts.append(Part(chain, series, number, series[number], rows))
     rows = np.concatenate([part.rows for part in parts])
     first = parts[0]
     nav, letters, source = _nav_of(parts)
     row, page = rows[0], first.chain[first.series.numbers[0]]
-    kind, tags = pages.kind_of(row), read_tags(pages, page)
-    axes = named_axes(letters, kind.axes, tags)
-    if level:
-        axes = tuple(_coarser(axis, pages.kind_of(page), kind) for axis in axes)
+    kind, tags = pages.kind_of(row), pages.tags(page)
+    axes = _axes(letters, tags, pages.kind_of(page), kind)
     metadata = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "dataset": first.chosen,
+        "dataset": first.number,
         "datasets": tuple(_summary(pages, first, one) for one in first.all_series[:MOST_LISTED]),
         "level": level,
         "levels": pages[row].levels,
         "tags": tags,
     }
     layout = layout_of(pages, rows).show(nav)
-    return Description.of("tiff", layout, {"tiff": metadata}, axes, base_shape=base_shape_of(kind))
+    return tools.Description.of(
+        "tiff", layout, {"tiff": metadata}, axes, base_shape=base_shape_of(kind)
+    )
 
 
 def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
@@ -121,15 +118,6 @@ def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
     return (len(parts), *first.nav_shape), letters, "the number of files"
 
 
-def _coarser(axis: Axis, whole: Kind, level: Kind) -> Axis:
-    """Give an axis of a level of a pyramid, by that of the whole page."""
-    if axis.name not in {"y", "x"}:
-        return axis
-    sizes = (kind.shape[kind.axes.index(axis.name)] for kind in (whole, level))
-    factor = operator.truediv(*sizes)
-    return replace(axis, scale=axis.scale * factor)
-
-
 def _summary(pages: Pages, part: Part, series: Series) -> dict[str, Any]:
     row = part.chain[series.numbers[0]]
     kind = pages.kind_of(row)
@@ -142,7 +130,65 @@ def _summary(pages: Pages, part: Part, series: Series) -> dict[str, Any]:
     }
 
 
-FORMAT = Format(
+def _axes(
+    letters: str, tags: Mapping[str, Any], whole: Kind, level: Kind
+) -> tuple[tools.Axis, ...]:
+    """Name axes, with the scales that the entries of the whole page give to those of a level."""
+    names: list[str] = []
+    for letter in letters:
+        name = NAMES.get(letter, letter)
+        taken = name in names or name in level.axes
+        names.append(f"{name}_{len(names)}" if taken else name)
+    scales = _calibrated(tags)
+    full, sizes = (dict(zip(kind.axes, kind.shape, strict=True)) for kind in (whole, level))
+    axes = (scales.get(name, tools.Axis(name)) for name in (*names, *level.axes))
+    factors = {name: full[name] / sizes[name] for name in "yx"}
+    return tuple(replace(axis, scale=axis.scale * factors.get(axis.name, 1.0)) for axis in axes)
+
+
+def _calibrated(tags: Mapping[str, Any]) -> dict[str, tools.Axis]:
+    """Give the axes that have a scale. Where ImageJ names a unit, it is that of the resolution."""
+    description = tags.get("ImageDescription", "")
+    pairs = tools.parse_pairs(description, "=") if str(description).startswith(IMAGEJ) else {}
+    unit = _unit(pairs.get("unit", ""))
+    steps = {
+        "y": (_step(tags, "YResolution"), _unit(pairs.get("yunit", "")) or unit),
+        "x": (_step(tags, "XResolution"), unit),
+    }
+    if not unit:
+        unit = UNITS.get(tags.get("ResolutionUnit", 0), "")
+        steps = {name: (step, unit) for name, (step, _) in steps.items()}
+    steps["z"] = abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit
+    steps["t"] = _number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))
+    origins = {name: _number(pairs.get(f"{name}origin", "")) for name in steps}
+    return {
+        name: tools.Axis.calibrated(name, units, step, 0.0 - origins[name] * step)
+        for name, (step, units) in steps.items()
+        if units
+    }
+
+
+def _step(tags: Mapping[str, Any], name: str) -> float:
+    """Give units per pixel; 0 if the page does not say it."""
+    match tags.get(name):
+        case (int(pixels), int(units)) if pixels > 0 and units > 0:
+            return units / pixels
+    return 0.0
+
+
+def _unit(text: str) -> str:
+    known = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda match: chr(int(match[1], 16)), text)
+    return "" if known in NO_UNITS else known
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+FORMAT = tools.Format(
     name="tiff",
     extensions=(".tif", ".tiff", ".btf", ".tf8"),
     summary="TIFF and BigTIFF: stacks, pyramids, tiles, compressed pages, ImageJ hyperstacks",

@@ -1,9 +1,9 @@
-"""Image file directories (IFDs) of TIFF files: their chain, and their entries as bytes.
+"""Image file directories (IFDs) of TIFF files: their chain, their entries, and the description.
 
 Whatever a file says is checked against its length here, and no chain is followed in a circle: what
 other modules see of an entry are bytes that are there.
 
-Layout facts: TIFF, revision 6.0; the BigTIFF design.
+Layout facts: TIFF, revision 6.0; the BigTIFF design; the OME-TIFF specification.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, read_head
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """Tag, type, number of values, and the field that holds them, or says where they are."""
@@ -34,6 +34,11 @@ UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 """Types of what counts, or says where something is, as :mod:`struct` calls them."""
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
+SUB_IFDS = 330
+"""The tag of where the levels of a pyramid are."""
+DESCRIPTION = 270
+"""The tag of a text in which writers say what TIFF has no entries for."""
+MOST_TEXT = 1 << 26
 
 
 class Flavour(NamedTuple):
@@ -88,9 +93,9 @@ class Ifd(NamedTuple):
                     continue
         return values
 
-    def corrupt(self, problem: str, *, expected: Any = None, found: Any = None) -> CorruptFileError:
+    def corrupt(self, problem: str, **details: Any) -> CorruptFileError:
         """Make the error for something that is wrong in the IFD."""
-        return self.source.corrupt(problem, self.at, expected=expected, found=found)
+        return self.source.corrupt(problem, self.at, **details)
 
 
 class Source:
@@ -139,8 +144,8 @@ class Source:
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""
-        data = self.read(at + self.flavour.number.size, self._nbytes(at))
-        entries = [*self.flavour.entry.iter_unpack(data)]
+        fields = self.read(at + self.flavour.number.size, self._nbytes(at))
+        entries = [*self.flavour.entry.iter_unpack(fields)]
         # Of two entries with one tag, the first counts.
         return Ifd(self, at, {entry[0]: entry for entry in reversed(entries)})
 
@@ -153,8 +158,7 @@ class Source:
 
     def place(self, entry: Entry) -> int:
         """Say where the values of an entry are that its field does not hold."""
-        at: int = self.flavour.word.unpack(entry[3])[0]
-        return at
+        return int(self.flavour.word.unpack(entry[3])[0])
 
     def numbers(self, entry: Entry) -> array[int]:
         """Read the values of an entry that counts, or says where something is."""
@@ -166,18 +170,13 @@ class Source:
             found = f"type {kind} of tag {tag}"
             raise self.corrupt("an entry finds nothing", found=found) from error
 
-    def corrupt(
-        self, problem: str, at: int | None = None, *, expected: Any = None, found: Any = None
-    ) -> CorruptFileError:
+    def corrupt(self, problem: str, at: int | None = None, **details: Any) -> CorruptFileError:
         """Make the error for something that is wrong in the IFD at some byte."""
         where = None if at is None else f"byte {at}"
-        return CorruptFileError(
-            problem, path=self.file.path, where=where, expected=expected, found=found
-        )
+        return CorruptFileError(problem, path=self.file.path, where=where, **details)
 
     def _number(self, form: Struct, at: int) -> int:
-        number: int = form.unpack(self.read(at, form.size))[0]
-        return number
+        return int(form.unpack(self.read(at, form.size))[0])
 
     def _nbytes(self, at: int) -> int:
         """Count the bytes of the entries of an IFD."""
@@ -195,3 +194,32 @@ def opened(file: File) -> Iterator[Source]:
         yield Source(file, fd)
     finally:
         os.close(fd)
+
+
+def find_description(path: str) -> tuple[int, int]:
+    """Find that of the first page: first byte and length, or 0 for none or a short one."""
+    with opened(File.at(path)) as source:
+        entry = source.ifd(next(source.chain())).entries.get(DESCRIPTION)
+        if entry is None or size_of(entry) <= len(entry[3]):
+            return 0, 0
+        return source.place(entry), size_of(entry)
+
+
+def read_description(file: File, ifd: int | None = None) -> str:
+    """Read that of the page whose IFD is at a byte, by default the first; empty if it has none."""
+    with opened(file) as source:
+        entries = source.ifd(next(source.chain()) if ifd is None else ifd).entries
+        entry = entries.get(DESCRIPTION)
+        if entry is None or size_of(entry) > MOST_TEXT:
+            return ""
+        return source.value(entry).rstrip(b"\0").decode("utf-8", "replace")
+
+
+def is_ome_tiff(path: str, head: bytes) -> bool:
+    """Tell whether a file is a TIFF file, and describes its first page as OME-TIFF files do."""
+    try:
+        start, nbytes = find_description(path) if is_tiff(head) else (0, 0)
+    except DatasetError:
+        return False
+    tail = min(nbytes, 64)
+    return read_head(path, tail, start + nbytes - tail).rstrip(b"\0 \t\r\n").endswith(b"OME>")

@@ -1,4 +1,4 @@
-"""Kinds of TIFF pages: what all pages of one layout have in common, as tifffile sees it.
+"""What tifffile sees in a TIFF page: what all pages of one layout have in common, and its tags.
 
 Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them tifffile follows.
 """
@@ -6,18 +6,16 @@ Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, require
-from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, PREDICTORS
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, Source, Values
-from dask_tiled.formats.tools.codecs import unwritten
-from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS, Storage
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 
 LAYOUT_TAGS = frozenset(
     {
@@ -26,45 +24,32 @@ LAYOUT_TAGS = frozenset(
     }
 )
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
+LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}
+"""Tags of what leads elsewhere."""
 MOST_PLACES_BYTES = 1 << 26
+MOST_VALUE_BYTES = 1 << 16
+MOST_LISTED = 256
+"""Longer values are told of, and not shown."""
 WHOLE_BYTES = {8, 16, 32, 64, 128}
-JPEG = {6, 7, 33007, 34892}
 DECODE = "dask_tiled.formats.tiff.decode:decode"
 
 
 class Kind(NamedTuple):
     """What pages of one layout have in common. Only the place of their segments differs.
 
-    Attributes
-    ----------
-    axes : str
-        Those that are shown: ``"yx"``, ``"yxs"``, ``"syx"``, ``"zyx"``, ...
-    kept : tuple of int
-        Their positions among all five: separate samples, z, y, x, samples side by side.
-    full, segment : tuple of int
-        Shape of a page, and of a strip or tile as it is stored, with all five axes.
-    n_segments : int
-        How many of them a page has.
-    tiled : bool
-        Whether segments are tiles, which are stored whole at the edges, or strips.
-    dtype : numpy.dtype
-        Type of the pixels that come out, in native byte order.
-    decoder, blank : Decoder or BlockDecoder
-        What makes pixels of a segment, and of one that was never written.
-    problem : str
-        Why its segments cannot be decoded; empty where they can.
+    There are five axes: separate samples, z, y, x, samples side by side.
     """
 
-    axes: str
-    kept: tuple[int, ...]
-    full: tuple[int, ...]
-    segment: tuple[int, ...]
+    axes: str  # those that are shown: "yx", "yxs", "syx", "zyx", ...
+    kept: tuple[int, ...]  # their positions among all five
+    full: tuple[int, ...]  # shape of a page
+    segment: tuple[int, ...]  # shape of a strip or tile as it is stored
     n_segments: int
-    tiled: bool
+    tiled: bool  # tiles are stored whole at the edges, and strips are not
     dtype: np.dtype
-    decoder: Decoder | BlockDecoder
-    blank: BlockDecoder
-    problem: str
+    decoder: tools.Decoder | tools.BlockDecoder
+    blank: tools.BlockDecoder  # for segments that were never written
+    problem: str  # why segments cannot be decoded, if they cannot
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,15 +61,9 @@ class Kind(NamedTuple):
         """Give shape, axes and dtype: pages that are equal in these can be frames of one array."""
         return self.shape, self.axes, self.dtype
 
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of the pixels of a page, as they come out."""
-        return math.prod(self.full) * self.dtype.itemsize
-
-    @property
-    def segment_bytes(self) -> int:
-        """Bytes of the pixels of a segment, as they come out."""
-        return math.prod(self.segment) * self.dtype.itemsize
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Count the bytes of pixels of a page, or of a segment, as they come out."""
+        return math.prod(shape) * self.dtype.itemsize
 
 
 def read_kind(ifd: Ifd, values: Values) -> Kind:
@@ -95,8 +74,8 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
         if page.is_tiled:
             segment = (1, *map(int, (page.tiledepth, page.tilelength, page.tilewidth)), full[4])
         if min(full) < 1 or min(segment) < 1 or math.prod(full) >> 60 or math.prod(segment) >> 60:
-            found = f"a page of {full} pixels in segments of {segment}"
-            raise ifd.corrupt("a page without pixels", found=found)
+            sizes = f"a page of {full} pixels in segments of {segment}"
+            raise ifd.corrupt("a page without pixels", found=sizes)
         known = _dtype(page)
         dtype = known or np.dtype("u1")
         axes, samples = page.axes.lower(), 4 if page.planarconfig == 1 else 0
@@ -109,9 +88,20 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
             tiled=bool(page.is_tiled),
             dtype=dtype,
             decoder=_decoder(ifd.source, page, dtype, axes, segment),
-            blank=unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
+            blank=tools.unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
             problem=_problem(page) if known else f"samples of {page.bitspersample} bits",
         )
+
+
+def read_tags(ifd: Ifd) -> dict[str, Any]:
+    """Read the entries of a page as plain values, by the names that tifffile gives them."""
+    values = ifd.small_values(ifd.entries.keys() - LINKS, MOST_VALUE_BYTES)
+    try:
+        with parsed(ifd, values) as page:
+            shown = [tag for tag in page.tags if tag.code in values]
+            return {str(tag.name): _plain(tag.value) for tag in shown}
+    except tools.CorruptFileError:  # of the layout nothing is: these are for people
+        return {}
 
 
 def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
@@ -121,21 +111,18 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 
 @contextmanager
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
-    """Have tifffile parse some entries of a page, and give its TiffPage.
-
-    All that it gets to see is a file of these and no pixels: it is small, and leads nowhere.
-    """
+    """Have tifffile parse some entries of a page, in a small file that leads nowhere."""
     path = ifd.source.file.path
-    tifffile = require("tifffile", "tiff", path)
+    tifffile = tools.require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.
     places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
     try:
         with tifffile.TiffFile(BytesIO(_miniature(ifd.source, {**values, **places}))) as opened:
             yield opened.pages[0]
-    except DatasetError:
+    except tools.DatasetError:
         raise
     except Exception as error:  # it raises all sorts of them
-        raise CorruptFileError(
+        raise tools.CorruptFileError(
             "tifffile cannot read a page", path=path, found=repr(error)[:300]
         ) from error
 
@@ -183,30 +170,43 @@ def _problem(page: Any) -> str:
 
 def _decoder(
     source: Source, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
-) -> Decoder | BlockDecoder:
+) -> tools.Decoder | tools.BlockDecoder:
     """Give what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
-    order = source.flavour.order
+    stored = dtype.newbyteorder(source.flavour.order)
     compression, predictor = int(page.compression), int(page.predictor)
     bits = page.bitspersample
     if compression == predictor == page.fillorder == 1 and bits in WHOLE_BYTES:
-        return plain(dtype.newbyteorder(order))
-    options: dict[str, Any] = {
-        "axes": axes,
-        "compression": compression,
-        "segment": segment[1:],
-        "tiled": bool(page.is_tiled),
-        "stored": dtype.newbyteorder(order).str,
-        "bits": bits if isinstance(bits, int) else 0,
-    }
-    if compression in JPEG:
-        options |= {
-            "tables": page.jpegtables,
-            "photometric": int(page.photometric),
-            "planar": page.planarconfig != 1,
-            "extra": bool(page.extrasamples),
-        }
-    elif compression == 3:
-        options["t4options"] = int(page.tags.valueof(292, 0))
-    options |= {"predictor": predictor} if predictor != 1 else {}
-    options |= {"reversed_bits": True} if page.fillorder == 2 else {}
-    return BlockDecoder(DECODE, dtype, tuple(sorted(options.items())))
+        return tools.plain(stored)
+    is_jpeg = IMAGE_CODECS.get(compression) == JPEG
+    storage = Storage(
+        axes=axes,
+        segment=segment[1:],
+        tiled=bool(page.is_tiled),
+        dtype=stored.str,
+        bits=bits if isinstance(bits, int) else 0,
+        compression=compression,
+        predictor=predictor,
+        reversed_bits=page.fillorder == 2,
+        t4options=int(page.tags.valueof(292, 0)) if compression == 3 else 0,
+        tables=page.jpegtables if is_jpeg else None,
+        photometric=int(page.photometric) if is_jpeg else 0,
+        planar=page.planarconfig != 1,
+        extra=bool(page.extrasamples),
+    )
+    return tools.BlockDecoder(DECODE, dtype, tuple(storage._asdict().items()))
+
+
+def _plain(value: Any) -> Any:
+    """Write a value with numbers, text and tuples."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist() if value.size <= MOST_LISTED else range(value.size)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)  # tifffile gives numbers names
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, bytes):
+        return value.hex() if len(value) <= MOST_LISTED else f"{len(value)} bytes"
+    if isinstance(value, (tuple, list, range)):
+        return tuple(map(_plain, value)) if len(value) <= MOST_LISTED else f"{len(value)} values"
+    return str(value)[:MOST_LISTED]

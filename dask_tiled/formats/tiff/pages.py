@@ -22,29 +22,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, Ifd, opened, size_of
-from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind
-from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.files import File
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, opened, size_of
+from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
 from dask_tiled.model.indexing import Index
 
-SUB_IFDS = 330
 MOST_LAYOUT_BYTES = 1 << 20
 
 
 class Page(NamedTuple):
-    """A row of the table.
-
-    Numbers of its file, kind and first segment, the byte that its IFD is at, how many levels it has
-    with itself, and how many frames it stands for.
-    """
+    """A row of the table."""
 
     file: int
     kind: int
-    ifd: int
-    levels: int
-    segment: int
+    ifd: int  # the byte that it is at
+    levels: int  # with the page itself
+    segment: int  # the first one
     frames: int
 
 
@@ -52,9 +45,9 @@ class Pages:
     """A growing table of pages. A row is a page; files of equal layout share their kinds."""
 
     def __init__(self) -> None:
-        self.files: list[File] = []
+        self.files: list[tools.File] = []
         self.kinds: list[Kind] = []
-        self._numbers: dict[File, int] = {}
+        self._numbers: dict[tools.File, int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
         self._rows, self._offsets, self._nbytes = array("q"), array("q"), array("q")
 
@@ -69,24 +62,15 @@ class Pages:
 
     def read(
         self,
-        file: File,
+        file: tools.File,
         numbers: Sequence[int] | None = None,
         *,
         level: int = 0,
         incomplete: bool = False,
     ) -> Index:
-        """Add pages of a file, and give their rows.
+        """Add pages of a file, or the SubIFDs of a `level` of them, and give their rows.
 
-        Parameters
-        ----------
-        file : File
-        numbers : sequence of int, optional
-            Numbers of the pages in the main chain, from 0 on, in any order; by default all. No page
-            behind the last of them is looked at.
-        level : int
-            0 for the pages themselves; 1 and up for the first, second, ... of their SubIFDs.
-        incomplete : bool
-            Whether pages behind the end of the chain are -1, and no error.
+        No page behind those of `numbers` is looked at; `incomplete` makes missing ones -1.
         """
         with opened(file) as source:
             number = self._numbers.setdefault(file, len(self.files))
@@ -97,18 +81,13 @@ class Pages:
             if numbers is None:
                 rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
                 return np.array(rows, np.int64)
-            chain = [*islice(source.chain(), max(numbers, default=-1) + 1)]
-            there = range(len(chain))
-            lost = [n for n in numbers if n not in there]
-            if lost and not incomplete:
-                raise DatasetError(
-                    "no such page",
-                    path=file.path,
-                    expected=f"0 to {len(chain) - 1}",
-                    found=lost[0],
-                )
+            last = max(numbers, default=-1)
+            chain = [*islice(source.chain(), last + 1)]
+            if last >= len(chain) and not incomplete:
+                known = f"0 to {len(chain) - 1}"
+                raise tools.DatasetError("no such page", path=file.path, expected=known, found=last)
             rows = [
-                self._add(source.ifd(chain[n]), number, level, room) if n in there else -1
+                self._add(source.ifd(chain[n]), number, level, room) if n < len(chain) else -1
                 for n in numbers
             ]
         return np.array(rows, np.int64)
@@ -122,9 +101,14 @@ class Pages:
         """Give the kind of a page."""
         return self.kinds[self[row].kind]
 
-    def file_of(self, row: int) -> File:
+    def file_of(self, row: int) -> tools.File:
         """Give the file of a page."""
         return self.files[self[row].file]
+
+    def tags(self, row: int) -> dict[str, Any]:
+        """Read the entries of a page, as plain values by name."""
+        with opened(self.file_of(row)) as source:
+            return read_tags(source.ifd(self[row].ifd))
 
     def columns(self, rows: Index) -> Index:
         """Give the fields of pages: an array for each, in the order of :class:`Page`."""
@@ -142,22 +126,17 @@ class Pages:
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
-            raise DatasetError(
-                "a page has no such level",
-                path=source.file.path,
-                expected=f"0 to {levels - 1}",
-                found=level,
-            )
+            known, path = f"0 to {levels - 1}", source.file.path
+            problem = "a page has no such level"
+            raise tools.DatasetError(problem, path=path, expected=known, found=level)
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(ifd)
         offsets, nbytes = _segments(ifd, self.kinds[number])
         first = len(self._offsets)
         if first + len(offsets) > room:
-            raise ifd.corrupt(
-                "the same strips or tiles again and again",
-                expected=f"at most {source.file.size} of them",
-            )
+            most = f"at most {source.file.size} of them"
+            raise ifd.corrupt("the same strips or tiles again and again", expected=most)
         self._offsets.extend(offsets)
         self._nbytes.extend(nbytes)
         self._rows.extend((file, number, ifd.at, levels, first, 1))
@@ -172,10 +151,9 @@ class Pages:
             return self._known[key]
         longest = max(map(size_of, telling), default=0)
         if longest > MOST_LAYOUT_BYTES:
+            most = f"at most {MOST_LAYOUT_BYTES} bytes"
             raise ifd.corrupt(
-                "an entry of too many values",
-                expected=f"at most {MOST_LAYOUT_BYTES} bytes",
-                found=f"{longest} bytes",
+                "an entry of too many values", expected=most, found=f"{longest} bytes"
             )
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
         if longest > source.flavour.word.size:  # fields say where values are, and not what
@@ -191,8 +169,8 @@ class Pages:
 def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     """Read where the segments of a page are, and how many bytes they have."""
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
-    if not nbytes and isinstance(kind.decoder, Decoder):
-        nbytes = array("q", [kind.segment_bytes]) * len(offsets)
+    if not nbytes and isinstance(kind.decoder, tools.Decoder):
+        nbytes = array("q", [kind.nbytes(kind.segment)]) * len(offsets)
     elif not nbytes and len(offsets) == 1:
         nbytes = array("q", [max(0, ifd.source.file.size - offsets[0])])
     if not offsets or not nbytes:
@@ -206,9 +184,6 @@ def _numbers(ifd: Ifd, tags: Sequence[int], kind: Kind) -> array[int]:
     if entry is None:
         return array("q")
     if entry[2] < kind.n_segments:
-        raise ifd.corrupt(
-            "strips or tiles are missing",
-            expected=f"{kind.n_segments} of them, for {kind.full} pixels",
-            found=entry[2],
-        )
+        wanted = f"{kind.n_segments} of them, for {kind.full} pixels"
+        raise ifd.corrupt("strips or tiles are missing", expected=wanted, found=entry[2])
     return ifd.source.numbers(entry)[: kind.n_segments]

@@ -12,39 +12,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, TruncatedFileError
-from dask_tiled.formats.tiff.image_description import read_description
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
-from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.indexing import Index
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")
 SHAPED = ('{"shape":', "shape=(")
 """What descriptions begin with that say how pages belong together."""
 COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
-FILES = "#"
-"""The letter of an axis along which each file has its place."""
 MOST_FRAMES = 1 << 40
 
 
 class Series(NamedTuple):
-    """Pages that are frames of one array: their numbers in the main chain, and their shape.
-
-    There are more frames than pages where they follow the only one. Of `letters` there is one for
-    each axis, "i" or "q" for those without a meaning; `source` says where the shape comes from.
-    """
+    """Pages that are frames of one array. More frames than pages follow the only one."""
 
     name: str
-    numbers: Index
+    numbers: Index  # in the main chain
     nav_shape: tuple[int, ...]
-    letters: str
-    source: str
+    letters: str  # one for each axis, "i" or "q" for those without a meaning
+    source: str  # where the shape comes from
 
     def rows(self, pages: Pages, chain: Index, level: int) -> Index:
         """Give the rows of its frames in the table, into which those of a level are read."""
@@ -54,35 +46,25 @@ class Series(NamedTuple):
         if frames == len(rows):
             return pages.read(file, self.numbers.tolist(), level=level) if level else rows
         if level:
-            raise DatasetError(
-                "frames without pages of their own have no levels", path=file.path, found=level
-            )
+            problem = "frames without pages of their own have no levels"
+            raise tools.DatasetError(problem, path=file.path, found=level)
         return np.array([pages.follow(int(rows[0]), frames)])
 
 
 def find_series(pages: Pages, chain: Index, *, settled: bool = False) -> list[Series]:
-    """Find the series of a file, of whose main chain the rows are given.
-
-    With `settled`, fewer frames than a description promises are taken as they are, and no error.
-    """
+    """Find the series of a file; `settled` takes fewer frames than are promised for no error."""
     description = _description_of(pages, chain[0])
-    found = None
+    series = None
     if description.startswith(IMAGEJ):
-        found = _imagej(pages, chain, read_pairs(description), settled=settled)
+        series = _imagej(pages, chain, description, settled=settled)
     elif description.startswith(SHAPED):
-        found = _shaped(pages, chain, settled=settled)
-    return found or _alike(pages, chain)
+        series = _shaped(pages, chain, settled=settled)
+    return series or _alike(pages, chain)
 
 
 def is_one_frame(pages: Pages, chain: Index) -> bool:
     """Tell whether a file, of which all pages are given, has no room for more than one frame."""
     return len(chain) == 1 and _room(pages, chain[0]) < 2
-
-
-def read_pairs(description: str) -> dict[str, str]:
-    """Read the pairs of ImageJ's description, a line for each."""
-    pairs = (line.partition("=") for line in description.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _description_of(pages: Pages, row: int) -> str:
@@ -104,10 +86,9 @@ def _plain_series(numbers: Index) -> Series:
     return Series("", numbers, (len(numbers),), "i", "the number of pages of one shape and type")
 
 
-def _imagej(
-    pages: Pages, chain: Index, pairs: Mapping[str, str], *, settled: bool
-) -> list[Series] | None:
+def _imagej(pages: Pages, chain: Index, description: str, *, settled: bool) -> list[Series] | None:
     """Follow the description of ImageJ; None where the pages contradict it."""
+    pairs = tools.parse_pairs(description, "=")
     kind = pages.kind_of(int(chain[0]))
     counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
     told = _count(pairs.get("images", "1"))
@@ -119,10 +100,8 @@ def _imagej(
     order = pairs.get("order", "czt").lower()
     letters = (order if sorted(order) == sorted("czt") else "czt")[::-1]
     images = math.prod(counts.values())
-    if images == 1 and len(chain) == 1:
-        images = told
-    elif images == 1:
-        images = len(chain)
+    if images == 1:
+        images = told if len(chain) == 1 else len(chain)
     remain = max(1, images // math.prod(counts.values()))
     shape = {"i": remain, **{axis: counts[axis] for axis in letters}}
     kept = {axis: n for axis, n in shape.items() if n != 1}
@@ -137,7 +116,7 @@ def _imagej(
 
 def _shaped(pages: Pages, chain: Index, *, settled: bool) -> list[Series] | None:
     """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
-    found: list[Series] = []
+    series: list[Series] = []
     source = "the description of tifffile"
     at = 0
     while at < len(chain):
@@ -156,9 +135,9 @@ def _shaped(pages: Pages, chain: Index, *, settled: bool) -> list[Series] | None
             return _cut_short(pages, chain, frames, source, settled=settled)
         nav, axes = _nav(shape, letters, frames, kind)
         numbers = np.arange(at, at + len(own))
-        found.append(Series(name, numbers, nav, axes, source))
+        series.append(Series(name, numbers, nav, axes, source))
         at += len(own)
-    return found
+    return series
 
 
 def _nav(
@@ -182,34 +161,29 @@ def _there(pages: Pages, rows: Index, frames: int) -> bool:
 
 
 def _room(pages: Pages, row: int) -> int:
-    """Say how many frames a file has room for from the pixels of a page on.
-
-    Frames follow a page whose pixels are stored plainly, and without gaps.
-    """
+    """Count the frames that a file has room for from a page on: 1 if nothing can follow it."""
     kind = pages.kind_of(row)
     offsets = pages.segments(np.array([row]))[0][0]
     rows, height = kind.segment[2], kind.full[2]
     whole = height % rows == 0 or kind.n_segments == -(-height // rows)
-    gapless = (np.diff(offsets) == kind.segment_bytes).all()
-    if not (isinstance(kind.decoder, Decoder) and not kind.tiled and gapless and whole):
+    gapless = (np.diff(offsets) == kind.nbytes(kind.segment)).all()
+    if not (isinstance(kind.decoder, tools.Decoder) and not kind.tiled and gapless and whole):
         return 1
-    return (pages.file_of(row).size - int(offsets[0])) // kind.page_bytes
+    return (pages.file_of(row).size - int(offsets[0])) // kind.nbytes(kind.full)
 
 
 def _cut_short(
     pages: Pages, chain: Index, frames: int, source: str, *, settled: bool
 ) -> list[Series] | None:
-    """Take the frames there are behind the only page of a file that ends with them; or None.
-
-    A page by itself is whole: descriptions are copied together with pages.
-    """
+    """Take the frames there are behind the only page of a file that ends with them; or None."""
+    # A page by itself is whole: descriptions are copied together with pages.
     row = chain[0]
     room = _room(pages, row)
     at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
     if len(chain) > 1 or not at_the_end or not 1 < room < frames:
         return None
     if not settled:
-        raise TruncatedFileError(
+        raise tools.TruncatedFileError(
             "frames that the header promises are missing",
             path=pages.file_of(row).path,
             expected=f"{frames} frames, as in {source}",
