@@ -23,7 +23,6 @@ from dask_tiled.testing import check_format
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 ROWS = manifest("HDF5") + manifest("hspy/zspy")
-ROWS = [row for row in ROWS if not row["file"].startswith("more/")]  # which are other conventions
 DATA = np.arange(4 * 5 * 6 * 7, dtype="u2").reshape(4, 5, 6, 7)
 
 

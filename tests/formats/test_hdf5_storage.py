@@ -486,7 +486,7 @@ def test_damaged_chunks(tmp_path, name):
     good = path.read_bytes()
     rng = np.random.default_rng(4)
     failed = []
-    for k in range(60):
+    for k in range(30):
         data = bytearray(good)
         span = 20 if k % 2 else chunk.size
         at = chunk.byte_offset + int(rng.integers(span))
