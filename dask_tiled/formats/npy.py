@@ -36,6 +36,8 @@ def sniff(path: str, head: bytes) -> str | None:
 def read_header(path: str) -> Header:
     """Read the header of a file."""
     head = tools.read_head(path, MAX_HEADER)
+    start = 10 if head[6:7] == b"\1" else 12
+    head = head[: start + int.from_bytes(head[8:start], "little")]
     try:
         header = _parse(BytesIO(PYTHON_2.sub(rb"\1 ", head)))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal

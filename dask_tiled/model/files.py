@@ -129,8 +129,9 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise _no_file(os.path.abspath(path), found)
-        # What a header asks for may be more than there is memory.
-        return os.pread(fd, min(nbytes, max(0, found.st_size - offset)), offset)
+        # What a header asks for may be more than there is memory, and farther than files reach.
+        offset = min(offset, found.st_size)
+        return os.pread(fd, min(nbytes, found.st_size - offset), offset)
     finally:
         os.close(fd)
 

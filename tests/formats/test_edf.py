@@ -118,3 +118,11 @@ def test_what_is_no_header(tmp_path):
         path.write_bytes(content)
         with pytest.raises(error, match=match):
             dask_tiled.describe(path)
+
+
+def test_a_length_beyond_all_files_is_refused(tmp_path):
+    path = tmp_path / "far.edf"
+    header = b"{\nDim_1 = 4611686018427387904 ;\nDim_2 = 2 ;\nDataType = UnsignedShort ;\n}\n"
+    path.write_bytes(header + bytes(50))
+    with pytest.raises(dask_tiled.DatasetError):
+        dask_tiled.describe(path)
