@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numba
 import pytest
+from numba.core.registry import cpu_target
 
 from dask_tiled.kernels import code_cache
 from dask_tiled.kernels.code_cache import CodeCache
@@ -31,7 +32,7 @@ def path(folder):
 def load(cache=None):
     """Do what numba does before it compiles."""
     cache = cache or CodeCache(bits, options=False)
-    return cache.load_overload(SIGNATURE, compiled("bits").targetctx)
+    return cache.load_overload(SIGNATURE, cpu_target.target_context)
 
 
 def test_what_was_written_is_loaded(path):
