@@ -165,8 +165,6 @@ def detect(path: str) -> Format:
             reason = f"failed with {error!r}"
         if reason is None:
             return format
-        if not isinstance(reason, str):
-            reason = f"its sniff gives {reason!r}, no reason"  # type: ignore[unreachable]
         reasons[format.name] = reason
     suffix = os.path.splitext(path)[1].lower()
     claimants = [format for format in formats().values() if suffix in format.extensions]
