@@ -192,6 +192,7 @@ class Reading:
         self._fine = layers[0].pixels
         self._groups = _groups(layers, all_keys)
         self.pixels = self._fine.merged(self._groups)
+        self._numblocks = self.pixels.numblocks
         jobs = {layer.job_key: layer.job for layer in layers}
         self.jobs = list(jobs)
         self.values: list[GraphNode] = [DataNode(f"source-{self.pixels.name}", self.pixels.source)]
@@ -213,7 +214,7 @@ class Reading:
         for axis, (number, some) in enumerate(zip(block, self._groups, strict=True)):
             numbers.append([number // some])
             if axis in gone:
-                numbers[-1] = list(range(self.pixels.numblocks[axis]))
+                numbers[-1] = list(range(self._numblocks[axis]))
                 continue
             edges = self._fine_grid.axes[axis]
             begin = edges[number - number % some][0]

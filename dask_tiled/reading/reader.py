@@ -74,7 +74,7 @@ class Reader:
         self._shapes = [tuple(cut.length for cut in part) for part in cuts]
         layout, frames = source.layout, region.frames
         self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
-        self._spans = [_spans(ranges) for ranges in self._ranges]
+        self._spans: dict[int, tuple[Index, Index]] = {}
         self._ends: dict[Hashable, int] = {
             piece.key: int(piece.frames[-1]) + 1
             for ranges in self._ranges
@@ -175,6 +175,8 @@ class Reader:
         ranges = self._ranges[part]
         if (first, stop) == (0, len(self.region.frames)):
             return ranges
+        if part not in self._spans:
+            self._spans[part] = _spans(ranges)
         firsts, lasts = self._spans[part]
         met = np.flatnonzero((firsts < stop) & (lasts >= first))
         some = (ranges[i].between(first, stop) for i in met.tolist())
