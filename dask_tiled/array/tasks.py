@@ -19,6 +19,7 @@ from dask_tiled.engine.programs import Program
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.reading.source import Source
+from dask_tiled.tiling.shapes import Chunks
 
 Array = npt.NDArray[Any]
 Block = tuple[int, ...]
@@ -82,7 +83,6 @@ def _on_a_cluster() -> bool:
     return True
 
 
-Chunks = tuple[tuple[int, ...], ...]
 Annotations = dict[str, Any]
 
 

@@ -35,6 +35,7 @@ class Pixels(NamedTuple):
     description: Description
     source: Source
     chunks: Chunks
+    grid: Grid
 
     @property
     def numblocks(self) -> tuple[int, ...]:
@@ -49,7 +50,8 @@ class Pixels(NamedTuple):
             tuple(sum(axis[k : k + some]) for k in range(0, len(axis), some))
             for axis, some in zip(self.chunks, groups, strict=True)
         )
-        return self._replace(name="-".join(map(str, (self.name, *groups))), chunks=chunks)
+        name = "-".join(map(str, (self.name, *groups)))
+        return self._replace(name=name, chunks=chunks, grid=Grid.of(chunks))
 
 
 class Results(NamedTuple):
@@ -201,7 +203,6 @@ class Reading:
         requests = [job.request for job in jobs.values()]
         self._shape = tile_for(description, requests, chunks)
         self._name = f"tiles-{tokenize(self.pixels.name, *jobs)}"
-        self._grid, self._fine_grid = Grid.of(chunks), Grid.of(self._fine.chunks)
         self._all_keys = all_keys
         self._shared = len(layers) > 1
 
@@ -216,7 +217,7 @@ class Reading:
             if axis in gone:
                 numbers[-1] = list(range(self._numblocks[axis]))
                 continue
-            edges = self._fine_grid.axes[axis]
+            edges = self._fine.grid.axes[axis]
             begin = edges[number - number % some][0]
             place.append(slice(*(position - begin for position in edges[number])))
         return list(product(*numbers)), tuple(place) if self.pixels is not self._fine else ()
@@ -226,8 +227,8 @@ class Reading:
         key: Any = (self._name, *block)
         pixels: Any = (self.pixels.name, *block)
         source, *jobs = (TaskRef(node.key) for node in self.values)
-        box = self._grid.box(block)
-        nav_shape = self._grid.shape[: self.pixels.description.nav_ndim]
+        box = self.pixels.grid.box(block)
+        nav_shape = self.pixels.grid.shape[: self.pixels.description.nav_ndim]
         values = box, nav_shape, self._shape, List(*jobs)
         shared = []
         run = Task(key, run_jobs, source, *values)

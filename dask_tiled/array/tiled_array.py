@@ -19,7 +19,6 @@ from dask_tiled.array.job_arrays import Reducible
 from dask_tiled.array.reductions import reduce_array
 from dask_tiled.array.tasks import (
     Annotations,
-    Chunks,
     Edges,
     Grid,
     compute,
@@ -38,6 +37,7 @@ from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.reading.source import Source
 from dask_tiled.tiling.bases import read_chunks
 from dask_tiled.tiling.negotiation import TilingScheme, negotiate
+from dask_tiled.tiling.shapes import Chunks
 
 
 class ElementwiseArray(da.Array):
@@ -330,7 +330,7 @@ class TiledArray(ElementwiseArray):
             return self.with_chunks(
                 tuple(tuple(n for n in axis if n) for axis in self.chunks)
             ).reducible()
-        pixels = Pixels(self.name, self.description, self._source, self.chunks)
+        pixels = Pixels(self.name, self.description, self._source, self.chunks, self._grid)
         return Reducible(self, self.description.nav_ndim, pixels)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -96,14 +95,6 @@ def _frames(file: int, path: str) -> Iterator[Frame]:
             where = f"the key 'Size' of the header before byte {at}"
             raise tools.CorruptFileError(
                 "the frame is too small", path=path, where=where, expected=nbytes, found=stored
-            )
-        if at + nbytes > os.path.getsize(path):
-            raise tools.TruncatedFileError(
-                "the frame reaches beyond the file",
-                path=path,
-                where=f"byte {at}",
-                expected=f"{nbytes} bytes, as the header before it says",
-                found=f"{os.path.getsize(path)} bytes in all",
             )
         yield Frame(file, at, header, (shape, dtype))
         at += stored

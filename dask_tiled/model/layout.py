@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index, Selection, c_order, cut_again
@@ -86,7 +86,15 @@ class Layout:
         self.files = tuple(files)
         self.grid = grid
         self.sig_shape = sig_shape
-        self.pieces = pieces if isinstance(pieces, PieceTable) else table_of(pieces)
+        try:
+            self.pieces = pieces if isinstance(pieces, PieceTable) else table_of(pieces)
+        except OverflowError as error:
+            raise TruncatedFileError(
+                "the pixels reach beyond the file",
+                path=self.files[0].path,
+                expected="offsets, lengths and strides of 8 bytes",
+                found=str(error),
+            ) from error
         self.decoders = tuple(decoders)
         self.repeats = repeats or (1,) * len(sig_shape)
         self.overlapping = overlapping
