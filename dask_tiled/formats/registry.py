@@ -155,10 +155,16 @@ def _completed(path: str) -> str:
 
 
 def detect(path: str) -> Format:
-    """Find out the format of a file: by its content first, by its suffix second."""
+    """Find out the format of a file: by its content first, by its suffix second.
+
+    Formats whose files usually have that suffix are asked first.
+    """
     head = read_head(path, HEAD_BYTES)
+    suffix = os.path.splitext(path)[1].lower()
+    claimants = [format for format in formats().values() if suffix in format.extensions]
+    others = [format for format in formats().values() if suffix not in format.extensions]
     reasons = {}
-    for format in formats().values():
+    for format in (*claimants, *others):
         try:
             reason = format.sniff(path, head)
         except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
@@ -166,8 +172,6 @@ def detect(path: str) -> Format:
         if reason is None:
             return format
         reasons[format.name] = reason
-    suffix = os.path.splitext(path)[1].lower()
-    claimants = [format for format in formats().values() if suffix in format.extensions]
     if len(claimants) == 1:
         return claimants[0]
     tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())

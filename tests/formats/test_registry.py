@@ -123,3 +123,12 @@ def test_only_formats_are_registered(format):
 def test_extensions_have_a_dot():
     with pytest.raises(DatasetError, match=r"expected \.spe; found spe"):
         replace(MINE, extensions=("spe",))
+
+
+def test_formats_of_the_suffix_are_asked_first(install, path):
+    """So that files with their usual names are not shown to every format."""
+    asked = []
+    other = replace(MINE, name="other", sniff=lambda path, _head: asked.append(path))
+    install(Entry("other", replace(other, extensions=(".else",))), Entry("mine", MINE))
+    assert describe(path).format == "mine"
+    assert not asked
