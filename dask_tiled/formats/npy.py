@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.model.indexing import Cut, Selection
+from dask_tiled.model.indexing import Cut
+from dask_tiled.model.layout import Selection
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 16

@@ -28,8 +28,8 @@ class _Bounds(NamedTuple):
         """Tell which of some have a part between numbers, or arrays of them."""
         found = np.ones(len(some), bool)
         for axis in range(len(self.low)):
-            found &= _some(self.low[axis], some) < high[axis]
-            found &= _some(self.high[axis], some) > low[axis]
+            found &= numbers_of(self.low[axis], some) < high[axis]
+            found &= numbers_of(self.high[axis], some) > low[axis]
         return found
 
 
@@ -42,7 +42,7 @@ class BoxTree:
         keys = [column for column in start if len(column) > 1]
         order = np.lexsort(keys[::-1]) if keys else np.arange(count)
         in_order = bool((np.diff(order) == 1).all())
-        self._order = None if in_order else narrow(order)
+        self._order = None if in_order else order.astype(np.min_scalar_type(count))
         self._levels: list[_Bounds] = []
         bounds, size = self._boxes, count
         while size > FANOUT:
@@ -98,8 +98,8 @@ class BoxTree:
         bounds = self._levels[depth - 1] if depth else self._boxes
         if not depth:
             a, b = self._unsorted(a), self._unsorted(b)
-        low = [_some(column, b) for column in bounds.low]
-        high = [_some(column, b) for column in bounds.high]
+        low = [numbers_of(column, b) for column in bounds.low]
+        high = [numbers_of(column, b) for column in bounds.high]
         meet = bounds.meet(a, low, high)
         return a[meet], b[meet]
 
@@ -111,16 +111,8 @@ class BoxTree:
         return found if self._order is None else self._order[found].astype(np.int64)
 
 
-def narrow(numbers: Numbers) -> Numbers:
-    """Store whole numbers in as few bytes as they need."""
-    low, high = int(numbers.min()), int(numbers.max())
-    for dtype in (np.int8, np.int16, np.int32):
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return numbers.astype(dtype, copy=False)
-    return numbers.astype(np.int64, copy=False)
-
-
-def _some(column: Numbers, some: Index) -> Numbers:
+def numbers_of(column: Numbers, some: Index | slice) -> Numbers:
+    """Give the numbers of some boxes from a column, which may hold one number for all of them."""
     return column if len(column) == 1 else column[some]
 
 

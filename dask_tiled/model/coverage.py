@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.box_tree import BoxTree, Numbers, narrow
+from dask_tiled.model.box_tree import BoxTree, Numbers, numbers_of
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import PieceTable
 
@@ -25,7 +25,7 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
         bad = np.flatnonzero((start < 0) | (length < 1) | (start > size - length))
         if len(bad):
             i = int(bad[0])
-            first, count = (int(c[i if len(c) > 1 else 0]) for c in (start, length))
+            first, count = (int(numbers_of(c, bad[:1])[0]) for c in (start, length))
             raise DatasetError(
                 "a piece lies outside of the array",
                 where=f"piece {i}, axis {axis}",
@@ -115,7 +115,7 @@ def first_overlap(
     rest = _not_apart(start, stop, count)
     if not len(rest):
         return None
-    low, high = ([_some(column, rest) for column in bounds] for bounds in (start, stop))
+    low, high = ([numbers_of(column, rest) for column in bounds] for bounds in (start, stop))
     pair = BoxTree(low, high, len(rest)).overlap()
     return pair and (int(rest[pair[0]]), int(rest[pair[1]]))
 
@@ -127,7 +127,7 @@ def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) ->
     further, and so on. Boxes of different groups do not overlap.
     """
     axes = [k for k in range(len(start)) if len(start[k]) > 1 or len(stop[k]) > 1]
-    some = narrow(np.arange(count + 1))[:-1]
+    some = np.arange(count, dtype=np.min_scalar_type(count))
     group = np.zeros_like(some)
     parts, before = 1, 0
     while len(some) and parts > GROWTH * before:
@@ -146,7 +146,7 @@ def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[I
     size = int(stop.max())
     small = (int(group.max(initial=0)) + 1) * size <= np.iinfo(np.int32).max
     base = group.astype(np.int32 if small else np.int64) * size
-    low, high = base + _some(start, some), base + _some(stop, some)
+    low, high = base + numbers_of(start, some), base + numbers_of(stop, some)
     order = _order(low)
     reach = np.maximum.accumulate(high[order])
     first = np.ones(len(some) + 1, bool)
@@ -168,7 +168,3 @@ def _order(numbers: Numbers) -> Index:
     both.sort()
     both &= (1 << bits) - 1
     return both
-
-
-def _some(column: Numbers, some: Index) -> Numbers:
-    return column if len(column) == 1 else column[some]

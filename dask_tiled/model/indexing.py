@@ -1,4 +1,4 @@
-"""Which part of an array is shown: cuts of axes, boxes, and the frames in places of a scan."""
+"""Which part of an array is shown: boxes, and cuts of axes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Index = npt.NDArray[np.int64]
 Box = tuple[tuple[int, int], ...]
 """Along each axis the first position and the one after the last."""
 
@@ -76,45 +77,6 @@ def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
     before = np.clip(-(-(edges - start) // step), 0, count)
     sizes = np.diff(before)
     return tuple(sizes[sizes > 0].tolist())
-
-
-Index = npt.NDArray[np.int64]
-
-
-class Selection(NamedTuple):
-    """The numbers of the frames in the places of a navigation shape, in C order.
-
-    Numbers below 0 and beyond the last frame stand for missing ones.
-    """
-
-    nav_shape: tuple[int, ...]
-    n_frames: int  # how many frames there are
-    first: int = 0  # number of the frame in the first place. The others follow it
-    numbers: Index | None = None
-    """Numbers of the frames in all places, where they do not follow one another."""
-
-    def at(self, places: Index) -> Index:
-        """Give the numbers of the frames in some places."""
-        return places + self.first if self.numbers is None else self.numbers[places]
-
-    def are_absent(self, numbers: Index) -> npt.NDArray[np.bool_]:
-        """Tell which numbers stand for missing frames."""
-        return (numbers < 0) | (numbers >= self.n_frames)
-
-    def absent(self) -> int:
-        """Count the places that have no frame."""
-        if self.numbers is not None:
-            return int(self.are_absent(self.numbers).sum())
-        places = math.prod(self.nav_shape)
-        there = min(self.n_frames, self.first + places) - max(0, self.first)
-        return places - max(0, there)
-
-    def ignored(self) -> int:
-        """Count the frames that have no place."""
-        if self.numbers is not None:
-            there = self.numbers[~self.are_absent(self.numbers)]
-            return self.n_frames - len(np.unique(there))
-        return self.n_frames - (math.prod(self.nav_shape) - self.absent())
 
 
 def c_order(axes: Sequence[Index], shape: Sequence[int]) -> Index:

@@ -6,18 +6,55 @@ import copy
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut, Index, Selection, c_order, cut_again
+from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, table_of
 
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""
+
+
+class Selection(NamedTuple):
+    """The numbers of the frames in the places of a navigation shape, in C order.
+
+    Numbers below 0 and beyond the last frame stand for missing ones.
+    """
+
+    nav_shape: tuple[int, ...]
+    n_frames: int  # how many frames there are
+    first: int = 0  # number of the frame in the first place. The others follow it
+    numbers: Index | None = None
+    """Numbers of the frames in all places, where they do not follow one another."""
+
+    def at(self, places: Index) -> Index:
+        """Give the numbers of the frames in some places."""
+        return places + self.first if self.numbers is None else self.numbers[places]
+
+    def are_absent(self, numbers: Index) -> npt.NDArray[np.bool_]:
+        """Tell which numbers stand for missing frames."""
+        return (numbers < 0) | (numbers >= self.n_frames)
+
+    def absent(self) -> int:
+        """Count the places that have no frame."""
+        if self.numbers is not None:
+            return int(self.are_absent(self.numbers).sum())
+        places = math.prod(self.nav_shape)
+        there = min(self.n_frames, self.first + places) - max(0, self.first)
+        return places - max(0, there)
+
+    def ignored(self) -> int:
+        """Count the frames that have no place."""
+        if self.numbers is not None:
+            there = self.numbers[~self.are_absent(self.numbers)]
+            return self.n_frames - len(np.unique(there))
+        return self.n_frames - (math.prod(self.nav_shape) - self.absent())
 
 
 class Layout:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError
-from dask_tiled.model.box_tree import BoxTree, Numbers, narrow
+from dask_tiled.model.box_tree import BoxTree, Numbers, numbers_of
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
@@ -103,7 +104,7 @@ class PieceTable:
     def bounds(self) -> tuple[list[Numbers], list[Numbers]]:
         """For each axis, where the pieces begin and end: one number for each, or one for all."""
         axes = range(self.ndim)
-        stop = [narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
+        stop = [_narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
         return [self._columns[self._place("start", k)] for k in axes], stop
 
     @cached_property
@@ -127,7 +128,7 @@ class PieceTable:
         count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)
         found = np.empty((len(self._columns), count), np.int64)
         for row, column in zip(found, self._columns, strict=True):
-            row[:] = column if len(column) == 1 else column[some]
+            row[:] = numbers_of(column, some)
         first, n = len(PER_PIECE), self.ndim
         axes = (found[first + k * n : first + (k + 1) * n].T for k in PER_AXIS.values())
         return Columns(*found[:first], *axes)
@@ -142,12 +143,17 @@ class PieceTable:
         return len(PER_PIECE) + PER_AXIS[name] * self.ndim + axis
 
 
-def _compact(column: Index) -> npt.NDArray[Any]:
-    if len(column) and (column == column[0]).all():
-        column = column[:1]
-    found = narrow(column)
+def _compact(column: Index) -> Numbers:
+    found = _narrow(column[:1] if (column == column[:1]).all() else column)
     found.flags.writeable = False
     return found
+
+
+def _narrow(numbers: Numbers) -> Numbers:
+    """Store whole numbers in as few bytes as they need."""
+    low, high = int(numbers.min()), int(numbers.max())
+    # ~n needs as many bytes as n, and is negative where n is not: signed types are found only.
+    return numbers.astype(np.min_scalar_type(min(low, ~high)), copy=False)
 
 
 def piece_table(
@@ -195,15 +201,8 @@ def joined(tables: Sequence[PieceTable]) -> PieceTable:
     if len(tables) == 1:
         return tables[0]
     parts = [table.rows() for table in tables]
-    start, shape, offset, strides = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("start", "shape", "offset", "strides")
-    )
-    numbers = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("file", "decoder", "nbytes")
-    }
-    return piece_table(start, shape, offset, strides, **numbers)
+    columns = dict(zip(Columns._fields, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return piece_table(**columns)
 
 
 def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
@@ -222,8 +221,25 @@ def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index
 
 def table_of(pieces: Sequence[Piece]) -> PieceTable:
     """Put pieces into a table."""
-    file, start, shape, offset, strides, decoder, nbytes = zip(*pieces, strict=True)
-    return piece_table(start, shape, offset, strides, file=file, decoder=decoder, nbytes=nbytes)
+    return piece_table(**dict(zip(Piece._fields, zip(*pieces, strict=True), strict=True)))
+
+
+def strides_of(
+    shape: Sequence[int], nbytes: int, order: Literal["C", "F"] = "C"
+) -> tuple[int, ...]:
+    """Give the bytes from one element to the next along each axis of an array without gaps.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    nbytes : int
+        Bytes of an element.
+    order : {"C", "F"}
+        Whether the last axis or the first one has the smallest stride.
+    """
+    sizes = shape if order == "C" else shape[::-1]
+    strides = tuple(nbytes * math.prod(sizes[k + 1 :]) for k in range(len(sizes)))
+    return strides if order == "C" else strides[::-1]
 
 
 def check_reach(
@@ -250,7 +266,7 @@ def check_reach(
     bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
     if len(bad):
         piece = pieces.rows(bad[:1])
-        low, high, size = (int(c[bad[0]] if len(c) > 1 else c[0]) for c in (first, last, sizes))
+        low, high, size = (int(numbers_of(c, bad[:1])[0]) for c in (first, last, sizes))
         raise TruncatedFileError(
             "the pixels reach beyond the file",
             path=files[int(piece.file[0])].path,

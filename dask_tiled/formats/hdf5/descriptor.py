@@ -19,8 +19,8 @@ from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.indexing import Cut, Selection
-from dask_tiled.model.layout import Layout
+from dask_tiled.model.indexing import Cut
+from dask_tiled.model.layout import Layout, Selection
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100

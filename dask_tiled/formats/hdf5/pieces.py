@@ -17,12 +17,11 @@ from dask_tiled.formats.hdf5.filters import Filter, are_known, filters_of, take_
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.codecs import unwritten
-from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
-from dask_tiled.model.pieces import PieceTable, joined, piece_table
+from dask_tiled.model.pieces import PieceTable, joined, piece_table, strides_of
 
 TASKS = "dask_tiled.formats.hdf5.tasks"
 READ_BYTES = 1 << 20

@@ -13,7 +13,8 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
-from dask_tiled.model.indexing import Index, Selection
+from dask_tiled.model.indexing import Index
+from dask_tiled.model.layout import Selection
 from dask_tiled.model.pieces import PieceTable
 
 START: tools.Fields = {

@@ -65,7 +65,6 @@ from dask_tiled.formats.tools.volumes import (
     axis_names,
     check_bytes,
     describe_volume,
-    strides_of,
     volume_layout,
 )
 from dask_tiled.model.blocks import Block, Fetch
@@ -74,7 +73,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece, axis_columns, piece_table
+from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 # fmt: off
 __all__ = [

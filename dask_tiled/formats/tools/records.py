@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError
-from dask_tiled.formats.tools.volumes import strides_of
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import axis_columns, piece_table
+from dask_tiled.model.pieces import axis_columns, piece_table, strides_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
+from dask_tiled.model.pieces import Piece, strides_of
 
 Parts = File | Sequence[tuple[File, int]]
 
@@ -163,24 +163,6 @@ def _equal_boxes(
         )
     corners = (range(0, length, step) for length, step in zip(shape, box, strict=True))
     return tuple(box), list(itertools.product(*corners))
-
-
-def strides_of(
-    shape: Sequence[int], nbytes: int, order: Literal["C", "F"] = "C"
-) -> tuple[int, ...]:
-    """Give the bytes from one element to the next along each axis of an array without gaps.
-
-    Parameters
-    ----------
-    shape : sequence of int
-    nbytes : int
-        Bytes of an element.
-    order : {"C", "F"}
-        Whether the last axis or the first one has the smallest stride.
-    """
-    sizes = shape if order == "C" else shape[::-1]
-    strides = tuple(nbytes * math.prod(sizes[k + 1 :]) for k in range(len(sizes)))
-    return strides if order == "C" else strides[::-1]
 
 
 def axis_names(ndim: int) -> tuple[str, ...]:
