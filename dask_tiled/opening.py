@@ -19,8 +19,7 @@ from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
-from dask_tiled.reading.descriptors import descriptor
+from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, descriptor
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
 Path = str | os.PathLike[str]

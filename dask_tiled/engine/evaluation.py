@@ -14,8 +14,7 @@ import numpy.typing as npt
 from dask_tiled.engine.programs import RESULT, Program, Read, Register
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading.reader import Make, Reader, Workspace
-from dask_tiled.reading.source import Source
+from dask_tiled.reading.reader import Make, Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill, split
 
 Array = npt.NDArray[Any]

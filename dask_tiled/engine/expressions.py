@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
-from dask_tiled.reading.source import Source
+from dask_tiled.reading.reader import Source
 
 NUMBERS = "biufc"
 """Kinds of dtypes that expressions have."""

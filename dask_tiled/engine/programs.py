@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.engine.expressions import Call, Function, Node
-from dask_tiled.reading.source import LARGE_BYTES, Source
+from dask_tiled.reading.reader import LARGE_BYTES, Source
 
 RESULT = -1
 """The register in which the result is wanted."""

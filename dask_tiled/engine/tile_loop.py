@@ -16,8 +16,7 @@ from dask_tiled.engine.jobs import Array, Chunk, Job, Sink, TileInfo
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index, c_order
 from dask_tiled.reading.ranges import ReadRanges
-from dask_tiled.reading.reader import Reader, Workspace
-from dask_tiled.reading.source import Source
+from dask_tiled.reading.reader import Reader, Source, Workspace
 
 
 def run_jobs(

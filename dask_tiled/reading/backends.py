@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import StaleFileError
+from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.files import File
-from dask_tiled.reading.descriptors import descriptor
 from dask_tiled.reading.ranges import ReadRanges, Window
 
 Bytes = npt.NDArray[np.uint8]
@@ -262,28 +262,12 @@ def backend_for(io: str, path: str) -> Backend:
     return Buffered() if is_remote(path) else Auto()
 
 
-REMOTE = frozenset(
-    {
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "orangefs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-        "wekafs",
-    }
-)
+# fmt: off
+REMOTE = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+    "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
+}
+# fmt: on
 """Types of network file systems; everything in user space counts as one, too,
 but for what lies on a block device of this machine."""
 
@@ -323,3 +307,66 @@ def parse_mount(line: str) -> tuple[tuple[int, int], str]:
     kind = after.split()[0]
     in_user_space = kind == "fuse" or kind.startswith("fuse.")
     return (int(major), int(minor)), "nfs" if in_user_space else kind
+
+
+IDLE = 32
+"""So many open descriptors, and no more, wait in each process for the next chunk."""
+
+Key = tuple[File, bool]
+"""A version of a file, and whether reads go past the page cache."""
+
+# A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
+_idle: deque[tuple[Key, int]] = deque()
+
+
+@contextmanager
+def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
+    """Lend a descriptor of a file that is still the one that was opened, before and after."""
+    file.check()  # opening something else that has its name could wait for ever
+    key = file, direct
+    fd = _take(key)
+    if fd is None:
+        fd = _open(file.path, direct=direct)
+    try:
+        file.check(os.fstat(fd))
+        yield fd
+        file.check(os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    _idle.append((key, fd))
+    while len(_idle) > IDLE:
+        try:
+            os.close(_idle.popleft()[1])
+        except IndexError:  # another thread was quicker
+            break
+
+
+def _take(key: Key) -> int | None:
+    try:
+        entries = tuple(_idle)
+    except RuntimeError:  # another thread changed the deque; a further descriptor does no harm
+        return None
+    for entry in entries:
+        if entry[0] == key:
+            try:
+                _idle.remove(entry)
+            except (ValueError, IndexError):  # another thread was quicker, or changed the deque
+                continue
+            return entry[1]
+    return None
+
+
+def _open(path: str, *, direct: bool) -> int:
+    if not direct:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except (OSError, AttributeError) as error:
+        raise DatasetError(
+            "the file system does not do direct reads",
+            path=path,
+            expected="a file system that takes O_DIRECT",
+            found=str(error),
+            hint="Use io='buffered'.",
+        ) from error

@@ -10,7 +10,7 @@ from hypothesis import given
 from strategies import selections, shown
 
 from dask_tiled import DatasetError, TiledArray, TruncatedFileError, describe, open_dataset
-from dask_tiled.reading import descriptors
+from dask_tiled.reading import backends
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -288,7 +288,7 @@ def test_only_frames_that_are_there_are_read(path, monkeypatch):
         opens.append(args)
         raise OSError
 
-    descriptors._idle.clear()
+    backends._idle.clear()
     monkeypatch.setattr(os, "open", refuse)
     assert (arr[12:].compute() == 4).all()
     assert opens == []
