@@ -23,7 +23,8 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset
-from dask_tiled.tiling.negotiation import TilingRequest, TilingScheme, negotiate
+from dask_tiled.tiling.negotiation import TilingRequest, negotiate
+from dask_tiled.tiling.scheme import TilingScheme
 from dask_tiled.volumes import open_volumes
 
 __all__ = [

@@ -19,8 +19,7 @@ from dask_tiled.array.tile_layer import Pixels, Results, TileLayer, block_of, re
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs_on_array
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.negotiation import TilingRequest
-from dask_tiled.tiling.shapes import usual_tile_bytes
+from dask_tiled.tiling.negotiation import TilingRequest, usual_tile_bytes
 
 SMALL_RESULTS = 1 << 20
 """Results of so many bytes stay in the cache, however many there are."""

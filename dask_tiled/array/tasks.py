@@ -17,9 +17,8 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.programs import Program
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading.reader import Reader, Workspace
-from dask_tiled.reading.source import Source
-from dask_tiled.tiling.shapes import Chunks
+from dask_tiled.reading.reader import Reader, Source, Workspace
+from dask_tiled.tiling.bases import Chunks
 
 Array = npt.NDArray[Any]
 Block = tuple[int, ...]

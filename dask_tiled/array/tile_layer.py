@@ -17,9 +17,9 @@ from dask_tiled.array.tasks import Block, Grid, like_numpy, read_box
 from dask_tiled.engine.jobs import Array, Job
 from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
 from dask_tiled.model.description import Description
-from dask_tiled.reading.source import Source
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, group_sizes
 from dask_tiled.tiling.negotiation import tile_for
-from dask_tiled.tiling.shapes import Chunks, group_sizes
 
 Key = tuple[Any, ...]
 

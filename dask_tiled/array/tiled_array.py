@@ -34,10 +34,10 @@ from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
-from dask_tiled.reading.source import Source
-from dask_tiled.tiling.bases import read_chunks
-from dask_tiled.tiling.negotiation import TilingScheme, negotiate
-from dask_tiled.tiling.shapes import Chunks
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, read_chunks
+from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import TilingScheme
 
 
 class ElementwiseArray(da.Array):

@@ -15,7 +15,7 @@ from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.ranges import Runs, Units, Window
-from dask_tiled.tiling.requests import TilingRequest
+from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 

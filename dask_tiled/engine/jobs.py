@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.indexing import Box, Index
-from dask_tiled.tiling.requests import TilingRequest
+from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 

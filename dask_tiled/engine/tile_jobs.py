@@ -12,7 +12,7 @@ from dask.base import tokenize
 
 from dask_tiled.engine.jobs import Array, Chunk, TileInfo
 from dask_tiled.errors import TilingError
-from dask_tiled.tiling.requests import TilingRequest
+from dask_tiled.tiling.negotiation import TilingRequest
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import Layout
 
+Chunks = tuple[tuple[int, ...], ...]
+
 
 def bases(desc: Description) -> tuple[Base, ...]:
     """Give the blocks of every axis that is shown."""
@@ -62,13 +64,13 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def frames_base(starts: Sequence[int], sizes: Sequence[int], nav: Sequence[Base]) -> Base:
+def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
     """Give the blocks of the frames of a chunk, put one after the other."""
     k = next((k for k, base in enumerate(nav) if base.size > 1), None)
     if k is None:
         return Base()
     inner = math.prod(sizes[k + 1 :])
-    base = nav[k].at(starts[k])
+    base = nav[k]
     if math.prod(sizes[:k]) > 1 and (base.lead or sizes[k] % base.size):
         return Base(sizes[k] * inner)
     return Base(base.size * inner, base.lead * inner)
@@ -252,3 +254,12 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
 def largest_divisor(size: int, limit: int) -> int:
     """Find the largest divisor of ``size`` that is at most ``limit``."""
     return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
+
+
+def group_sizes(numblocks: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Group up to ``count`` neighbouring chunks, along the last axes first."""
+    sizes = []
+    for n in reversed(numblocks):
+        sizes.append(max(1, min(count, n)))
+        count = count // n if count >= n else 1
+    return tuple(reversed(sizes))

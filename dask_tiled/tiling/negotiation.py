@@ -6,112 +6,80 @@ What the machine has stands in for arguments that are not given.
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from dask import config
+from dask.utils import parse_bytes
 
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import TilingError, check_whole, format_bytes
 from dask_tiled.model.description import Description
-from dask_tiled.tiling import drawing, machine
-from dask_tiled.tiling.bases import Base, bases, read_chunks
-from dask_tiled.tiling.pictures import Picture, picture
-from dask_tiled.tiling.requests import Question, TilingRequest, as_requests, check_positive
-from dask_tiled.tiling.shapes import Chunks, chunk_limit, make_chunks, tile_edges, tile_shape
+from dask_tiled.tiling import machine
+from dask_tiled.tiling.bases import (
+    Base,
+    Chunks,
+    bases,
+    even_size,
+    file_blocks,
+    fill,
+    frame_bytes,
+    frames_base,
+    largest_divisor,
+    least_sizes,
+    read_chunks,
+    split,
+)
+from dask_tiled.tiling.scheme import TilingScheme
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+By = Literal["tile", "frame", "chunk", "pixel"]
 
-__all__ = ["TilingRequest", "TilingScheme", "as_requests", "negotiate"]
+check_positive = partial(check_whole, least=1, error=TilingError)
 
 
 @dataclass(frozen=True, slots=True)
-class TilingScheme:
-    """The negotiated answer.
+class TilingRequest:
+    """What a consumer wishes.
 
-    Attributes
+    Parameters
     ----------
-    chunks : tuple of tuple of int
-        dask chunks of the array.
-    tile_shape : tuple of int
-        Shape of the tiles inside a chunk: frames, then signal axes. Tiles at the borders of a chunk
-        may be smaller.
-    reasons : tuple of (str, str)
-        What was decided, and why.
-    dims : tuple of str
-        Names of the axes.
-    dtype : numpy.dtype
-        Type of the pixels of a tile.
-    bases : tuple of Base
-        Where each axis may be cut without cutting a block of the file.
-    requests : tuple of TilingRequest
-        What the consumers wish.
+    by : {"tile", "frame", "chunk", "pixel"}
+        What it works on: parts of frames over several frames ("tile", the least demanding), whole
+        frames ("frame"), everything a chunk holds at once ("chunk"), or all frames of a few
+        detector pixels ("pixel", the only wish for which frames are cut into several chunks).
+    depth : int, optional
+        Frames in a tile: so many if they fit, and no more.
+    nbytes : int, optional
+        Bytes of a decoded tile; of a chunk for "chunk" and "pixel".
+
+    Raises
+    ------
+    TilingError
+        A number is not positive, or ``by`` is none of the four.
     """
 
-    chunks: Chunks
-    tile_shape: tuple[int, ...]
-    reasons: tuple[tuple[str, str], ...]
-    dims: tuple[str, ...]
-    dtype: np.dtype
-    bases: tuple[Base, ...]
-    requests: tuple[TilingRequest, ...]
+    by: By = "tile"
+    depth: int | None = None
+    nbytes: int | None = None
 
-    def explain(self) -> str:
-        """Tell in words how the numbers came about."""
-        width = max(len(name) for name, _ in self.reasons)
-        return "\n".join(f"{name:<{width}}  {reason}" for name, reason in self.reasons)
+    def __post_init__(self) -> None:
+        if self.by not in ("tile", "frame", "chunk", "pixel"):
+            raise TilingError(
+                "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
+            )
+        for name in ("depth", "nbytes"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
 
-    def tiles(self, block_id: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-        """Cut a chunk into its tiles, none of which cuts a block of the file.
-
-        Parameters
-        ----------
-        block_id : tuple of int
-            Number of the chunk along each axis.
-
-        Yields
-        ------
-        tuple of slice
-            Of the frames of the chunk, put one after the other, and of each signal axis of the
-            chunk. All tiles of the same frames follow one another.
-        """
-        edges = self._edges(block_id)
-        axes = [[slice(*ends) for ends in itertools.pairwise(axis)] for axis in edges]
-        return itertools.product(*axes)
-
-    def _edges(self, block_id: tuple[int, ...]) -> list[list[int]]:
-        axes = list(zip(self.chunks, block_id, strict=True))
-        starts = [sum(sizes[:i]) for sizes, i in axes]
-        sizes = [sizes[i] for sizes, i in axes]
-        return tile_edges(starts, sizes, self.tile_shape, self.bases)
-
-    def plot(self) -> Figure:
-        """Draw the chunks over the array and the tiles over a chunk.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-
-        Raises
-        ------
-        ImportError
-            There is no matplotlib.
-        """
-        return drawing.figure(self.picture())
-
-    def _repr_html_(self) -> str:
-        return drawing.page(self.picture(), self.reasons)
-
-    def picture(self) -> Picture:
-        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
-        largest = tuple(max(axis) for axis in self.chunks)
-        block = tuple(axis.index(n) for axis, n in zip(self.chunks, largest, strict=True))
-        edges = self._edges(block)
-        return picture(self.chunks, self.dims, block, self.tile_shape, self.dtype, edges)
+    def __str__(self) -> str:
+        wishes = [f"depth {self.depth}"] * (self.depth is not None)
+        wishes += [f"{self.nbytes} bytes"] * (self.nbytes is not None)
+        return f"by {self.by}" + (f" ({', '.join(wishes)})" if wishes else "")
 
 
 def negotiate(
@@ -169,11 +137,12 @@ def negotiate(
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
     if chunks is None:
-        chunks = _chunks(q, chunk_bytes, memory_bytes, align_bytes)
+        chunks = make_chunks(q, chunk_limit(q, chunk_bytes, memory_bytes), align_bytes)
     else:
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
-        q.say("chunks", f"{_largest(chunks)} at most: as given, or as slicing left them")
-    tile = tile_shape(q, _largest(chunks), cache_bytes)
+        sizes = tuple(map(max, chunks))
+        q.say("chunks", f"{sizes} at most: as given, or as slicing left them")
+    tile = tile_shape(q, tuple(map(max, chunks)), cache_bytes)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)
 
 
@@ -182,11 +151,7 @@ def tile_for(
 ) -> tuple[int, ...]:
     """Give the shape of tiles that suits several consumers of chunks that are there already."""
     question = Question(desc, tuple(requests), desc.dtype, bases(desc))
-    return tile_shape(question, _largest(chunks), None)
-
-
-def _largest(chunks: Chunks) -> tuple[int, ...]:
-    return tuple(max(axis) for axis in chunks)
+    return tile_shape(question, tuple(map(max, chunks)), None)
 
 
 def _say_what_is_known(q: Question) -> None:
@@ -201,12 +166,231 @@ def _say_what_is_known(q: Question) -> None:
         q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
 
 
-def _chunks(
-    q: Question, chunk_bytes: int | None, memory_bytes: int | None, align_bytes: int
-) -> Chunks:
+def parse_size(name: str, value: Any) -> int:
+    """Read a number of bytes as dask's configuration has them."""
+    try:
+        size = int(parse_bytes(value))
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise TilingError(f"{name} is no size", found=value) from error
+    return check_positive(name, size)
+
+
+def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
+    """Read one request or several; none stands for the usual tiles."""
+    many = isinstance(requests, Iterable) and not isinstance(requests, str)
+    wishes = tuple(requests) if many else (requests,)
+    for wish in wishes:
+        if not isinstance(wish, TilingRequest):
+            raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))
+    return wishes or (TilingRequest(),)
+
+
+@dataclass(slots=True)
+class Question:
+    """All that chunks and tiles are negotiated from, and the reasons that come up on the way.
+
+    There is at least one wish; ``dtype`` is that of the pixels that consumers get, and ``bases``
+    tell where each axis may be cut.
+    """
+
+    desc: Description
+    wishes: tuple[TilingRequest, ...]
+    dtype: np.dtype
+    bases: tuple[Base, ...]
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> set[By]:
+        """What the consumers work on."""
+        return {wish.by for wish in self.wishes}
+
+    @property
+    def nav_bases(self) -> tuple[Base, ...]:
+        """Where the navigation axes may be cut."""
+        return self.bases[: self.desc.nav_ndim]
+
+    @property
+    def sig_bases(self) -> tuple[Base, ...]:
+        """Where the signal axes may be cut."""
+        return self.bases[self.desc.nav_ndim :]
+
+    def say(self, name: str, reason: str) -> None:
+        """Write down what was decided, and why."""
+        self.reasons.append((name, reason))
+
+
+THREAD_CHUNKS = 8
+"""So many chunks have to fit into the memory of a thread: results, copies, and what waits."""
+
+
+def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) -> int:
+    """Find the largest size of a chunk."""
     memory, whose = 0, ""
     if memory_bytes is not None:
         memory, whose = check_positive("memory_bytes", memory_bytes), "as given"
     elif chunk_bytes is None:
         memory, whose = machine.thread_memory()
-    return make_chunks(q, chunk_limit(q, chunk_bytes, memory, whose), align_bytes)
+    asked = [w.nbytes for w in q.wishes if w.by in {"chunk", "pixel"} and w.nbytes is not None]
+    if chunk_bytes is not None:
+        asked.append(check_positive("chunk_bytes", chunk_bytes))
+    if asked:
+        limit, why = min(asked), "the least that was asked for"
+    else:
+        why = "dask's array.chunk-size"
+        limit = parse_size(why, config.get("array.chunk-size"))
+    if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
+        limit = max(1, memory // THREAD_CHUNKS)
+        why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
+    q.say("chunk limit", f"{format_bytes(limit)}: {why}")
+    return limit
+
+
+def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
+    """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut."""
+    nav, sig = q.desc.nav_shape, q.desc.sig_shape
+    pixels = max(1, limit // q.dtype.itemsize)
+    if q.kinds == {"pixel"} and math.prod(nav) > 1:
+        sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
+        q.say("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted")
+    else:
+        sig_sizes = sig
+        q.say("signal", f"{sig_sizes}: frames are never cut unless pixels alone are asked for")
+    sig_chunks = tuple(
+        split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, q.sig_bases, strict=True)
+    )
+    frames = max(1, pixels // math.prod(sig_sizes))
+    return (_nav_chunks(q, frames, align_bytes) if nav else ()) + sig_chunks
+
+
+def _nav_chunks(q: Question, frames: int, align_bytes: int) -> Chunks:
+    """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
+    nav, bases = q.desc.nav_shape, q.nav_bases
+    sizes, leads = [*fill(nav, frames, bases)], [base.lead for base in bases]
+    where = "divided evenly"
+    cut = max((k for k, n in enumerate(nav) if n > sizes[k]), default=0)
+    inner = math.prod(nav[cut + 1 :])
+    if any(base.size > 1 for base in bases):
+        where = f"in whole blocks of {tuple(base.size for base in bases)}"
+        if math.prod(sizes) > frames:
+            where += ", which are larger than the limit"
+    elif tuple(sizes) != nav:
+        better = _by_file(q, cut, sizes[cut], frames // inner) or _aligned(
+            q, cut, sizes[cut], align_bytes
+        )
+        if better:
+            sizes[cut], leads[cut], where = better
+    text = f"{tuple(sizes)}: {math.prod(sizes)} of at most {frames} frames, {where}"
+    q.say("navigation", text + "; scan rows stay whole" * (inner > 1))
+    return tuple(map(split, nav, sizes, leads))
+
+
+def _by_file(q: Question, axis: int, usual: int, limit: int) -> tuple[int, int, str] | None:
+    """Find chunks between which files begin: their size, how much shorter the first is, and why."""
+    files = file_blocks(q.desc.layout, axis)
+    if files is None:
+        return None
+    n = q.desc.nav_shape[axis]
+    if files.size <= limit:
+        size, where = even_size(n, limit, *files), "in whole files"
+        if size % files.size:
+            return None
+    else:
+        size, where = largest_divisor(files.size, limit), "none across files"
+    parts = split(n, size, files.lead % size)
+    even = 2 * min(parts) >= max(parts)
+    return (size, files.lead % size, where) if even and 2 * size > usual else None
+
+
+def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int, int, str] | None:
+    """Find chunks that are well aligned in the file, if they are as even and hardly smaller."""
+    layout, nav = q.desc.layout, q.desc.nav_shape
+    place, cuts = frame_bytes(layout), layout.cuts[: len(layout.nav_shape)]
+    if align_bytes < 2 or place is None or any(cut[:2] != (0, 1) for cut in cuts):
+        return None
+    offset, distance = place
+    inner = [math.prod(layout.nav_shape[k + 1 :]) for k, cut in enumerate(cuts) if cut.kept]
+    strides = [distance * frames for frames in inner]
+    outer = [stride for n, stride in zip(nav[:axis], strides, strict=False) if n > 1]
+    begin = offset + layout.selection.first * distance
+    if any(at % align_bytes for at in (begin, *outer)):
+        return None
+    unit, n = align_bytes // math.gcd(strides[axis], align_bytes), nav[axis]
+    for size in range(usual // unit * unit, max(1, 9 * usual // 10) - 1, -unit):
+        if (n % size or size) * usual >= (n % usual or usual) * size:
+            return size, 0, f"divided evenly, each beginning at a multiple of {align_bytes} bytes"
+    return None
+
+
+LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
+"""Below, calls per tile cost more than misses of the cache; above, nothing is gained."""
+
+
+def usual_tile_bytes(cache_bytes: int) -> int:
+    """Give the bytes of a tile that suits a cache: half of it is left to what a tile meets."""
+    return min(max(cache_bytes // 2, LEAST_TILE_BYTES), MOST_TILE_BYTES)
+
+
+def _tile_limit(q: Question, cache_bytes: int | None) -> int:
+    """Find the largest size of a tile in bytes: the smallest that a consumer wants."""
+    usual, why = _usual_size(cache_bytes)
+    asked = [wish.nbytes for wish in q.wishes if wish.by in {"tile", "frame"}]
+    limit = min((nbytes or usual for nbytes in asked), default=usual)
+    if limit in asked:
+        why = "the least that was asked for"
+    q.say("tile limit", f"{format_bytes(limit)}: {why}")
+    return limit
+
+
+def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
+    """Give the bytes of a tile for consumers that do not say, and where they come from."""
+    name = "dask-tiled.tile-bytes"
+    configured: Any = config.get(name, None)
+    if cache_bytes is None and configured is not None:
+        return parse_size(name, configured), name
+    cache = machine.cache_bytes() if cache_bytes is None else cache_bytes
+    size = usual_tile_bytes(check_positive("cache_bytes", cache))
+    return size, f"for a cache of {format_bytes(cache)} per thread"
+
+
+def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tuple[int, ...]:
+    """Decide the shape of a tile inside a chunk: frames, then signal axes.
+
+    One block of the file is never cut. ``sizes`` are those of the largest chunk.
+    """
+    nav_ndim = q.desc.nav_ndim
+    frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
+    if "chunk" in q.kinds:
+        return _said(q, (frames, *sig), "a consumer wants whole chunks")
+    block = frames_base(sizes[:nav_ndim], q.nav_bases)
+    least = min(block.size, frames)
+    budget = max(1, _tile_limit(q, cache_bytes) // q.dtype.itemsize)
+    deep = min((w.depth for w in q.wishes if w.depth is not None), default=None)
+    if "frame" in q.kinds or math.prod(sig) * least <= budget:
+        tile_sig, why = sig, "whole frames"
+    else:
+        tile_sig = _part_of_frame(q, sig, budget, max(least, min(deep or 1, frames)))
+        why = "whole rows" if tile_sig[-1:] == sig[-1:] else "parts of a row"
+    one_run = tile_sig[-1:] < sig[-1:] and math.prod(tile_sig[:-1]) == 1
+    depth = 1 if one_run else budget // math.prod(tile_sig)
+    if deep is not None:
+        depth = min(depth, deep)
+        why += f", depth {deep} asked for"
+    depth = even_size(frames, depth, *block)
+    if depth * math.prod(tile_sig) > budget:
+        why += ", more than the limit because nothing smaller suits the file and its consumers"
+    return _said(q, (depth, *tile_sig), why)
+
+
+def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -> tuple[int, ...]:
+    """Cut frames for tiles so deep; but rows are cut only where a single one does not fit."""
+    blocks = least_sizes(sig, q.sig_bases)
+    row = math.prod(blocks[:-1]) * sig[-1]
+    # A single row of pixels is read best in one go; one of blocks is scattered anyway.
+    block = math.prod(blocks) if math.prod(blocks[:-1]) > 1 else budget
+    least = row if row <= budget else block
+    return fill(sig, max(least, budget // depth), q.sig_bases)
+
+
+def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:
+    q.say("tile", f"{tile}: {why}, {format_bytes(math.prod(tile) * q.dtype.itemsize)}")
+    return tile
