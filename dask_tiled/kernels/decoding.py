@@ -37,17 +37,11 @@ from dask_tiled.kernels.words import (
     store64,
 )
 
-SIGNATURE = types.void(
-    types.Array(types.uint8, 1, "C", readonly=True),
-    types.int64[::1],
-    types.int64,
-    types.uint8[::1],
-    types.int64[::1],
-    types.int64,
-    types.int64,
-    types.int64,
-    types.int64,
-)
+NUMBER, NUMBERS = types.int64, types.int64[::1]
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+SIGNATURE = types.void(BYTES, NUMBERS, NUMBER, types.uint8[::1], NUMBERS, *[NUMBER] * 4)
+REORDER = {"reassoc", "contract", "nsz"}
+"""Sums of floats may be added up in another order, several at a time."""
 _COMPILING = threading.Lock()
 
 
@@ -275,7 +269,7 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     reorder : bool
         Whether sums of floats may be added up in another order, several at a time.
     """
-    options: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"} if reorder else False}
+    options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
     with _COMPILING:

@@ -6,25 +6,18 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-import numba
 import numpy as np
+from numba import from_dtype, types
 
-from dask_tiled.kernels.decoding import SIGNATURE, compiled
-from dask_tiled.kernels.fused_folds import (
-    add_packed_signature,
-    address_of,
-    fold_in_place_signature,
-    fold_signature,
-    fold_units_signature,
-)
+from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
+from dask_tiled.kernels.fused_folds import fold_signature
 
 
 @cache
 def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
     """Give a function of :mod:`dask_tiled.kernels.folds`."""
-    return compiled(
-        f"dask_tiled.kernels.folds:{name}", _fold_types(pixel, result, weight), reorder=True
-    )
+    signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
+    return compiled(f"dask_tiled.kernels.folds:{name}", signature, reorder=True)
 
 
 @cache
@@ -32,10 +25,12 @@ def fold_units(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
 ) -> Callable[..., None]:
     """Give :func:`dask_tiled.kernels.fused_folds.fold_units` for a decoder and a fold."""
-    types = map(numba.from_dtype, (pixel, result, weight))
-    driver = compiled("dask_tiled.kernels.fused_folds:fold_units", fold_units_signature(*types))
-    decode = address_of(compiled(decoder), SIGNATURE)
-    return partial(driver, decode, _fold_address(name, pixel, result, weight))
+    arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
+    frame = NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS
+    signature = types.void(NUMBER, NUMBER, BYTES, *frame, *[NUMBER] * 7, *arrays)
+    driver = compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
+    fold_address = _address_of(fold(name, pixel, result, weight))
+    return partial(driver, _address_of(compiled(decoder)), fold_address)
 
 
 @cache
@@ -43,23 +38,22 @@ def fold_in_place(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
 ) -> Callable[..., None]:
     """Give :func:`dask_tiled.kernels.fused_folds.fold_in_place` for a fold."""
-    types = map(numba.from_dtype, (pixel, result, weight))
-    driver = compiled(
-        "dask_tiled.kernels.fused_folds:fold_in_place", fold_in_place_signature(*types)
-    )
-    return partial(driver, _fold_address(name, pixel, result, weight))
+    arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
+    signature = types.void(NUMBER, BYTES, *[NUMBERS] * 4, NUMBER, *arrays)
+    driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
+    return partial(driver, _address_of(fold(name, pixel, result, weight)))
 
 
 @cache
 def add_packed(result: np.dtype) -> Callable[..., None]:
     """Give :func:`dask_tiled.kernels.fused_folds.add_packed` for sums of a type."""
-    signature = add_packed_signature(numba.from_dtype(result))
+    frame = NUMBERS, NUMBERS, NUMBER, NUMBERS
+    signature = types.void(BYTES, *frame, NUMBER, NUMBER, from_dtype(result)[:, ::1])
     return compiled("dask_tiled.kernels.fused_folds:add_packed", signature)
 
 
-def _fold_address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
-    return address_of(fold(name, pixel, result, weight), _fold_types(pixel, result, weight))
-
-
-def _fold_types(pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Any:
-    return fold_signature(*map(numba.from_dtype, (pixel, result, weight)))
+def _address_of(kernel: Any) -> int:
+    """Give the address of the machine code of a compiled function."""
+    (made,) = kernel.overloads.values()
+    address: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    return address

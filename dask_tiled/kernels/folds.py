@@ -15,10 +15,9 @@ import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 
+from dask_tiled.kernels.decoding import REORDER
 from dask_tiled.kernels.words import sum_nibbles
 
-REORDER = {"reassoc", "contract", "nsz"}
-"""Sums of floats may be added up in another order, several at a time."""
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
 BLOCK = 2048

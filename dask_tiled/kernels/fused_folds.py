@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.decoding import SIGNATURE
+from dask_tiled.kernels.decoding import NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.words import add_nibbles
 
 PACKED_FRAMES = 8
@@ -22,77 +22,8 @@ PACKED_FRAMES = 8
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
     """Give the types of a fold: see :mod:`dask_tiled.kernels.folds`."""
-    return types.void(
-        types.Array(pixel, 2, "C", readonly=True),
-        types.int64[::1],
-        types.int64,
-        types.Array(result, 2, "C"),
-        types.Array(weight, 2, "C"),
-    )
-
-
-def fold_units_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Give the types of :func:`fold_units`."""
-    number, numbers = types.int64, types.int64[::1]
-    return types.void(
-        number,
-        number,
-        types.Array(types.uint8, 1, "C", readonly=True),
-        numbers,
-        numbers,
-        numbers,
-        number,
-        numbers,
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-        types.Array(pixel, 1, "C"),
-        types.Array(result, 2, "C"),
-        types.Array(weight, 2, "C"),
-    )
-
-
-def fold_in_place_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Give the types of :func:`fold_in_place`."""
-    number, numbers = types.int64, types.int64[::1]
-    return types.void(
-        number,
-        types.Array(types.uint8, 1, "C", readonly=True),
-        numbers,
-        numbers,
-        numbers,
-        numbers,
-        number,
-        types.Array(pixel, 1, "C"),
-        types.Array(result, 2, "C"),
-        types.Array(weight, 2, "C"),
-    )
-
-
-def add_packed_signature(result: Any) -> Any:
-    """Give the types of :func:`add_packed`."""
-    number, numbers = types.int64, types.int64[::1]
-    return types.void(
-        types.Array(types.uint8, 1, "C", readonly=True),
-        numbers,
-        numbers,
-        number,
-        numbers,
-        number,
-        number,
-        types.Array(result, 2, "C"),
-    )
-
-
-def address_of(kernel: Any, signature: Any) -> int:
-    """Give the address of the machine code of a compiled function."""
-    compiled = kernel.overloads[signature.args]
-    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    return address
+    tile = types.Array(pixel, 2, "C", readonly=True)
+    return types.void(tile, NUMBERS, NUMBER, result[:, ::1], weight[:, ::1])
 
 
 def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -199,20 +130,9 @@ def fold_units(
 
 
 def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
-    """Fold frames where they lie.
+    """Fold frames where they lie; arguments are those of :func:`fold_units`.
 
-    Parameters
-    ----------
-    fold : int
-        Address of the fold.
-    src : array of uint8
-    offsets, rows, starts, firsts : int64 array
-        As in :func:`fold_units`.
-    nbytes : int
-        Bytes of a run.
-    pixels : empty array
-        Tells the type of the pixels.
-    results, weights : 2D arrays
+    ``nbytes`` are those of a run, and ``pixels``, an empty array, tells the type of its pixels.
     """
     for k in range(offsets.size):
         row = rows[k : k + 1]
@@ -225,13 +145,8 @@ def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, resu
 def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
     """Add up frames of packed pixels of 12 bits, which are unpacked in registers and nowhere else.
 
-    Parameters
-    ----------
-    src : array of uint8
-    offsets, starts, step, firsts, count, nbytes
-        As in :func:`fold_units`; a unit has 16 pixels in every 24 bytes.
-    results : 2D array of whole numbers
-        A row of sums, which neighbouring pixels of a run are added to.
+    Arguments are those of :func:`fold_units`. A unit has 16 pixels in every 24 bytes, and
+    ``results`` is a row of whole numbers.
     """
     sums = results.reshape(-1)
     for r in range(starts.size):

@@ -7,6 +7,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dask_tiled.kernels.words import place_in
+
 SIGNATURE = types.int64(types.int64, types.int64[::1], types.int64, types.uint8[::1])
 
 
@@ -15,12 +17,11 @@ def pread(typingctx, fd, out, at, count, offset):
     """Call the system's pread: read bytes of a file to a place in an array."""
 
     def codegen(context, builder, signature, values):
-        fd, out, at, count, offset = values
-        data = context.make_array(signature.args[1])(context, builder, out).data
+        fd, *_, count, offset = values
         number, byte = ir.IntType(64), ir.IntType(8).as_pointer()
         kind = ir.FunctionType(number, [ir.IntType(32), byte, number, number])
         function = cgutils.get_or_insert_function(builder.module, kind, "pread")
-        place = builder.bitcast(builder.gep(data, [at]), byte)
+        place = place_in(context, builder, signature, values, 1, ir.IntType(8))
         return builder.call(function, [builder.trunc(fd, ir.IntType(32)), place, count, offset])
 
     return types.int64(types.int64, out, types.int64, types.int64, types.int64), codegen

@@ -16,14 +16,19 @@ AHEAD = 1024
 """So many bytes before they are needed, bytes are asked for."""
 
 
+def place_in(context, builder, signature, args, k, kind):
+    """Point to what lies in array ``k`` of the arguments, at the byte that the next one gives."""
+    data = context.make_array(signature.args[k])(context, builder, args[k]).data
+    return builder.bitcast(builder.gep(data, [args[k + 1]]), kind.as_pointer())
+
+
 def _loader(bits: int, *, big: bool) -> Any:
     """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
 
     @intrinsic
     def load(typingctx: Any, array: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            pointer = place_in(context, builder, signature, args, 0, ir.IntType(bits))
             word = builder.load(pointer, align=1)
             return builder.bswap(word) if big else word
 
@@ -38,8 +43,7 @@ def _storer(bits: int) -> Any:
     @intrinsic
     def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(bits).as_pointer())
+            pointer = place_in(context, builder, signature, args, 0, ir.IntType(bits))
             builder.store(args[2], pointer, align=1)
             return context.get_dummy_value()
 
@@ -59,11 +63,7 @@ def move(typingctx, out, at, src, start, count):
 
     def codegen(context, builder, signature, args):
         target, source = (
-            builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
-            for kind, array, offset in (
-                (signature.args[0], *args[:2]),
-                (signature.args[2], *args[2:4]),
-            )
+            place_in(context, builder, signature, args, k, ir.IntType(8)) for k in (0, 2)
         )
         cgutils.raw_memcpy(builder, target, source, args[4], 1)
         return context.get_dummy_value()
@@ -76,10 +76,9 @@ def spread_bits(typingctx, out, at, word):
     """Store the 64 bits of a word as 64 bytes, the lowest bit first."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
         lanes = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), 64))
         row = ir.VectorType(ir.IntType(8), 64)
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), row.as_pointer())
+        pointer = place_in(context, builder, signature, args, 0, row)
         builder.store(builder.zext(lanes, row), pointer, align=1)
         return context.get_dummy_value()
 
@@ -132,9 +131,8 @@ def spread_nibbles(typingctx, out, at, src, start):
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[2])(context, builder, args[2]).data
-        target = context.make_array(signature.args[0])(context, builder, args[0]).data
         pixels = _nibbles(builder, source, args[3])
-        place = builder.bitcast(builder.gep(target, [args[1]]), pixels.type.as_pointer())
+        place = place_in(context, builder, signature, args, 0, pixels.type)
         builder.store(pixels, place, align=1)
         return context.get_dummy_value()
 
