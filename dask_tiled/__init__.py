@@ -27,37 +27,14 @@ from dask_tiled.tiling.negotiation import TilingRequest, negotiate
 from dask_tiled.tiling.scheme import TilingScheme
 from dask_tiled.volumes import open_volumes
 
+# fmt: off
 __all__ = [
-    "ArrayBlock",
-    "Axis",
-    "Corrections",
-    "CorruptFileError",
-    "DatasetError",
-    "Description",
-    "Format",
-    "Piece",
-    "StaleFileError",
-    "TileInfo",
-    "TiledArray",
-    "TiledExpression",
-    "TilingError",
-    "TilingRequest",
-    "TilingScheme",
-    "TruncatedFileError",
-    "UnknownFormatError",
-    "describe",
-    "formats",
-    "from_pieces",
-    "iter_blocks",
-    "map_tiles",
-    "negotiate",
-    "open_dataset",
-    "open_volumes",
-    "reduce_tiles",
-    "register_format",
-    "scheme_of",
-    "tiles",
-    "to_zarr",
+    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
+    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TiledExpression", "TilingError",
+    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "describe",
+    "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate", "open_dataset",
+    "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles", "to_zarr",
 ]
+# fmt: on
 
 __version__ = "0.1.0"

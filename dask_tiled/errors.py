@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -57,8 +58,8 @@ class DatasetError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle their positional arguments only; workers send ours with the rest.
-        details = (self.path, self.where, self.expected, self.found, self.hint)
-        return _rebuild, (type(self), self.problem, *details)
+        names = ("path", "where", "expected", "found", "hint")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), (self.problem,)
 
 
 def printable(text: str) -> str:
@@ -73,18 +74,6 @@ def format_bytes(count: float) -> str:
             return f"{count:.4g} {unit}"
         count /= 1024
     return f"{count:.4g} TiB"
-
-
-def _rebuild(
-    kind: type[DatasetError],
-    problem: str,
-    path: str | None,
-    where: str | None,
-    expected: Any,
-    found: Any,
-    hint: str | None,
-) -> DatasetError:
-    return kind(problem, path=path, where=where, expected=expected, found=found, hint=hint)
 
 
 class UnknownFormatError(DatasetError):

@@ -117,10 +117,7 @@ def open_dataset(
 
 
 def tiled(
-    desc: Description,
-    tiling: TilingRequest | Sequence[TilingRequest] | None,
-    chunks: Any,
-    io: str,
+    desc: Description, tiling: TilingRequest | Sequence[TilingRequest] | None, chunks: Any, io: str
 ) -> da.Array:
     """Negotiate chunks for what is described, and make the array.
 
@@ -218,11 +215,7 @@ MOST_NAMED = 5
 
 
 def select_frames(
-    desc: Description,
-    nav_shape: tuple[int, ...] | None,
-    sync_offset: Any,
-    roi: Any,
-    missing: Any,
+    desc: Description, nav_shape: tuple[int, ...] | None, sync_offset: Any, roi: Any, missing: Any
 ) -> Description:
     """Show the frames that a user asks for."""
     path = desc.files[0].path

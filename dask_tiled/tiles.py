@@ -56,11 +56,10 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     if not can_fold(arr.dtype) or not arr.size:
         axes = range(x.nav_ndim, arr.ndim), range(1, weights.ndim)
         return da.tensordot(arr, weights, axes=axes).astype(dtype)
+    n = len(weights)
     if dtype.kind == "c":
         real = apply_masks(arr, np.concatenate([weights.real, weights.imag]), sig_ndim=sig_ndim)
-        n = len(weights)
         return (real[..., :n] + 1j * real[..., n:]).astype(dtype)
-    n = len(weights)
     fold = Fold("dot_frames", np.dtype(np.float64), (0,) * n, weights.astype(dtype))
     sig = tuple(range(x.nav_ndim, arr.ndim))
     add = partial(combine_by, ufunc=np.add)

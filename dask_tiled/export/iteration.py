@@ -97,7 +97,9 @@ def iter_blocks(
     prefetch = check_whole("prefetch", prefetch, least=0)
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
     wanted = _wanted([arr] if isinstance(arr, da.Array) else arr)
-    return _read_ahead(wanted, prefetch, max_bytes) if prefetch else _read(wanted)
+    if prefetch:
+        return _read_ahead(wanted, prefetch, max_bytes)
+    return (some.compute() for some in wanted)
 
 
 def _wanted(arrays: Iterable[da.Array]) -> Iterator[_Wanted]:
@@ -110,11 +112,6 @@ def _wanted(arrays: Iterable[da.Array]) -> Iterator[_Wanted]:
         edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)
         for where in product(*([slice(a, b) for a, b in axis] for axis in edges)):
             yield _Wanted(number, where, arr)
-
-
-def _read(wanted: Iterator[_Wanted]) -> Generator[ArrayBlock]:
-    for some in wanted:
-        yield some.compute()
 
 
 def _read_ahead(wanted: Iterator[_Wanted], prefetch: int, max_bytes: int) -> Generator[ArrayBlock]:

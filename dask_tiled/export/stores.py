@@ -7,6 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -86,10 +87,8 @@ def _refuse_foreign(path: str, *, overwrite: bool) -> None:
         return
     ours = False
     if os.path.isdir(path) and not os.path.islink(path):
-        try:
+        with suppress(Exception):  # whatever zarr says of it, it is not ours
             ours = MARK in zarr.open_array(path, mode="r").attrs
-        except Exception:  # noqa: BLE001 - whatever zarr says of it, it is not ours
-            ours = False
     if not ours:
         raise DatasetError("something else is there, and stays", path=path)
     if not overwrite:

@@ -17,6 +17,7 @@ from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.stores import MARK, Target, export_to_path, export_to_store, local_path
+from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 from dask_tiled.tiling.negotiation import negotiate
 
@@ -86,7 +87,7 @@ def to_zarr(
         from zarr.codecs import ZstdCodec
 
         compressors = ZstdCodec(level=1, checksum=True)
-    desc = arr.description if isinstance(arr, TiledArray) else None
+    desc = _description(arr)
     if dimension_names is None and desc is not None:
         dimension_names = desc.dims
     create: dict[str, Any] = {
@@ -191,7 +192,7 @@ def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
         if tuple(map(split, arr.shape, sizes)) != axes:
             raise TilingError("zarr chunks must be equal along an axis", found=axes)
         return sizes
-    desc = arr.description if isinstance(arr, TiledArray) else None
+    desc = _description(arr)
     whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
     grid = [int(n) for n in arr.chunksize]
     budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
@@ -204,20 +205,20 @@ def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
 
 def _aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
     """Give the array chunks whose edges are edges of the zarr chunks."""
-
-    def fits(axis: tuple[Any, ...], size: int) -> bool:
-        return all(n % size == 0 for n in axis[:-1])
-
-    if all(fits(axis, size) for axis, size in zip(arr.chunks, grid, strict=True)):
+    if not any(n % size for axis, size in zip(arr.chunks, grid, strict=True) for n in axis[:-1]):
         return arr
-    wanted = arr.chunksize
-    if isinstance(arr, TiledArray) and arr.description is not None:
-        wanted = tuple(axis[0] for axis in negotiate(arr.description).chunks)
+    desc, wanted = _description(arr), arr.chunksize
+    if desc is not None:
+        wanted = tuple(axis[0] for axis in negotiate(desc).chunks)
     sizes = [max(size, int(n) // size * size) for n, size in zip(wanted, grid, strict=True)]
     chunks = tuple(split(int(n), size) for n, size in zip(arr.shape, sizes, strict=True))
-    if isinstance(arr, TiledArray) and arr.description is not None:
+    if isinstance(arr, TiledArray) and desc is not None:
         return arr.with_chunks(chunks)
     return arr.rechunk(chunks)
+
+
+def _description(arr: da.Array) -> Description | None:
+    return arr.description if isinstance(arr, TiledArray) else None
 
 
 def _attributes(arr: da.Array) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _attributes(arr: da.Array) -> dict[str, Any]:
     from importlib.metadata import version
 
     mark: dict[str, Any] = {"version": version("dask-tiled")}
-    desc = arr.description if isinstance(arr, TiledArray) else None
+    desc = _description(arr)
     if desc is not None:
         mark |= {
             "format": desc.format,

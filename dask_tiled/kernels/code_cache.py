@@ -31,12 +31,7 @@ SOURCES = digest_of(Path(__file__).parent)
 class CodeCache(FunctionCache):
     """Where numba looks for a function's machine code, and leaves it.
 
-    Parameters
-    ----------
-    function : function
-        Plain Python.
-    options : object
-        With what it is compiled, beside its types.
+    ``options`` tell with what it is compiled, beside its types.
     """
 
     def __init__(self, function: Any, options: object) -> None:

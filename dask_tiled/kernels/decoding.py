@@ -255,19 +255,10 @@ def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 @cache
 def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
-    """Import and compile a kernel.
+    """Compile a function of this module, or ``"module:function"``, for the types of a signature.
 
     The machine code is kept on disk. Where that is damaged, or there is no place for it, the kernel
     is compiled again.
-
-    Parameters
-    ----------
-    name : str
-        A function of this module, or ``"module:function"``: plain Python.
-    signature : numba signature, optional
-        The only types that it takes; by default those of a decoder, above.
-    reorder : bool
-        Whether sums of floats may be added up in another order, several at a time.
     """
     options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
     module, _, function = name.rpartition(":")

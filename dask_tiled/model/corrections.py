@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.model.indexing import Index
+from dask_tiled.model.pieces import strides_of
 
 Floats = npt.NDArray[np.floating[Any]]
-Index = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -272,10 +272,5 @@ def neighbours(pixels: Index, excluded: Index, shape: tuple[int, ...]) -> tuple[
     steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
     near = pixels[:, None] + np.array(steps, dtype=np.int64).reshape(-1, len(shape))
     inside = ((near >= 0) & (near < shape)).all(axis=-1)
-    flat = strides(shape)
+    flat = np.array(strides_of(shape, 1), np.int64)
     return near, inside & ~np.isin(near @ flat, excluded @ flat)
-
-
-def strides(shape: Sequence[int]) -> Index:
-    """Give the distance between neighbours along each axis, in pixels."""
-    return np.array([math.prod(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)

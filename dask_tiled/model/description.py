@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -259,19 +259,28 @@ class Description:
         return rows
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return text_table(self.rows())
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f'<tr><th style="text-align: left">{html.escape(name)}</th>'
-            f'<td style="text-align: left">{html.escape(value)}</td></tr>'
-            for name, value in self.rows()
-        )
         tree = html.escape(_tree(self.metadata)) or "none"
         more = f"<details><summary>metadata</summary><pre>{tree}</pre></details>"
-        return f"<table>{cells}</table>{more}"
+        return html_table(self.rows()) + more
+
+
+def html_table(rows: Iterable[tuple[str, str]]) -> str:
+    """Write names and values for notebooks."""
+    left = 'style="text-align: left; vertical-align: top"'
+    cells = (
+        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    return f"<table>{''.join(cells)}</table>"
+
+
+def text_table(rows: Sequence[tuple[str, str]]) -> str:
+    """Write names and values as text."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def _axis_text(axis: Axis, size: int) -> str:

@@ -92,20 +92,6 @@ class Layout:
         A piece reaches beyond its file.
     """
 
-    __slots__ = (
-        "_token",
-        "cuts",
-        "decoders",
-        "files",
-        "grid",
-        "overlapping",
-        "partial",
-        "pieces",
-        "repeats",
-        "selection",
-        "sig_shape",
-    )
-
     def __init__(
         self,
         files: Sequence[File],

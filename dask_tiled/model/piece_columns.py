@@ -15,8 +15,6 @@ from dask_tiled.model.pieces import Piece, PieceTable, piece_table
 
 Path = str | os.PathLike[str]
 
-COLUMNS = ("file", "start", "shape", "offset", "strides", "decoder", "nbytes")
-
 
 def read_pieces(
     pieces: Any, files: list[Path], decoders: Sequence[Decoder | BlockDecoder], ndim: int
@@ -24,12 +22,11 @@ def read_pieces(
     """Put pieces into a table, and list the files."""
     keys = getattr(getattr(pieces, "dtype", None), "names", None) or getattr(pieces, "keys", None)
     if keys is None:
-        listed = [piece if isinstance(piece, Piece) else Piece(*piece) for piece in pieces]
+        listed = [Piece(*piece) for piece in pieces]
         if not listed:
             raise DatasetError("there are no pieces")
-        columns: dict[str, Any] = {
-            name: [getattr(piece, name) for piece in listed] for name in COLUMNS
-        }
+        rows = map(list, zip(*listed, strict=True))
+        columns: dict[str, Any] = dict(zip(Piece._fields, rows, strict=True))
         if not any(columns["strides"]):
             del columns["strides"]
         elif not all(columns["strides"]):
@@ -40,11 +37,11 @@ def read_pieces(
     else:
         names = keys() if callable(keys) else keys
         columns = {name: np.asarray(pieces[name]) for name in names}
-    wrong = [name for name in columns if name not in COLUMNS]
+    wrong = [name for name in columns if name not in Piece._fields]
     lacking = [name for name in ("start", "shape", "offset") if name not in columns]
     if wrong or lacking:
         raise DatasetError(
-            "pieces have other columns", expected=", ".join(COLUMNS), found=", ".join(columns)
+            "pieces have other columns", expected=", ".join(Piece._fields), found=", ".join(columns)
         )
     try:
         file, paths = _files(columns.get("file", 0), files)

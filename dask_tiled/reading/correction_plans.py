@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.corrections import Bools, Corrections, Floats, Index, neighbours, strides
+from dask_tiled.model.corrections import Bools, Corrections, Floats, neighbours
+from dask_tiled.model.indexing import Box, Index
+from dask_tiled.model.pieces import strides_of
 
 Lattice = Sequence[tuple[int, int, int]]
 
 
-class Halo:
+class Halo(NamedTuple):
     """An excluded pixel in a tile with good neighbours that the tile does not show."""
 
-    __slots__ = ("_neighbours", "_pixel", "_planes", "box")
-
-    def __init__(
-        self,
-        planes: Sequence[Floats | None],
-        box: tuple[tuple[int, int], ...],
-        neighbours: Index,
-        pixel: Index,
-    ) -> None:
-        self.box = box
-        self._planes = planes
-        self._neighbours = neighbours
-        self._pixel = pixel
+    planes: Sequence[Floats | None]
+    box: Box  # where they all lie
+    neighbours: Index
+    pixel: Index
 
     def repair(self, block: npt.NDArray[Any], out: Floats) -> None:
         """Write the pixel of every frame."""
         from dask_tiled.kernels.corrections import repair_kernel
 
         place = tuple(slice(*edges) for edges in self.box)
-        planes = [None if plane is None else plane[place] for plane in self._planes]
+        planes = [None if plane is None else plane[place] for plane in self.planes]
         raw = _flat(block)
         corrected = np.empty(raw.shape, dtype=out.dtype)
         _correct(raw, _terms(planes, raw.shape[1], out.dtype), corrected)
-        bounds = np.array([0, len(self._neighbours)], dtype=np.int64)
-        kernel = repair_kernel(out.dtype)
-        kernel(corrected, self._pixel, bounds, self._neighbours, _flat(out))
+        bounds = np.array([0, len(self.neighbours)], dtype=np.int64)
+        repair_kernel(out.dtype)(corrected, self.pixel, bounds, self.neighbours, _flat(out))
 
 
 class Plan:
@@ -103,8 +95,8 @@ class Plan:
         if self._pixels.size:
             from dask_tiled.kernels.corrections import repair_kernel
 
-            kernel = repair_kernel(out.dtype)
-            kernel(corrected, self._pixels, self._bounds, self._neighbours, corrected)
+            repair = repair_kernel(out.dtype)
+            repair(corrected, self._pixels, self._bounds, self._neighbours, corrected)
 
 
 def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
@@ -113,7 +105,7 @@ def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
     step = np.where(length > 1, step, 1)
     index, rest = np.divmod(pixels - start, step)
     shown = ((rest == 0) & (index >= 0) & (index < length)).all(axis=-1)
-    return index @ strides(length.tolist()), shown
+    return index @ np.array(strides_of(length.tolist(), 1), np.int64), shown
 
 
 def _shown(plane: Floats, sig: Lattice) -> Floats:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +28,6 @@ class _Overlap(NamedTuple):
     length: int
     pixel: int
     step: int
-
-
-class _SignalAxes(NamedTuple):
-    """The signal axes of a piece; most pieces of a layout have the same."""
-
-    decoder: int
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[Ranges]:
@@ -65,17 +56,18 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
     coordinates = np.unravel_index(frames[there], layout.grid) if n > 1 else (frames[there],) * n
     met = _met(layout, coordinates, sig)
     pieces = met.pieces
-    known: dict[_SignalAxes, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
+    # Most pieces of a layout have the same signal axes.
+    known: dict[Hashable, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
     for i, some in _together(layout, met, n):
         which, positions = met.which[some], met.positions[some]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
-        axes = _SignalAxes(int(pieces.decoder[i]), start[n:], shape[n:], strides[n:])
-        decoder = layout.decoders[axes.decoder]
+        decoder = layout.decoders[pieces.decoder[i]]
+        axes = decoder, start[n:], shape[n:], strides[n:]
         if axes not in known:
-            overlaps = list(map(_overlap, sig, axes.start, axes.shape))
+            overlaps = list(map(_overlap, sig, start[n:], shape[n:]))
             found = None
             if isinstance(decoder, Decoder) and all(o.length for o in overlaps):
-                found = _units(decoder, layout, axes.strides, sig, overlaps)
+                found = _units(decoder, layout, strides[n:], sig, overlaps)
             known[axes] = overlaps, found
         overlaps, found = known[axes]
         if not all(o.length for o in overlaps):
@@ -86,7 +78,11 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
             offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
             block = Block(layout.files, file, offset, nbytes, start, shape)
             numbers = np.ravel_multi_index(places, shape[:n]) if n else np.zeros(1, np.int64)
-            yield _block_range(block, decoder, numbers, there[positions], overlaps)
+            inside = tuple(
+                slice(o.pixel, o.pixel + (o.length - 1) * o.step + 1, o.step) for o in overlaps
+            )
+            place = _place(overlaps)
+            yield BlockRange(block, decoder, numbers, there[positions], inside, place)
         elif found is not None:
             units, first = found
             offsets = pieces.offset[which] + first
@@ -171,17 +167,6 @@ def _overlap(cut: Cut, start: int, size: int) -> _Overlap:
     return _Overlap(first, max(0, stop - first), cut.start + cut.step * first - start, cut.step)
 
 
-def _block_range(
-    block: Block,
-    decoder: BlockDecoder,
-    numbers: Index,
-    frames: Index,
-    overlaps: Sequence[_Overlap],
-) -> BlockRange:
-    inside = tuple(slice(o.pixel, o.pixel + (o.length - 1) * o.step + 1, o.step) for o in overlaps)
-    return BlockRange(block, decoder, numbers, frames, inside, _place(overlaps))
-
-
 def _place(overlaps: Sequence[_Overlap]) -> tuple[slice, ...]:
     return tuple(slice(o.place, o.place + o.length) for o in overlaps)
 
@@ -256,12 +241,8 @@ def region_of(layout: Layout, box: Box) -> Region:
     n = len(layout.nav_shape)
     shown = [cut.length for cut in layout.cuts[:n] if cut.kept]
     nav = [np.arange(start, stop) for start, stop in box[: len(shown)]]
-    return Region(
-        layout.frame_numbers(cuts[:n]),
-        cuts[n:],
-        c_order(nav, shown),
-        tuple(map(len, nav)),
-    )
+    counts = tuple(map(len, nav))
+    return Region(layout.frame_numbers(cuts[:n]), cuts[n:], c_order(nav, shown), counts)
 
 
 def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:

@@ -217,7 +217,11 @@ class Reader:
         else:
             native = self._workspace.scratch(tile.shape, conversion.native)
             read_into(native, ranges, self._backend, kept)
-            self._convert(native, tile, self.region.frames[first:stop], part)
+            pixels = native
+            if self._plans:
+                pixels = self._corrected(native, tile, self.region.frames[first:stop], part)
+            if pixels is not tile:
+                conversion.finish(pixels, tile)
             if layout.partial:
                 tile[~_held(ranges, tile.shape)] = conversion.fill_value
         if self._absent is not None:
@@ -237,16 +241,9 @@ class Reader:
         some = (ranges[i].between(first, stop) for i in met.tolist())
         return [piece for piece in some if len(piece.frames)]
 
-    def _convert(self, native: Array, tile: Array, frames: Index, part: int) -> None:
-        pixels = native
-        if self._plans:
-            pixels = self._corrected(native, tile, frames, self._plans[part])
-        if pixels is not tile:
-            self.source.conversion.finish(pixels, tile)
-
-    def _corrected(self, native: Array, tile: Array, frames: Index, plan: Plan) -> Array:
+    def _corrected(self, native: Array, tile: Array, frames: Index, part: int) -> Array:
         """Correct pixels, in the tile itself where nothing else is to be done."""
-        conversion = self.source.conversion
+        conversion, plan = self.source.conversion, self._plans[part]
         scaled = conversion.scaling is not None
         dtype = conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
         if scaled:  # in double precision, and so is what is scaled

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dask_tiled.tiling.pictures import Picture, Shape, Text
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE = "#4a90d9", "#e8833a"
@@ -54,16 +52,6 @@ def _svg_text(text: Text) -> str:
     )
 
 
-def page(picture: Picture, reasons: Sequence[tuple[str, str]]) -> str:
-    """Give a picture with the reasons below it, as HTML."""
-    left = 'style="text-align: left; vertical-align: top"'
-    rows = "".join(
-        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(reason)}</td></tr>"
-        for name, reason in reasons
-    )
-    return f"<div>{svg(picture)}<table>{rows}</table></div>"
-
-
 def figure(picture: Picture) -> Figure:
     """Draw a picture with matplotlib, in the colour that its style has for text."""
     try:
@@ -80,7 +68,16 @@ def figure(picture: Picture) -> Figure:
     axes.set_axis_off()
     for part in picture.parts:
         if isinstance(part, Text):
-            _write(axes, part)
+            axes.text(
+                part.x,
+                part.y,
+                part.text,
+                ha="left" if part.anchor == "start" else "center",
+                size=FONT_SIZE,
+                weight="bold" if part.bold else "normal",
+                rotation=90 if part.upright else 0,
+                rotation_mode="anchor",
+            )
             continue
         colour, width, opacity = STYLES[part.style]
         patch = Polygon(
@@ -93,16 +90,3 @@ def figure(picture: Picture) -> Figure:
         )
         axes.add_patch(patch)
     return fig
-
-
-def _write(axes: Axes, text: Text) -> None:
-    axes.text(
-        text.x,
-        text.y,
-        text.text,
-        ha="left" if text.anchor == "start" else "center",
-        size=FONT_SIZE,
-        weight="bold" if text.bold else "normal",
-        rotation=90 if text.upright else 0,
-        rotation_mode="anchor",
-    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_tiled.model.description import html_table, text_table
 from dask_tiled.tiling import drawing
 from dask_tiled.tiling.bases import Base, Chunks, frames_base, split
 from dask_tiled.tiling.pictures import Picture, picture
@@ -53,8 +54,7 @@ class TilingScheme:
 
     def explain(self) -> str:
         """Tell in words how the numbers came about."""
-        width = max(len(name) for name, _ in self.reasons)
-        return "\n".join(f"{name:<{width}}  {reason}" for name, reason in self.reasons)
+        return text_table(self.reasons)
 
     def tiles(self, block_id: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
         """Cut a chunk into its tiles, none of which cuts a block of the file.
@@ -100,7 +100,7 @@ class TilingScheme:
         return drawing.figure(self.picture())
 
     def _repr_html_(self) -> str:
-        return drawing.page(self.picture(), self.reasons)
+        return f"<div>{drawing.svg(self.picture())}{html_table(self.reasons)}</div>"
 
     def picture(self) -> Picture:
         """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
