@@ -153,10 +153,8 @@ def describe(
     Description
         It prints as text, and as a table in a notebook.
     """
-    shapes = {
-        "nav_shape": _shape("nav_shape", nav_shape),
-        "sig_shape": _shape("sig_shape", sig_shape),
-    }
+    given = {"nav_shape": nav_shape, "sig_shape": sig_shape}
+    shapes = {name: _shape(name, shape) for name, shape in given.items()}
     paths, listed = expand(path)
     desc = describe_as(format, paths, {**shapes, "dtype": dtype}, format_options, listed=listed)
     first_path = desc.files[0].path

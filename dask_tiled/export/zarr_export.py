@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +161,10 @@ def _compute(done: da.Array, *, show: bool) -> None:
     if not show:
         done.compute()
         return
-    client = _distributed_client()
+    client, distributed = None, sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError):  # there is none
+            client = distributed.get_client()
     if client is None:
         from dask.diagnostics.progress import ProgressBar
 
@@ -171,17 +176,6 @@ def _compute(done: da.Array, *, show: bool) -> None:
         future = client.compute(done)
         progress(future, notebook=False)
         future.result()
-
-
-def _distributed_client() -> Any:
-    """Give the client that dask would compute with, if there is one."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        return distributed.get_client()
-    except ValueError:
-        return None
 
 
 def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
@@ -231,10 +225,7 @@ def _attributes(arr: da.Array) -> dict[str, Any]:
         mark |= {
             "format": desc.format,
             "files": [file.path for file in desc.files],
-            "axes": [
-                {"name": a.name, "units": a.units, "scale": a.scale, "offset": a.offset}
-                for a in desc.axes
-            ],
+            "axes": [asdict(axis) for axis in desc.axes],
             "metadata": _plain(desc.metadata),
         }
     return {MARK: mark}

@@ -53,12 +53,6 @@ class BoxTree:
             bounds, size = _Bounds(low, high), len(firsts)
             self._levels.append(bounds)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes beyond those of the boxes."""
-        order = 0 if self._order is None else self._order.nbytes
-        return order + sum(c.nbytes for level in self._levels for part in level for c in part)
-
     def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
         """Give the numbers of the boxes that meet another one, in ascending order."""
         found = np.arange(self._size(len(self._levels)))

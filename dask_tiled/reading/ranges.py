@@ -61,7 +61,8 @@ class Units:
         start = self.place[axis].start + first
         place = (*self.place[:axis], slice(start, start + loop.length), *self.place[axis + 1 :])
         frame_bytes = self.frame_bytes // self.pick.shape[axis] * loop.length
-        pick = self.pick.part(axis, loop.length)
+        shape = *self.pick.shape[:axis], loop.length, *self.pick.shape[axis + 1 :]
+        pick = self.pick._replace(shape=shape)
         part = replace(self, loops=loops, frame_bytes=frame_bytes, place=place, pick=pick)
         return part, further
 
@@ -116,19 +117,14 @@ class ReadRanges(NamedTuple):
         starts, places = np.add.outer(self.offsets, runs.starts), np.add.outer(dests, runs.dests)
         return runs._replace(starts=starts.ravel(), dests=places.ravel())
 
-    def follows(self) -> bool:
-        """Tell whether all units follow one another, in the file and in the output."""
-        runs, nbytes = self.units.runs, self.units.decoder.nbytes
-        if len(runs.starts) > 1 or self.units.pick is not None:
-            return False
-        if runs.length > 1 and (runs.step != nbytes or runs.out_step != self.units.decoder.width):
-            return False
-        return bool((np.diff(self.offsets) == runs.length * nbytes).all())
-
     def lies_as(self, dtype: np.dtype) -> bool:
         """Tell whether the bytes are pixels of a type, one after the other, as numpy has them."""
-        decoder = self.units.decoder
-        return decoder.is_copy and decoder.nbytes == dtype.itemsize and self.follows()
+        units, size = self.units, dtype.itemsize
+        if not units.decoder.is_copy or units.decoder.nbytes != size or units.pick is not None:
+            return False
+        runs = units.runs
+        one_run = len(runs.starts) == 1 and (runs.length == 1 or units.are_as_shown())
+        return one_run and bool((np.diff(self.offsets) == runs.length * size).all())
 
     def between(self, first: int, stop: int) -> ReadRanges:
         """Take the frames at some positions of the output, which become the first ones."""
@@ -238,10 +234,6 @@ class Pick(NamedTuple):
     shape: tuple[int, ...]
     """Shape of the scratch array that the whole units of a frame are decoded into."""
     pixels: Index  # positions to take along its last axis
-
-    def part(self, axis: int, length: int) -> Pick:
-        """Take so many positions along an axis, but the last."""
-        return Pick((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.pixels)
 
 
 def make_runs(loops: Sequence[Loop]) -> Runs:
