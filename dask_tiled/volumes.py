@@ -19,7 +19,7 @@ from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import joined, piece_table
+from dask_tiled.model.pieces import joined, piece_table, strides_of
 from dask_tiled.opening import Path, describe, tiled
 from dask_tiled.tiling.negotiation import TilingRequest
 
@@ -163,7 +163,7 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
     # Frames on one axis, at equal distances: they are as far apart on several.
     start, _, strides = (table[:, 0] for table in boxes)
     nav = np.array(selection.nav_shape, np.int64)
-    inner = np.cumprod([1, *nav[:0:-1]])[::-1] if len(nav) else nav
+    inner = np.array(strides_of(selection.nav_shape, 1), np.int64)
     unfolded = np.outer(start, inner), np.tile(nav, (len(start), 1)), np.outer(strides, inner)
     return tuple(
         np.concatenate([new, table[:, 1:]], axis=1)

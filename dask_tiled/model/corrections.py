@@ -66,10 +66,8 @@ class Corrections:
     @property
     def sig_shape(self) -> tuple[int, ...] | None:
         """Shape of a frame; None where nothing but coordinates was given."""
-        for plane in (self.dark, self.gain):
-            if plane is not None:
-                return plane.shape
-        return self._mask_shape
+        shapes = (plane.shape for plane in (self.dark, self.gain) if plane is not None)
+        return next(shapes, self._mask_shape)
 
     def check(self, sig_shape: tuple[int, ...], path: str) -> None:
         """Make sure that the corrections suit the frames of a data set.

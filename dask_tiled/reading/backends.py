@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -38,9 +39,14 @@ ALIGNMENT = 4096
 _living: WeakSet[mmap.mmap] = WeakSet()
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """Fetches bytes for the work on one chunk, in one thread."""
 
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._kept: dict[Hashable, Any] = {}
+
+    @abstractmethod
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Fetch the bytes of read ranges, window by window.
 
@@ -56,23 +62,9 @@ class Backend(Protocol):
             Of a part of the read ranges; valid until the next one is asked for.
         """
 
+    @abstractmethod
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch some bytes of a file; they are valid until the next ones are asked for."""
-
-    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
-        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-class _Keeping:
-    """Keeps open what the work on a chunk needs more than once."""
-
-    def __init__(self) -> None:
-        self._open = ExitStack()
-        self._kept: dict[Hashable, Any] = {}
 
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
         """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
@@ -88,7 +80,7 @@ class _Keeping:
         self._open.close()
 
 
-class Mapped(_Keeping):
+class Mapped(Backend):
     """Maps a window of a file at a time: nothing is copied.
 
     A mapping past the end of a file ends the process when it is touched, so the file is looked at
@@ -144,7 +136,7 @@ class Mapped(_Keeping):
         super().__exit__(*error)
 
 
-class Buffered(_Keeping):
+class Buffered(Backend):
     """Reads a block at a time into one buffer."""
 
     direct = False
