@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.model.files import File
 from dask_tiled.reading.backends import Backend, Mapped
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -32,14 +31,15 @@ def read_into(
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
-            continue
-        if isinstance(piece, Adjacent):
-            data = backend(piece.file, piece.start, piece.stop)
-            for one in piece.ranges:
-                run_kernel(Window(one, data, piece.start), out)
-            continue
-        for window in backend.windows(piece):
-            run_kernel(window, out)
+        elif len(piece) == 1:
+            for window in backend.windows(piece[0]):
+                run_kernel(window, out)
+        else:
+            starts, stops = zip(*(one.span for one in piece), strict=True)
+            start = min(starts)
+            data = backend(piece[0].file, start, max(stops))
+            for one in piece:
+                run_kernel(Window(one, data, start), out)
 
 
 def run_kernel(window: Window, out: Array) -> None:
@@ -96,42 +96,25 @@ MOST_BYTES = 1 << 20
 """So much is read in one go."""
 
 
-class Adjacent(NamedTuple):
-    """Read ranges of one file, and the bytes that they are."""
-
-    file: File
-    start: int
-    stop: int
-    ranges: list[ReadRanges]
-
-
-def together(
-    ranges: Iterable[ReadRanges | BlockRange],
-) -> Iterator[ReadRanges | BlockRange | Adjacent]:
+def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | list[ReadRanges]]:
     """Put neighbours together. The order stays: of pieces that overlap, later ones are shown."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
-        # Nothing is read that no piece wants: backends know best how to go over gaps.
-        if isinstance(piece, BlockRange) or piece.span[1] - piece.span[0] > piece.nbytes:
-            yield from _grouped(group, low, high)
-            group = []
-            yield piece
-            continue
-        start, stop = piece.span
+        start, stop = (0, 0) if isinstance(piece, BlockRange) else piece.span
         first, last = min(low, start), max(high, stop)
-        near = start <= high and stop >= low and last - first <= MOST_BYTES
-        if group and near and piece.file == group[0].file:
-            low, high = first, last
+        # Nothing is read that no piece wants: backends know best how to go over gaps.
+        dense = isinstance(piece, ReadRanges) and stop - start <= piece.nbytes
+        near = dense and start <= high and stop >= low and last - first <= MOST_BYTES
+        if group and (not near or isinstance(piece, BlockRange) or piece.file != group[0].file):
+            yield group
+            group = []
+        if isinstance(piece, BlockRange):
+            yield piece
+        elif dense:
+            low, high = (first, last) if group else (start, stop)
+            group.append(piece)
         else:
-            yield from _grouped(group, low, high)
-            group, low, high = [], start, stop
-        group.append(piece)
-    yield from _grouped(group, low, high)
-
-
-def _grouped(group: list[ReadRanges], low: int, high: int) -> Iterator[ReadRanges | Adjacent]:
-    if len(group) > 1:
-        yield Adjacent(group[0].file, low, high, group)
-    else:
-        yield from group
+            yield [piece]
+    if group:
+        yield group

@@ -140,12 +140,10 @@ class Reader:
         absent = layout.selection.are_absent(frames)
         self._absent = absent if absent.any() else None
         corrections = source.conversion.corrections
-        lattices = [[(c.start, c.step, c.length) for c in part] for part in cuts]
-        self._plans = [
-            Plan(corrections, lattice, layout.sig_shape)
-            for lattice in lattices
-            if corrections is not None
-        ]
+        self._plans: list[Plan] = []
+        if corrections is not None:
+            lattices = ([cut[:3] for cut in part] for part in cuts)
+            self._plans = [Plan(corrections, lattice, layout.sig_shape) for lattice in lattices]
 
     def whole(self, *, view: bool) -> Array:
         """Read all pixels: an array of the shape of the chunk.
