@@ -152,7 +152,7 @@ def _compact(column: Index) -> Numbers:
 def _narrow(numbers: Numbers) -> Numbers:
     """Store whole numbers in as few bytes as they need."""
     low, high = int(numbers.min()), int(numbers.max())
-    # ~n needs as many bytes as n, and is negative where n is not: signed types are found only.
+    # Of n and ~n, which need as many bytes, the negative one has a signed type.
     return numbers.astype(np.min_scalar_type(min(low, ~high)), copy=False)
 
 
