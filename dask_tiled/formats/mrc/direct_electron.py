@@ -54,17 +54,12 @@ def find_session(path: str) -> Session | None:
     if not name.endswith(MOVIE):
         return None
     parts = name.removesuffix(MOVIE).split("_")
-    stems = ["_".join(parts[:k]) for k in range(len(parts), 0, -1)]
-
-    def find(ending: str) -> str | None:
-        paths = (os.path.join(folder, stem + ending) for stem in stems)
-        return next(filter(os.path.isfile, paths), None)
-
-    info_file = find("_info.txt")
-    if info_file is None:
-        return None
-    info = tools.read_pairs(info_file, "=", "utf8")
-    return Session(info, info_file, find("_scan_coordinates.csv"))
+    stems = [os.path.join(folder, "_".join(parts[:k])) for k in range(len(parts), 0, -1)]
+    info, coordinates = (
+        tools.beside("", *(stem + ending for stem in stems))
+        for ending in ("_info.txt", "_scan_coordinates.csv")
+    )
+    return Session(tools.read_pairs(info, "=", "utf8"), info, coordinates) if info else None
 
 
 def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
@@ -97,32 +92,26 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
     """Put frames into the places that the coordinates give; other places have none."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
-    _check_places(path, shape, 1, len(x))
     places = y * shape[1] + x
-    counts = np.bincount(places, minlength=math.prod(shape))
+    visited, counts = np.unique(places, return_counts=True)
     repeats = int(counts.max())
-    if set(np.unique(counts).tolist()) - {0, repeats}:
+    if (counts < repeats).any():
         told_by = "the number of frames; places are visited in different numbers"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
         return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
-    _check_places(path, shape, repeats, len(x))
-    numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
-    order = np.argsort(places, kind="stable").reshape(-1, repeats)
-    numbers[:, places[order[:, 0]]] = order.T
-    nav_shape = (repeats, *shape) if repeats > 1 else shape
-    desc = desc.with_facts(nav_shape_from=path)
-    return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
-
-
-def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) -> None:
     if repeats * math.prod(shape) > MAX_PLACES:
         raise tools.CorruptFileError(
             "the scan is too large",
             path=path,
             expected=f"at most {MAX_PLACES} places",
             found=f"{shape}, {repeats} times",
-            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
+            hint=f"Pass nav_shape=({len(x)},) to read the frames as they come.",
         )
+    numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
+    numbers[:, visited] = np.argsort(places, kind="stable").reshape(-1, repeats).T
+    nav_shape = (repeats, *shape) if repeats > 1 else shape
+    desc = desc.with_facts(nav_shape_from=path)
+    return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
 
 
 def read_coordinates(path: str, frames: int) -> Index:
