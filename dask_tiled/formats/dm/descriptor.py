@@ -180,10 +180,12 @@ def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
 
 
 def _axis(field: Any) -> tools.Axis:
-    units, scale, origin = (group(field).get(key) for key in ("Units", "Scale", "Origin"))
+    units = group(field).get("Units")
     axis = tools.Axis("", units if isinstance(units, str) else "")
-    if not all(isinstance(n, float) and math.isfinite(n) for n in (scale, origin)):
+    numbers: list[Any] = [group(field).get(key) for key in ("Scale", "Origin")]
+    if not all(isinstance(n, float) and math.isfinite(n) for n in numbers):
         return axis
+    scale, origin = numbers
     return replace(axis, scale=scale, offset=0.0 - origin * scale)
 
 

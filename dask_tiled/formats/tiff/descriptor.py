@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +32,6 @@ FILES = "#"
 NAMES = {"i": "frame", "q": "frame", FILES: "file"}
 UNITS = {2: "inch", 3: "cm"}
 NO_UNITS = {"", "pixel", "pixels", "null"}
-
-
-class Part(NamedTuple):
-    """What a file gives: its pages, its series, the one that is chosen, and rows of its frames."""
-
-    chain: Index
-    all_series: list[Series]
-    number: int
-    series: Series
-    rows: Index
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -74,7 +64,7 @@ def describe(
     """
     tools.check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
-    parts: list[Part] = []
+    found: list[tuple[Index, list[Series], int]] = []
     shared: list[Series] = []
     for path in paths:
         chain = pages.read(tools.File.at(path))
@@ -83,19 +73,18 @@ def describe(
         series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
         shared = series if alone else shared
         number = tools.choose_dataset(path, [one.name for one in series], dataset)
-        rows = series[number].rows(pages, chain, level)
-        parts.append(Part(chain, series, number, series[number], rows))
-    rows = np.concatenate([part.rows for part in parts])
-    first = parts[0]
-    nav, letters, source = _nav_of(parts)
-    row, page = rows[0], first.chain[first.series.numbers[0]]
+        found.append((chain, series, number))
+    rows = np.concatenate([series[n].rows(pages, chain, level) for chain, series, n in found])
+    nav, letters, source = _nav_of([series[number] for _, series, number in found])
+    chain, series, number = found[0]
+    row, page = rows[0], chain[series[number].numbers[0]]
     kind, tags = pages.kind_of(row), pages.tags(page)
     axes = _axes(letters, tags, pages.kind_of(page), kind)
     metadata = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "dataset": first.number,
-        "datasets": tuple(_summary(pages, first, one) for one in first.all_series[:MOST_LISTED]),
+        "dataset": number,
+        "datasets": tuple(_summary(pages, chain, one) for one in series[:MOST_LISTED]),
         "level": level,
         "levels": pages[row].levels,
         "tags": tags,
@@ -106,20 +95,20 @@ def describe(
     )
 
 
-def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
+def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
     """Give the navigation shape of all files, a letter for each axis, and where it comes from."""
-    first = parts[0].series
-    if len(parts) == 1:
+    first = chosen[0]
+    if len(chosen) == 1:
         return first.nav_shape, first.letters, first.source
-    if any(part.series.nav_shape != first.nav_shape for part in parts):
-        frames = sum(math.prod(part.series.nav_shape) for part in parts)
+    if any(one.nav_shape != first.nav_shape for one in chosen):
+        frames = sum(math.prod(one.nav_shape) for one in chosen)
         return (frames,), "i", "the number of frames in all files"
     letters = FILES + first.letters if first.letters else "i"
-    return (len(parts), *first.nav_shape), letters, "the number of files"
+    return (len(chosen), *first.nav_shape), letters, "the number of files"
 
 
-def _summary(pages: Pages, part: Part, series: Series) -> dict[str, Any]:
-    row = part.chain[series.numbers[0]]
+def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
+    row = chain[series.numbers[0]]
     kind = pages.kind_of(row)
     return {
         "name": series.name,

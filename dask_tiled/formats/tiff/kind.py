@@ -17,12 +17,10 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS, Storage
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 
-LAYOUT_TAGS = frozenset(
-    {
-        *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
-        *(32997, 32998, 42113, 65007, 65008, 65009),
-    }
-)
+LAYOUT_TAGS = {
+    *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
+    *(32997, 32998, 42113, 65007, 65008, 65009),
+}
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
 LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}
 """Tags of what leads elsewhere."""
