@@ -122,8 +122,9 @@ def _read_picture(path: str, tags: Any) -> Picture:
     kind, data = fields.get("DataType"), fields.get("Data")
     sizes = all(type(n) is int and n > 0 for n in shape)
     if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, Array):
+        where, known = "ImageData", "1 to 4 Dimensions"
         raise tools.CorruptFileError(
-            "no picture", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
+            "no picture", path=path, where=where, expected=known, found=shape
         )
     if type(kind) is not int or kind not in DTYPES:
         raise tools.DatasetError("unknown type of pixels", path=path, where="DataType", found=kind)
@@ -148,9 +149,8 @@ def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> 
     spectra = said.get("Format") in ("Spectrum image", "Spectrum") or "spim" in image_tags
     sig_ndim = 1 if ndim == 1 or (spectra and ndim < 4) else 2
     if transposed not in (None, True, False):
-        raise tools.DatasetError(
-            "no order", path=path, expected="None, True or False", found=transposed
-        )
+        known = "None, True or False"
+        raise tools.DatasetError("no order", path=path, expected=known, found=transposed)
     if ndim == sig_ndim:
         return Order(sig_ndim, transposed=False, told_by="there is one frame")
     if transposed is not None:
@@ -194,12 +194,10 @@ def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> 
     # Files of several frames may differ in how many these are.
     parts = [shape[1:] if len(shape) > order.sig_ndim else shape for shape in shapes]
     if parts[0] != parts[1] or other.dtype != first.dtype or other.data_type != first.data_type:
-        raise tools.CorruptFileError(
-            "the frames differ from those of the first file",
-            path=path,
-            expected=f"{shapes[1]}, {first.dtype}, type {first.data_type}",
-            found=f"{shapes[0]}, {other.dtype}, type {other.data_type}",
-        )
+        problem = "the frames differ from those of the first file"
+        expected = f"{shapes[1]}, {first.dtype}, type {first.data_type}"
+        found = f"{shapes[0]}, {other.dtype}, type {other.data_type}"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found)
 
 
 def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:

@@ -17,8 +17,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 
-PACKED = {5: "c8", 27: "c8", 28: "c16"}
-"""Data types, and the types of the pixels."""
+PACKED = {5: "c8", 27: "c8", 28: "c16"}  # data types, and the types of the pixels
 AS_IT_IS, CONJUGATE, REAL = range(3)
 """How the pixels of a box are stored: places among the :func:`decoders`."""
 

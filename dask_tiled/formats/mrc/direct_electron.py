@@ -17,8 +17,7 @@ from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 MOVIE = "_movie.mrc"
-MAX_LINE = 64
-"""Bytes of a line of coordinates, at most."""
+MAX_LINE = 64  # bytes of a line of coordinates, at most
 MAX_PLACES = 1 << 24
 
 
@@ -153,9 +152,8 @@ def _detector(session: Session) -> tuple[tools.Axis, ...]:
     """Calibrate the detector: in reciprocal space where the beam was scanned, or diffracts."""
     mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
     stem = session.scans if mode == "-1" else mode != "0"
-    if stem or session.number("Instrument Project Camera Length (centimeters)") > 0:
-        key, units = "Diffraction Pixel Size {}", "1/nm"
-    else:
-        key, units = "Specimen Pixel Size {} (nanometers)", "nm"
+    diffracts = stem or session.number("Instrument Project Camera Length (centimeters)") > 0
+    real = "Specimen Pixel Size {} (nanometers)", "nm"
+    key, units = ("Diffraction Pixel Size {}", "1/nm") if diffracts else real
     scales = {axis: session.number(key.format(axis.upper())) for axis in "yx"}
     return tuple(tools.Axis.calibrated(axis, units, scale) for axis, scale in scales.items())

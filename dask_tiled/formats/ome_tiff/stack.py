@@ -1,7 +1,4 @@
-"""The planes of an OME image: which page of which file holds each, and which are there.
-
-Layout facts: the OME-TIFF specification.
-"""
+"""The planes of an OME image: which page of which file holds each, and which are there."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
-MAX_PLANES = 2_000_000
-"""More would need more memory than a header deserves."""
-FAR = (1 << 32) - 1
-"""No file has so many pages."""
+MAX_PLANES = 2_000_000  # more would need more memory than a header deserves
+FAR = (1 << 32) - 1  # no file has so many pages
 
 
 class Planes(NamedTuple):
@@ -53,15 +48,19 @@ class Stack(NamedTuple):
         missing = tuple(source for source, path in paths.items() if path is None)
         members = _Members(paths, level)
         kind = members.first_kind(image.runs)
-        if kind is None:
-            raise _nothing_there(document, image, missing)
-        shape = _plane_shape(image, kind, document.path, level)
-        planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
-        rows = np.full(math.prod(shape), -1, np.int64)
-        rows[planes.place] = members.rows_of(planes)
-        if (rows < 0).all():
-            raise _nothing_there(document, image, missing)
-        return cls(document, image, kind, shape, planes, members.pages, rows, missing)
+        if kind is not None:
+            shape = _plane_shape(image, kind, document.path, level)
+            planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
+            rows = np.full(math.prod(shape), -1, np.int64)
+            rows[planes.place] = members.rows_of(planes)
+            if (rows >= 0).any():
+                return cls(document, image, kind, shape, planes, members.pages, rows, missing)
+        names = ", ".join(document.name_of(source) for source in missing[:5])
+        raise tools.TruncatedFileError(
+            f"no plane of the image {image.name!r} is there",
+            path=document.path,
+            expected=f"the files {names}" if missing else "TiffData for pages that are there",
+        )
 
     @property
     def there(self) -> npt.NDArray[np.bool_]:
@@ -80,17 +79,12 @@ class Stack(NamedTuple):
     def missing_planes(self, most: int) -> tuple[tuple[Any, ...], ...]:
         """Name planes that are not there: t, c and z of each, and where it should be."""
         lost = np.flatnonzero(~self.there)[:most]
-        listed = np.isin(self.planes.place, lost)
-        columns = (column[listed].tolist() for column in self.planes)
-        where = {
-            place: f"page {page} of {self.document.name_of(source)}"
-            for place, source, page in zip(*columns, strict=True)
-        }
-        places = zip(*(axis.tolist() for axis in np.unravel_index(lost, self.shape)), strict=True)
-        return tuple(
-            (*place, where.get(number, "in no TiffData"))
-            for place, number in zip(places, lost.tolist(), strict=True)
-        )
+        where = dict.fromkeys(lost.tolist(), "in no TiffData")
+        told = np.column_stack(self.planes)[np.isin(self.planes.place, lost)]
+        for place, source, page in told.tolist():
+            where[place] = f"page {page} of {self.document.name_of(source)}"
+        places = np.column_stack(np.unravel_index(lost, self.shape)).tolist()
+        return tuple((*place, at) for place, at in zip(places, where.values(), strict=True))
 
 
 class _Members:
@@ -196,15 +190,4 @@ def _contradiction(
     where, hint = f"{field} in the OME-XML", 'With format="tiff" the pages are read as they are.'
     return tools.CorruptFileError(
         problem, path=path, where=where, expected=expected, found=found, hint=hint
-    )
-
-
-def _nothing_there(
-    document: Document, image: Image, missing: tuple[int, ...]
-) -> tools.TruncatedFileError:
-    names = ", ".join(document.name_of(source) for source in missing[:5])
-    return tools.TruncatedFileError(
-        f"no plane of the image {image.name!r} is there",
-        path=document.path,
-        expected=f"the files {names}" if missing else "TiffData for pages that are there",
     )

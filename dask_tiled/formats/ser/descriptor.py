@@ -87,9 +87,8 @@ def describe(
     if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
         file = tools.File.at(emi.ser_of(file.path, dataset))
     elif dataset is not None:
-        raise tools.DatasetError(
-            "a .ser file is one dataset: choose by the .emi file", path=file.path
-        )
+        problem = "a .ser file is one dataset: choose by the .emi file"
+        raise tools.DatasetError(problem, path=file.path)
     header, dimensions = _read_header(file)
     settled = nav_shape is not None
     element, record, offsets = _read_elements(file, header, settled=settled)
@@ -241,9 +240,8 @@ def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:
     """Give the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
     if "size" in element:
         axis = _axis("energy", "eV", element)
-        return (
-            axis if axis.units and axis != tools.Axis("energy", "eV") else tools.Axis("channel"),
-        )
+        is_told = axis.units and axis != tools.Axis("energy", "eV")
+        return (axis if is_told else tools.Axis("channel"),)
     y, x = (_axis(name, None, element, f"_{name}") for name in "yx")
     return (y.cut(element["size_y"] - 1, -1) if y.units else y), x
 

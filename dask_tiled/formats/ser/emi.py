@@ -13,8 +13,7 @@ from xml.etree.ElementTree import Element
 from dask_tiled.formats import tools
 
 MAGIC = b"JK\x00\x02"
-SCANNED_BYTES = 1 << 24
-"""So much of a file is searched: it can hold images, too."""
+SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too
 MAX_OBJECTS = 256
 START, STOP = b"<ObjectInfo>", b"</ObjectInfo>"
 SKIPPED = {"TrueImageHeaderInfo"}

@@ -1,9 +1,6 @@
 """Segments of TIFF pages become pixels: imagecodecs decompresses, without tifffile and any lock.
 
 Nothing decodes to more than a segment has room for: what a header promises is what is allocated.
-
-Layout facts: TIFF, revision 6.0 (compression, predictors, fill order); Adobe's technical notes on
-TIFF (JPEG, floating-point predictor); which of them tifffile follows.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Rows, planes and samples are as the file holds them: palettes and orientations are told of in the
 metadata, and not applied. JPEG images that store luma and chroma come out as RGB.
 
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; the BigTIFF design; the source of
-ImageJ (TiffDecoder, Calibration).
+Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs, JPEG, floating-point
+predictor), as tifffile follows them; the BigTIFF design; the source of ImageJ (TiffDecoder,
+TiffEncoder, Calibration); what tifffile documents of the files that it writes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import IMAGEJ, Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Index
 
-MOST_LISTED = 100
-"""So many series are listed in the metadata."""
+MOST_LISTED = 100  # so many series are listed in the metadata
 FILES = "#"
 """The letter of an axis along which each file has its place."""
 NAMES = {"i": "frame", "q": "frame", FILES: "file"}
@@ -70,17 +70,20 @@ def describe(
         chain = pages.read(tools.File.at(path))
         # Files of one frame are many at times: what describes one holds for all of them.
         alone = is_one_frame(pages, chain)
-        series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
+        series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
         number = tools.choose_dataset(path, [one.name for one in series], dataset)
         found.append((chain, series, number))
-    rows = np.concatenate([series[n].rows(pages, chain, level) for chain, series, n in found])
+    settled = nav_shape is not None
+    rows = np.concatenate(
+        [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
+    )
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
     kind, tags = pages.kind_of(row), pages.tags(page)
     axes = _axes(letters, tags, pages.kind_of(page), kind)
-    metadata = {
+    facts = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
         "dataset": number,
@@ -90,9 +93,8 @@ def describe(
         "tags": tags,
     }
     layout = layout_of(pages, rows).show(nav)
-    return tools.Description.of(
-        "tiff", layout, {"tiff": metadata}, axes, base_shape=base_shape_of(kind)
-    )
+    base_shape = base_shape_of(kind)
+    return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
@@ -139,16 +141,14 @@ def _calibrated(tags: Mapping[str, Any]) -> dict[str, tools.Axis]:
     """Give the axes that have a scale. Where ImageJ names a unit, it is that of the resolution."""
     description = tags.get("ImageDescription", "")
     pairs = tools.parse_pairs(description, "=") if str(description).startswith(IMAGEJ) else {}
-    unit = _unit(pairs.get("unit", ""))
+    named = _unit(pairs.get("unit", ""))
+    unit = named or UNITS.get(tags.get("ResolutionUnit", 0), "")
     steps = {
-        "y": (_step(tags, "YResolution"), _unit(pairs.get("yunit", "")) or unit),
+        "y": (_step(tags, "YResolution"), (named and _unit(pairs.get("yunit", ""))) or unit),
         "x": (_step(tags, "XResolution"), unit),
+        "z": (abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit),
+        "t": (_number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))),
     }
-    if not unit:
-        unit = UNITS.get(tags.get("ResolutionUnit", 0), "")
-        steps = {name: (step, unit) for name, (step, _) in steps.items()}
-    steps["z"] = abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit
-    steps["t"] = _number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))
     origins = {name: _number(pairs.get(f"{name}origin", "")) for name in steps}
     return {
         name: tools.Axis.calibrated(name, units, step, 0.0 - origins[name] * step)

@@ -3,8 +3,6 @@
 Pages whose entries say the same of how pixels are stored are of one kind, in whatever file they
 are. tifffile parses the first page of each kind; of the others, nothing but offsets is read: it
 takes four times as long to open a file.
-
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs); the BigTIFF design.
 """
 
 from __future__ import annotations
@@ -46,11 +44,9 @@ class Pages:
         self._rows, self._offsets, self._nbytes = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
-        """Count the pages."""
         return len(self._rows) // len(Page._fields)
 
     def __getitem__(self, row: int) -> Page:
-        """Give a page."""
         width = len(Page._fields)
         return Page._make(self._rows[width * row : width * (row + 1)])
 

@@ -17,8 +17,7 @@ from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import Columns, joined
 
-MOST_SAMPLES = 1 << 62
-"""Pixels of larger arrays cannot be numbered."""
+MOST_SAMPLES = 1 << 62  # pixels of larger arrays cannot be numbered
 
 
 def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
