@@ -122,9 +122,8 @@ def _read_picture(path: str, tags: Any) -> Picture:
     kind, data = fields.get("DataType"), fields.get("Data")
     sizes = all(type(n) is int and n > 0 for n in shape)
     if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, Array):
-        where, known = "ImageData", "1 to 4 Dimensions"
         raise tools.CorruptFileError(
-            "no picture", path=path, where=where, expected=known, found=shape
+            "no picture", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
         )
     if type(kind) is not int or kind not in DTYPES:
         raise tools.DatasetError("unknown type of pixels", path=path, where="DataType", found=kind)
@@ -132,13 +131,9 @@ def _read_picture(path: str, tags: Any) -> Picture:
     whole = math.prod(shape) * dtype.itemsize
     needed = stored_bytes(path, kind, shape, dtype) if kind in PACKED else whole
     if needed > data.nbytes:
-        raise tools.CorruptFileError(
-            "fewer pixels than the Dimensions say",
-            path=path,
-            where=f"byte {data.offset}",
-            expected=f"{needed} bytes",
-            found=f"{data.nbytes} bytes",
-        )
+        problem, where = "fewer pixels than the Dimensions say", f"byte {data.offset}"
+        told, found = f"{needed} bytes", f"{data.nbytes} bytes"
+        raise tools.CorruptFileError(problem, path=path, where=where, expected=told, found=found)
     return Picture(shape, kind, dtype, data.offset)
 
 

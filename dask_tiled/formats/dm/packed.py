@@ -33,12 +33,12 @@ def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dt
     """Count the bytes of the half that is stored."""
     square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
     if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
-        raise tools.DatasetError(
+        problem, found = (
             "unknown way of packing complex numbers",
-            path=path,
-            expected="one little-endian picture; of the old type, a square of an even size",
-            found=f"{shape}, {dtype}, type {data_type}",
+            f"{shape}, {dtype}, type {data_type}",
         )
+        known = "one little-endian picture; of the old type, a square of an even size"
+        raise tools.DatasetError(problem, path=path, expected=known, found=found)
     return shape[0] * (shape[1] // 2 + (data_type != 5)) * dtype.itemsize
 
 
@@ -53,9 +53,8 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[tools.Part]
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
     ) -> tools.Part:
         corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
-        return tools.Part(
-            corner, sizes, row * row_bytes + col * size, (down * row_bytes, right * size), how
-        )
+        offset, strides = row * row_bytes + col * size, (down * row_bytes, right * size)
+        return tools.Part(corner, sizes, offset, strides, how)
 
     def opposite(cols: range, col: int, right: int) -> list[tools.Part]:
         first = box(range(single), cols, 0, col, CONJUGATE, right=right)

@@ -96,13 +96,11 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
     if header.fields["ispg"] not in VOLUME_STACKS:
         return desc
     if depth < 1 or nz % depth:
+        problem, expected = "the sections are no whole number of volumes", f"a divisor of NZ, {nz}"
+        path, where = desc.files[0].path, "byte 36 (MZ)"
+        hint = f"Pass nav_shape=({nz},) to read the sections as they come."
         raise tools.CorruptFileError(
-            "the sections are no whole number of volumes",
-            path=desc.files[0].path,
-            where="byte 36 (MZ)",
-            expected=f"a divisor of NZ, {nz}",
-            found=depth,
-            hint=f"Pass nav_shape=({nz},) to read the sections as they come.",
+            problem, path=path, where=where, expected=expected, found=depth, hint=hint
         )
     volume = tools.Axis("volume"), *desc.axes
     return replace(desc.with_frames((nz // depth, depth)), axes=volume)

@@ -19,6 +19,7 @@ from dask_tiled.model.indexing import Index
 MOVIE = "_movie.mrc"
 MAX_LINE = 64  # bytes of a line of coordinates, at most
 MAX_PLACES = 1 << 24
+HINT = "Pass nav_shape=({},) to read the frames as they come."
 
 
 class Session(NamedTuple):
@@ -99,13 +100,9 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
         return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
     if repeats * math.prod(shape) > MAX_PLACES:
-        raise tools.CorruptFileError(
-            "the scan is too large",
-            path=path,
-            expected=f"at most {MAX_PLACES} places",
-            found=f"{shape}, {repeats} times",
-            hint=f"Pass nav_shape=({len(x)},) to read the frames as they come.",
-        )
+        most, found = f"at most {MAX_PLACES} places", f"{shape}, {repeats} times"
+        problem, hint = "the scan is too large", HINT.format(len(x))
+        raise tools.CorruptFileError(problem, path=path, expected=most, found=found, hint=hint)
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     numbers[:, visited] = np.argsort(places, kind="stable").reshape(-1, repeats).T
     nav_shape = (repeats, *shape) if repeats > 1 else shape
@@ -127,7 +124,7 @@ def read_coordinates(path: str, frames: int) -> Index:
             where=f"line {at + 1}",
             expected=f"{frames} lines of x,y",
             found=lines[at][:80] if at < len(lines) else f"{len(lines)} lines",
-            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
+            hint=HINT.format(frames),
         )
     return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
 

@@ -93,35 +93,33 @@ class _Members:
     def __init__(self, paths: Mapping[int, str | None], level: int) -> None:
         self.pages = Pages()
         self._level = level
-        known = dict.fromkeys(path for path in paths.values() if path is not None)
+        known = [*dict.fromkeys(path for path in paths.values() if path is not None)]
         self._files = [tools.File.at(path) for path in known]
         numbers: dict[str | None, int] = {path: number for number, path in enumerate(known)}
-        self._numbers = {source: numbers.get(path, -1) for source, path in paths.items()}
+        self._numbers = np.full(max(paths, default=0) + 1, -1, np.int64)  # of files, by source
+        self._numbers[[*paths]] = [numbers.get(path, -1) for path in paths.values()]
         self._whole: dict[int, Index] = {}
 
     def first_kind(self, runs: Runs) -> Kind | None:
         """Give the kind of the first page there is, or None if there is none."""
-        for source, number in self._numbers.items():
-            if number >= 0:
-                page = int(runs.page[runs.source == source].min())
-                (row,) = self._read(number, [page])
-                if row >= 0:
-                    return self.pages.kind_of(row)
+        for source in np.flatnonzero(self._numbers >= 0).tolist():
+            page = int(runs.page[runs.source == source].min())
+            (row,) = self._read(int(self._numbers[source]), [page])
+            if row >= 0:
+                return self.pages.kind_of(row)
         return None
 
     def count_planes(self, runs: Runs) -> Index:
         """Count the planes of runs: where they take all pages of a file, by reading it."""
         planes, whole = runs.planes.copy(), runs.planes == WHOLE_FILE
         sources, places = np.unique(runs.source[whole], return_inverse=True)
-        counts = [len(self._read_whole(self._numbers[source])) for source in sources.tolist()]
+        counts = [len(self._read_whole(number)) for number in self._numbers[sources].tolist()]
         planes[whole] = np.array(counts, np.int64)[places]
         return planes
 
     def rows_of(self, planes: Planes) -> Index:
         """Find the pages of planes: their rows in the table, -1 for those that are not there."""
-        numbers = np.full(max(self._numbers) + 1, -1, np.int64)
-        numbers[[*self._numbers]] = [*self._numbers.values()]
-        keys = numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
+        keys = self._numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
         wanted, places = np.unique(keys, return_inverse=True)
         rows = np.full(len(wanted), -1, np.int64)
         # What comes before the first file is in none.

@@ -27,9 +27,7 @@ from dask_tiled.formats.tiff.series import IMAGEJ, Series, find_series, is_one_f
 from dask_tiled.model.indexing import Index
 
 MOST_LISTED = 100  # so many series are listed in the metadata
-FILES = "#"
-"""The letter of an axis along which each file has its place."""
-NAMES = {"i": "frame", "q": "frame", FILES: "file"}
+NAMES = {"i": "frame", "q": "frame", "#": "file"}
 UNITS = {2: "inch", 3: "cm"}
 NO_UNITS = {"", "pixel", "pixels", "null"}
 
@@ -105,7 +103,7 @@ def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
     if any(one.nav_shape != first.nav_shape for one in chosen):
         frames = sum(math.prod(one.nav_shape) for one in chosen)
         return (frames,), "i", "the number of frames in all files"
-    letters = FILES + first.letters if first.letters else "i"
+    letters = f"#{first.letters}" if first.letters else "i"
     return (len(chosen), *first.nav_shape), letters, "the number of files"
 
 
