@@ -95,14 +95,15 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
     places = y * shape[1] + x
     visited, counts = np.unique(places, return_counts=True)
     repeats = int(counts.max())
-    if (counts < repeats).any():
-        told_by = "the number of frames; places are visited in different numbers"
-        coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
-        return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
-    if repeats * math.prod(shape) > MAX_PLACES:
+    even = bool((counts == repeats).all())
+    if (repeats if even else 1) * math.prod(shape) > MAX_PLACES:
         most, found = f"at most {MAX_PLACES} places", f"{shape}, {repeats} times"
         problem, hint = "the scan is too large", HINT.format(len(x))
         raise tools.CorruptFileError(problem, path=path, expected=most, found=found, hint=hint)
+    if not even:
+        told_by = "the number of frames; places are visited in different numbers"
+        coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
+        return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     numbers[:, visited] = np.argsort(places, kind="stable").reshape(-1, repeats).T
     nav_shape = (repeats, *shape) if repeats > 1 else shape

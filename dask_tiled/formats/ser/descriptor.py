@@ -154,9 +154,15 @@ def _read_text(path: str, at: int) -> tuple[str, int]:
 def _read_offsets(file: tools.File, header: Mapping[str, Any]) -> Index:
     """Read where the valid elements begin; the table has a place for those that are not, too."""
     kind = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
-    nbytes = kind.itemsize * header["total_elements"]
-    table = tools.read_exactly(file.path, nbytes, header["offset_array"], "the table of elements")
-    offsets = np.frombuffer(table, kind, header["valid_elements"])
+    at, total = header["offset_array"], header["total_elements"]
+    if at + kind.itemsize * total > file.size:
+        problem, where = "the table of elements reaches beyond the file", f"byte {at}"
+        expected, found = f"{total} offsets of {kind.itemsize} bytes", f"{file.size} bytes"
+        raise tools.TruncatedFileError(
+            problem, path=file.path, where=where, expected=expected, found=found
+        )
+    stop = kind.itemsize * header["valid_elements"]
+    offsets = np.frombuffer(tools.read_head(file.path, stop, at), kind)
     return np.minimum(offsets, file.size).astype(np.int64)  # beyond is beyond, and fits an int64
 
 
