@@ -20,7 +20,6 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
 from dask_tiled.formats.tools.dm_tags import Array, group, parse_header, read_tags
-from dask_tiled.model.layout import Selection
 
 COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
 DTYPES: dict[int, Any] = {
@@ -84,8 +83,7 @@ def describe(
     """
     path = paths[0]
     files = [tools.File.at(p) for p in paths]
-    tree = read_tags(path)
-    pictures = _list_pictures(tree)
+    pictures = _list_pictures(read_tags(path))
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
     number = tools.choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
@@ -119,7 +117,6 @@ def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_picture(path: str, tags: Any) -> Picture:
-    """Read where the pixels of a picture lie."""
     fields = group(tags, "ImageData")
     shape = tuple(group(fields, "Dimensions").values())[::-1]
     kind, data = fields.get("DataType"), fields.get("Data")
@@ -131,17 +128,12 @@ def _read_picture(path: str, tags: Any) -> Picture:
     if type(kind) is not int or kind not in DTYPES:
         raise tools.DatasetError("unknown type of pixels", path=path, where="DataType", found=kind)
     dtype = np.dtype(DTYPES[kind]).newbyteorder(data.dtype[0])
-    needed = math.prod(shape) * dtype.itemsize
-    if kind in PACKED:
-        needed = stored_bytes(path, kind, shape, dtype)
+    whole = math.prod(shape) * dtype.itemsize
+    needed = stored_bytes(path, kind, shape, dtype) if kind in PACKED else whole
     if needed > data.nbytes:
-        raise tools.CorruptFileError(
-            "fewer pixels than the Dimensions say",
-            path=path,
-            where=f"byte {data.offset}",
-            expected=f"{needed} bytes",
-            found=f"{data.nbytes} bytes",
-        )
+        problem, where = "fewer pixels than the Dimensions say", f"byte {data.offset}"
+        told, found = f"{needed} bytes", f"{data.nbytes} bytes"
+        raise tools.CorruptFileError(problem, path=path, where=where, expected=told, found=found)
     return Picture(shape, kind, dtype, data.offset)
 
 
@@ -152,9 +144,8 @@ def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> 
     spectra = said.get("Format") in ("Spectrum image", "Spectrum") or "spim" in image_tags
     sig_ndim = 1 if ndim == 1 or (spectra and ndim < 4) else 2
     if transposed not in (None, True, False):
-        raise tools.DatasetError(
-            "no order", path=path, expected="None, True or False", found=transposed
-        )
+        known = "None, True or False"
+        raise tools.DatasetError("no order", path=path, expected=known, found=transposed)
     if ndim == sig_ndim:
         return Order(sig_ndim, transposed=False, told_by="there is one frame")
     if transposed is not None:
@@ -184,17 +175,13 @@ def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
 
 
 def _axis(field: Any) -> tools.Axis:
-    said = group(field)
-    units = said.get("Units")
-    units = units if isinstance(units, str) else ""
-    scale, origin = (_number(said.get(key)) for key in ("Scale", "Origin"))
-    if scale is None or origin is None:
-        return tools.Axis("", units)
-    return tools.Axis("", units, scale, 0.0 - origin * scale)
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, float) and math.isfinite(value) else None
+    units = group(field).get("Units")
+    axis = tools.Axis("", units if isinstance(units, str) else "")
+    numbers: list[Any] = [group(field).get(key) for key in ("Scale", "Origin")]
+    if not all(isinstance(n, float) and math.isfinite(n) for n in numbers):
+        return axis
+    scale, origin = numbers
+    return replace(axis, scale=scale, offset=0.0 - origin * scale)
 
 
 def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> None:
@@ -202,12 +189,10 @@ def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> 
     # Files of several frames may differ in how many these are.
     parts = [shape[1:] if len(shape) > order.sig_ndim else shape for shape in shapes]
     if parts[0] != parts[1] or other.dtype != first.dtype or other.data_type != first.data_type:
-        raise tools.CorruptFileError(
-            "the frames differ from those of the first file",
-            path=path,
-            expected=f"{shapes[1]}, {first.dtype}, type {first.data_type}",
-            found=f"{shapes[0]}, {other.dtype}, type {other.data_type}",
-        )
+        problem = "the frames differ from those of the first file"
+        expected = f"{shapes[1]}, {first.dtype}, type {first.data_type}"
+        found = f"{shapes[0]}, {other.dtype}, type {other.data_type}"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found)
 
 
 def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:
@@ -224,15 +209,13 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
         for part in parts:
-            corner = (frames, *(0,) * (len(grid) - 1), *part.start)
-            offset = picture.offset + part.offset
-            box, lattice = grid + part.shape, steps + part.strides
-            pieces.append(tools.Piece(i, corner, box, offset, lattice, part.decoder))
+            corner, box = (frames, *[0] * (len(grid) - 1), *part.start), grid + part.shape
+            at, lattice = picture.offset + part.offset, steps + part.strides
+            pieces.append(tools.Piece(i, corner, box, at, lattice, part.decoder))
         frames += grid[0]
     grid = (frames, *grid[1:])
     kinds = decoders(picture.dtype) if picture.data_type in PACKED else [tools.plain(picture.dtype)]
-    shown = Selection(nav if len(files) == 1 else grid, math.prod(grid))
-    return tools.Layout(files, grid, sig, pieces, kinds, shown)
+    return tools.Layout(files, grid, sig, pieces, kinds).show(nav if len(files) == 1 else grid)
 
 
 FORMAT = tools.Format(

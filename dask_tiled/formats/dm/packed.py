@@ -17,10 +17,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 
-PACKED = {5: "c8", 27: "c8", 28: "c16"}
-"""Data types, and the types of the pixels."""
-
-
+PACKED = {5: "c8", 27: "c8", 28: "c16"}  # data types, and the types of the pixels
 AS_IT_IS, CONJUGATE, REAL = range(3)
 """How the pixels of a box are stored: places among the :func:`decoders`."""
 
@@ -36,41 +33,33 @@ def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dt
     """Count the bytes of the half that is stored."""
     square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
     if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
-        raise tools.DatasetError(
+        problem, found = (
             "unknown way of packing complex numbers",
-            path=path,
-            expected="one little-endian picture; of the old type, a square of an even size",
-            found=f"{shape}, {dtype}, type {data_type}",
+            f"{shape}, {dtype}, type {data_type}",
         )
-    return shape[0] * _columns(data_type, shape[1]) * dtype.itemsize
-
-
-def _columns(data_type: int, width: int) -> int:
-    return width // 2 if data_type == 5 else width // 2 + 1
+        known = "one little-endian picture; of the old type, a square of an even size"
+        raise tools.DatasetError(problem, path=path, expected=known, found=found)
+    return shape[0] * (shape[1] // 2 + (data_type != 5)) * dtype.itemsize
 
 
 def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[tools.Part]:
     """Find the boxes of a picture of pixels of ``size`` bytes."""
     height, width = shape
     half = width // 2
-    row_bytes = _columns(data_type, width) * size
+    row_bytes = (half + (data_type != 5)) * size
     single = 1 - height % 2  # of an even number of rows, the first one is its own opposite
-    last = height - 1 + single
 
     def box(
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
     ) -> tools.Part:
         corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
-        return tools.Part(
-            corner, sizes, row * row_bytes + col * size, (down * row_bytes, right * size), how
-        )
+        offset, strides = row * row_bytes + col * size, (down * row_bytes, right * size)
+        return tools.Part(corner, sizes, offset, strides, how)
 
     def opposite(cols: range, col: int, right: int) -> list[tools.Part]:
+        first = box(range(single), cols, 0, col, CONJUGATE, right=right)
         rows = range(single, height)
-        return [
-            box(range(single), cols, 0, col, CONJUGATE, right=right),
-            box(rows, cols, last - single, col, CONJUGATE, down=-1, right=right),
-        ]
+        return [first, box(rows, cols, height - 1, col, CONJUGATE, down=-1, right=right)]
 
     if data_type != 5:
         found = [box(range(height), range(half + 1), 0, half, AS_IT_IS, right=-1)]
@@ -79,12 +68,12 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[tools.Part]
         found = [box(range(height), range(half + 1, width), 0, 1, AS_IT_IS)]
         found += opposite(range(1, half), half - 1, -1)
         for column in (0, half):  # their first rows in the store have the same numbers
-            cols, first = range(column, column + 1), column
+            cols = range(column, column + 1)
+            top = box(range(1), cols, column, 0, REAL)
             found += [
-                box(range(half + 1, height), cols, first + 1, 0, AS_IT_IS),
-                box(range(1, half), cols, first + half - 1, 0, CONJUGATE, down=-1),
-                box(range(half, half + 1), cols, first, 0, REAL),
+                box(range(half + 1, height), cols, column + 1, 0, AS_IT_IS),
+                box(range(1, half), cols, column + half - 1, 0, CONJUGATE, down=-1),
+                box(range(half, half + 1), cols, column, 0, REAL),
+                top._replace(offset=top.offset + size // 2),
             ]
-            top = box(range(1), cols, first, 0, REAL)
-            found.append(top._replace(offset=top.offset + size // 2))
     return [part for part in found if all(part.shape)]

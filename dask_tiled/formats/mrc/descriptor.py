@@ -27,10 +27,10 @@ def sniff(path: str, head: bytes) -> str | None:
         return "has no 'MAP ' at byte 208"
     try:
         mrc_header.header_of(head[: mrc_header.HEADER_BYTES], path)
-    except (
-        tools.DatasetError
-    ) as error:  # a mode that is not read is that of an MRC file all the same
-        return error.problem if isinstance(error, tools.CorruptFileError) else None
+    except tools.CorruptFileError as error:
+        return error.problem
+    except tools.DatasetError:  # a mode that is not read is that of an MRC file all the same
+        return None
     return None
 
 
@@ -56,8 +56,8 @@ def describe(
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
     layout, base_shape = _lay_out(file, header)
     extended = mrc_header.read_extended(file.path, header)
-    facts: dict[str, Any] = {"header": header.fields | {"byte_order": header.order}}
-    facts["dtype_from"] = header.dtype_from
+    fields = header.fields | {"byte_order": header.order}
+    facts = {"header": fields, "dtype_from": header.dtype_from}
     if extended:
         facts["extended_header"] = extended
     axes = _axes(header, extended)
@@ -96,13 +96,11 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
     if header.fields["ispg"] not in VOLUME_STACKS:
         return desc
     if depth < 1 or nz % depth:
+        problem, expected = "the sections are no whole number of volumes", f"a divisor of NZ, {nz}"
+        path, where = desc.files[0].path, "byte 36 (MZ)"
+        hint = f"Pass nav_shape=({nz},) to read the sections as they come."
         raise tools.CorruptFileError(
-            "the sections are no whole number of volumes",
-            path=desc.files[0].path,
-            where="byte 36 (MZ)",
-            expected=f"a divisor of NZ, {nz}",
-            found=depth,
-            hint=f"Pass nav_shape=({nz},) to read the sections as they come.",
+            problem, path=path, where=where, expected=expected, found=depth, hint=hint
         )
     volume = tools.Axis("volume"), *desc.axes
     return replace(desc.with_frames((nz // depth, depth)), axes=volume)

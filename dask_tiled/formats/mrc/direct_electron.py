@@ -17,9 +17,9 @@ from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 MOVIE = "_movie.mrc"
-MAX_LINE = 64
-"""Bytes of a line of coordinates, at most."""
+MAX_LINE = 64  # bytes of a line of coordinates, at most
 MAX_PLACES = 1 << 24
+HINT = "Pass nav_shape=({},) to read the frames as they come."
 
 
 class Session(NamedTuple):
@@ -54,17 +54,12 @@ def find_session(path: str) -> Session | None:
     if not name.endswith(MOVIE):
         return None
     parts = name.removesuffix(MOVIE).split("_")
-    stems = ["_".join(parts[:k]) for k in range(len(parts), 0, -1)]
-
-    def find(ending: str) -> str | None:
-        paths = (os.path.join(folder, stem + ending) for stem in stems)
-        return next(filter(os.path.isfile, paths), None)
-
-    info_file = find("_info.txt")
-    if info_file is None:
-        return None
-    info = tools.read_pairs(info_file, "=", "utf8")
-    return Session(info, info_file, find("_scan_coordinates.csv"))
+    stems = [os.path.join(folder, "_".join(parts[:k])) for k in range(len(parts), 0, -1)]
+    info, coordinates = (
+        tools.beside("", *(stem + ending for stem in stems))
+        for ending in ("_info.txt", "_scan_coordinates.csv")
+    )
+    return Session(tools.read_pairs(info, "=", "utf8"), info, coordinates) if info else None
 
 
 def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
@@ -97,32 +92,23 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
     """Put frames into the places that the coordinates give; other places have none."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
-    _check_places(path, shape, 1, len(x))
     places = y * shape[1] + x
-    counts = np.bincount(places, minlength=math.prod(shape))
+    visited, counts = np.unique(places, return_counts=True)
     repeats = int(counts.max())
-    if set(np.unique(counts).tolist()) - {0, repeats}:
+    even = bool((counts == repeats).all())
+    if (repeats if even else 1) * math.prod(shape) > MAX_PLACES:
+        most, found = f"at most {MAX_PLACES} places", f"{shape}, {repeats} times"
+        problem, hint = "the scan is too large", HINT.format(len(x))
+        raise tools.CorruptFileError(problem, path=path, expected=most, found=found, hint=hint)
+    if not even:
         told_by = "the number of frames; places are visited in different numbers"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
         return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
-    _check_places(path, shape, repeats, len(x))
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
-    order = np.argsort(places, kind="stable").reshape(-1, repeats)
-    numbers[:, places[order[:, 0]]] = order.T
+    numbers[:, visited] = np.argsort(places, kind="stable").reshape(-1, repeats).T
     nav_shape = (repeats, *shape) if repeats > 1 else shape
     desc = desc.with_facts(nav_shape_from=path)
     return _named(desc.with_frames(nav_shape, numbers=numbers.ravel()), session)
-
-
-def _check_places(path: str, shape: tuple[int, ...], repeats: int, frames: int) -> None:
-    if repeats * math.prod(shape) > MAX_PLACES:
-        raise tools.CorruptFileError(
-            "the scan is too large",
-            path=path,
-            expected=f"at most {MAX_PLACES} places",
-            found=f"{shape}, {repeats} times",
-            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
-        )
 
 
 def read_coordinates(path: str, frames: int) -> Index:
@@ -139,7 +125,7 @@ def read_coordinates(path: str, frames: int) -> Index:
             where=f"line {at + 1}",
             expected=f"{frames} lines of x,y",
             found=lines[at][:80] if at < len(lines) else f"{len(lines)} lines",
-            hint=f"Pass nav_shape=({frames},) to read the frames as they come.",
+            hint=HINT.format(frames),
         )
     return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
 
@@ -164,9 +150,8 @@ def _detector(session: Session) -> tuple[tools.Axis, ...]:
     """Calibrate the detector: in reciprocal space where the beam was scanned, or diffracts."""
     mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
     stem = session.scans if mode == "-1" else mode != "0"
-    if stem or session.number("Instrument Project Camera Length (centimeters)") > 0:
-        key, units = "Diffraction Pixel Size {}", "1/nm"
-    else:
-        key, units = "Specimen Pixel Size {} (nanometers)", "nm"
+    diffracts = stem or session.number("Instrument Project Camera Length (centimeters)") > 0
+    real = "Specimen Pixel Size {} (nanometers)", "nm"
+    key, units = ("Diffraction Pixel Size {}", "1/nm") if diffracts else real
     scales = {axis: session.number(key.format(axis.upper())) for axis in "yx"}
     return tuple(tools.Axis.calibrated(axis, units, scale) for axis, scale in scales.items())

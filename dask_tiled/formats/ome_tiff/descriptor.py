@@ -23,10 +23,10 @@ from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, 
 from dask_tiled.formats.ome_tiff.stack import Stack
 from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
+from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 
-MAX_LISTED = 1000
-"""So many missing planes and files are listed in the metadata."""
+MAX_LISTED = 1000  # so many missing planes and files are listed in the metadata
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -67,26 +67,20 @@ def describe(
     if not document.images:
         raise tools.CorruptFileError("the OME-XML has no image", path=document.path)
     if dataset is None:
-        number = _number_of(paths[0], document, folder)
-    else:
-        number = tools.choose_dataset(document.path, [one.name for one in document.images], dataset)
+        dataset = _number_of(paths[0], document, folder)
+    number = tools.choose_dataset(document.path, [one.name for one in document.images], dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
     axes, shape = _nav_axes(image, stack.shape, modulo, squeeze=squeeze)
     if nav_shape is not None and nav_shape != shape:
         axes, shape = tools.nav_axes(len(nav_shape)), nav_shape
-    rows = stack.rows[stack.there]
-    layout, numbers = layout_of(stack.pages, rows), None
-    if not stack.there.all():
-        numbers = stack.frame_numbers(math.prod(shape))
-    return tools.Description.of(
-        "ome_tiff",
-        layout.show(shape, numbers=numbers),
-        {"ome_tiff": {**_facts(stack, number, modulo), "level": level}},
-        axes + _sig_axes(image, stack.kind.shape, stack.kind.axes),
-        base_shape=base_shape_of(stack.kind),
-    )
+    numbers = None if stack.there.all() else stack.frame_numbers(math.prod(shape))
+    layout = layout_of(stack.pages, stack.rows[stack.there]).show(shape, numbers=numbers)
+    facts = {"ome_tiff": {**_facts(stack, number, modulo), "level": level}}
+    axes += _sig_axes(image, stack.kind)
+    base_shape = base_shape_of(stack.kind)
+    return tools.Description.of("ome_tiff", layout, facts, axes, base_shape=base_shape)
 
 
 def _number_of(path: str, document: Document, folder: Folder) -> int:
@@ -96,10 +90,9 @@ def _number_of(path: str, document: Document, folder: Folder) -> int:
     own = numbers_of(path, document, folder)
     first_pages = []
     for number, image in enumerate(document.images):
-        runs = image.runs
-        inside = np.isin(runs.source, own) & (runs.planes != 0)
+        inside = np.isin(image.runs.source, own) & (image.runs.planes != 0)
         if inside.any():
-            first_pages.append((int(runs.page[inside].min()), number))
+            first_pages.append((int(image.runs.page[inside].min()), number))
     return min(first_pages, default=(0, 0))[1]
 
 
@@ -137,29 +130,25 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 def _nav_axes(
     image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
 ) -> tuple[tuple[tools.Axis, ...], tuple[int, ...]]:
-    """Give the axes of planes, in the order T, C and Z, and how many there are along each.
-
-    `modulo` are the axes inside of them; with `squeeze` those of one plane are left out.
-    """
+    """Give the axes of planes, with the modulo axes inside of them, and how many are along each."""
     axes: list[tuple[tools.Axis, int]] = []
     for letter, size in zip("TCZ", shape, strict=True):
         inner = modulo.get(letter)
-        if inner is None or inner.size < 2 or size % inner.size:
-            axes.append((_axis(image, letter), size))
-            continue
-        axes.append((_axis(image, letter, inner.size), size // inner.size))
-        axes.append((_inner_axis(letter, inner, {axis.name for axis, _ in axes}), inner.size))
+        step = inner.size if inner and inner.size > 1 and not size % inner.size else 1
+        axes.append((_axis(image, letter, step), size // step))
+        if inner and step > 1:
+            axes.append((_inner_axis(letter, inner, {axis.name for axis, _ in axes}), step))
     kept = [(axis, size) for axis, size in axes if size > 1 or not squeeze]
     return tuple(axis for axis, _ in kept), tuple(size for _, size in kept)
 
 
-def _sig_axes(image: Image, shape: tuple[int, ...], letters: str) -> tuple[tools.Axis, ...]:
+def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
     """Give the axes of a page, which has fewer pixels than the XML says on levels of a pyramid."""
     return tuple(
         _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
         if letter in "yx"
         else tools.Axis("depth" if letter == "z" else letter)
-        for letter, size in zip(letters, shape, strict=True)
+        for letter, size in zip(kind.axes, kind.shape, strict=True)
     )
 
 

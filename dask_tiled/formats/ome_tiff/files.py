@@ -1,7 +1,4 @@
-"""OME-TIFF sets: which file on disk is which file of the XML.
-
-Layout facts: the OME-TIFF specification.
-"""
+"""OME-TIFF sets: which file on disk is which file of the XML."""
 
 from __future__ import annotations
 
@@ -65,23 +62,17 @@ def open_document(path: str, folder: Folder) -> Document:
     if own.elsewhere is None:
         return own
     uuid, name = own.elsewhere
+    what, where = "the file with the metadata of the set", "BinaryOnly in the OME-XML"
     master = folder.find(name) or (folder.search(uuid, [folder.start]) if uuid else None)
     if master is None:
+        expected, found = f"a file {name!r} in {folder.path}", "no such file"
         raise DatasetError(
-            "the file with the metadata of the set is missing",
-            path=path,
-            where="BinaryOnly in the OME-XML",
-            expected=f"a file {name!r} in {folder.path}",
-            found="no such file",
+            f"{what} is missing", path=path, where=where, expected=expected, found=found
         )
     document = Document.read(master)
     if document.elsewhere is not None:
-        raise CorruptFileError(
-            "the file with the metadata of the set has none itself",
-            path=master,
-            where="BinaryOnly in the OME-XML",
-            hint=f"It is named in {path}.",
-        )
+        hint = f"It is named in {path}."
+        raise CorruptFileError(f"{what} has none itself", path=master, where=where, hint=hint)
     return document
 
 

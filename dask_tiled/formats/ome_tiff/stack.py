@@ -1,7 +1,4 @@
-"""The planes of an OME image: which page of which file holds each, and which are there.
-
-Layout facts: the OME-TIFF specification.
-"""
+"""The planes of an OME image: which page of which file holds each, and which are there."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
-MAX_PLANES = 2_000_000
-"""More would need more memory than a header deserves."""
-FAR = (1 << 32) - 1
-"""No file has so many pages."""
+MAX_PLANES = 2_000_000  # more would need more memory than a header deserves
+FAR = (1 << 32) - 1  # no file has so many pages
 
 
 class Planes(NamedTuple):
@@ -53,15 +48,19 @@ class Stack(NamedTuple):
         missing = tuple(source for source, path in paths.items() if path is None)
         members = _Members(paths, level)
         kind = members.first_kind(image.runs)
-        if kind is None:
-            raise _nothing_there(document, image, missing)
-        shape = _plane_shape(image, kind, document.path, level)
-        planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
-        rows = np.full(math.prod(shape), -1, np.int64)
-        rows[planes.place] = members.rows_of(planes)
-        if (rows < 0).all():
-            raise _nothing_there(document, image, missing)
-        return cls(document, image, kind, shape, planes, members.pages, rows, missing)
+        if kind is not None:
+            shape = _plane_shape(image, kind, document.path, level)
+            planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
+            rows = np.full(math.prod(shape), -1, np.int64)
+            rows[planes.place] = members.rows_of(planes)
+            if (rows >= 0).any():
+                return cls(document, image, kind, shape, planes, members.pages, rows, missing)
+        names = ", ".join(document.name_of(source) for source in missing[:5])
+        raise tools.TruncatedFileError(
+            f"no plane of the image {image.name!r} is there",
+            path=document.path,
+            expected=f"the files {names}" if missing else "TiffData for pages that are there",
+        )
 
     @property
     def there(self) -> npt.NDArray[np.bool_]:
@@ -80,17 +79,12 @@ class Stack(NamedTuple):
     def missing_planes(self, most: int) -> tuple[tuple[Any, ...], ...]:
         """Name planes that are not there: t, c and z of each, and where it should be."""
         lost = np.flatnonzero(~self.there)[:most]
-        listed = np.isin(self.planes.place, lost)
-        columns = (column[listed].tolist() for column in self.planes)
-        where = {
-            place: f"page {page} of {self.document.name_of(source)}"
-            for place, source, page in zip(*columns, strict=True)
-        }
-        places = zip(*(axis.tolist() for axis in np.unravel_index(lost, self.shape)), strict=True)
-        return tuple(
-            (*place, where.get(number, "in no TiffData"))
-            for place, number in zip(places, lost.tolist(), strict=True)
-        )
+        where = dict.fromkeys(lost.tolist(), "in no TiffData")
+        told = np.column_stack(self.planes)[np.isin(self.planes.place, lost)]
+        for place, source, page in told.tolist():
+            where[place] = f"page {page} of {self.document.name_of(source)}"
+        places = np.column_stack(np.unravel_index(lost, self.shape)).tolist()
+        return tuple((*place, at) for place, at in zip(places, where.values(), strict=True))
 
 
 class _Members:
@@ -99,35 +93,33 @@ class _Members:
     def __init__(self, paths: Mapping[int, str | None], level: int) -> None:
         self.pages = Pages()
         self._level = level
-        known = dict.fromkeys(path for path in paths.values() if path is not None)
+        known = [*dict.fromkeys(path for path in paths.values() if path is not None)]
         self._files = [tools.File.at(path) for path in known]
         numbers: dict[str | None, int] = {path: number for number, path in enumerate(known)}
-        self._numbers = {source: numbers.get(path, -1) for source, path in paths.items()}
+        self._numbers = np.full(max(paths, default=0) + 1, -1, np.int64)  # of files, by source
+        self._numbers[[*paths]] = [numbers.get(path, -1) for path in paths.values()]
         self._whole: dict[int, Index] = {}
 
     def first_kind(self, runs: Runs) -> Kind | None:
         """Give the kind of the first page there is, or None if there is none."""
-        for source, number in self._numbers.items():
-            if number >= 0:
-                page = int(runs.page[runs.source == source].min())
-                (row,) = self._read(number, [page])
-                if row >= 0:
-                    return self.pages.kind_of(row)
+        for source in np.flatnonzero(self._numbers >= 0).tolist():
+            page = int(runs.page[runs.source == source].min())
+            (row,) = self._read(int(self._numbers[source]), [page])
+            if row >= 0:
+                return self.pages.kind_of(row)
         return None
 
     def count_planes(self, runs: Runs) -> Index:
         """Count the planes of runs: where they take all pages of a file, by reading it."""
         planes, whole = runs.planes.copy(), runs.planes == WHOLE_FILE
         sources, places = np.unique(runs.source[whole], return_inverse=True)
-        counts = [len(self._read_whole(self._numbers[source])) for source in sources.tolist()]
+        counts = [len(self._read_whole(number)) for number in self._numbers[sources].tolist()]
         planes[whole] = np.array(counts, np.int64)[places]
         return planes
 
     def rows_of(self, planes: Planes) -> Index:
         """Find the pages of planes: their rows in the table, -1 for those that are not there."""
-        numbers = np.full(max(self._numbers) + 1, -1, np.int64)
-        numbers[[*self._numbers]] = [*self._numbers.values()]
-        keys = numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
+        keys = self._numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
         wanted, places = np.unique(keys, return_inverse=True)
         rows = np.full(len(wanted), -1, np.int64)
         # What comes before the first file is in none.
@@ -196,15 +188,4 @@ def _contradiction(
     where, hint = f"{field} in the OME-XML", 'With format="tiff" the pages are read as they are.'
     return tools.CorruptFileError(
         problem, path=path, where=where, expected=expected, found=found, hint=hint
-    )
-
-
-def _nothing_there(
-    document: Document, image: Image, missing: tuple[int, ...]
-) -> tools.TruncatedFileError:
-    names = ", ".join(document.name_of(source) for source in missing[:5])
-    return tools.TruncatedFileError(
-        f"no plane of the image {image.name!r} is there",
-        path=document.path,
-        expected=f"the files {names}" if missing else "TiffData for pages that are there",
     )

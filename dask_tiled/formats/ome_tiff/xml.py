@@ -20,15 +20,12 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.model.indexing import Index
 
-MAX_BYTES = 1 << 28
-"""A plane takes some 200 bytes of the text."""
-HEAD_BYTES = 1 << 12
-"""What comes before the UUID of the document fits into them."""
+MAX_BYTES = 1 << 28  # a plane takes some 200 bytes of the text
+HEAD_BYTES = 1 << 12  # what comes before the UUID of the document fits into them
 LARGEST = 1 << 48
 """Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""
 MAX_RUNS = 2_000_000
-WHOLE_FILE = -1
-"""As the planes of a run: all pages of its file."""
+WHOLE_FILE = -1  # as the planes of a run: all pages of its file
 
 _SPACE = b"\0 \t\r\n"
 # Possessive and atomic: comments after comments could be told apart in too many ways.
@@ -92,10 +89,9 @@ class Document(NamedTuple):
     def read(cls, path: str) -> Document:
         """Read the OME-XML of a TIFF file, or of a file of its own."""
         reader = _Reader()
-        root = tools.parse_xml(read_text(path), path, take=reader.take(), max_bytes=MAX_BYTES)
-        if tools.local_name(root) != "OME":
-            name = tools.local_name(root)
-            problem = "the XML is no OME-XML"
+        root = tools.parse_xml(read_text(path), path, take=reader.take, max_bytes=MAX_BYTES)
+        name, problem = tools.local_name(root), "the XML is no OME-XML"
+        if name != "OME":
             raise tools.CorruptFileError(problem, path=path, expected="OME", found=name)
         other = _child(root, "BinaryOnly")
         return cls(
@@ -122,16 +118,11 @@ class _Reader:
         self.runs: list[tuple[int, ...]] = []
         self.images: list[Image] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
-
-    def take(self) -> dict[str, Any]:
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
         ignored = ["Plane", "ROI", *(f"{kind}Annotation" for kind in kinds.split())]
-        return {
-            **dict.fromkeys(ignored, lambda _: None),
-            "TiffData": self.add_run,
-            "Image": self.add_image,
-            "XMLAnnotation": self.add_modulo,
-        }
+        self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
+        self.take |= {"TiffData": self.add_run, "Image": self.add_image}
+        self.take["XMLAnnotation"] = self.add_modulo
 
     def add_run(self, element: Element) -> None:
         if len(self.runs) == MAX_RUNS:
@@ -139,9 +130,8 @@ class _Reader:
         uuid = _child(element, "UUID")
         source = Source("", "") if uuid is None else _source(uuid.text, uuid.get("FileName"))
         page, count = element.get("IFD"), element.get("PlaneCount", element.get("NumPlanes"))
-        planes = WHOLE_FILE if page is None else 1
-        if count is not None:
-            planes = _whole(count, "PlaneCount")
+        usual = WHOLE_FILE if page is None else 1
+        planes = usual if count is None else _whole(count, "PlaneCount")
         first = (_whole(element.get(f"First{axis}", "0"), f"First{axis}") for axis in "ZCT")
         number = self.sources.setdefault(source, len(self.sources))
         self.runs.append((number, _whole(page or "0", "IFD"), planes, *first))
@@ -225,26 +215,18 @@ def is_document(head: bytes) -> bool:
 
 
 def read_text(path: str) -> bytes:
-    """Read the OME-XML of a file."""
+    """Read the OME-XML of a file, as UTF-8 if it says nothing else."""
     start, nbytes = 0, os.stat(path).st_size
     if not is_document(tools.read_head(path, HEAD_BYTES)):
         start, nbytes = find_description(path)
     if not 0 < nbytes <= MAX_BYTES:
-        raise tools.CorruptFileError(
-            "no OME-XML in the file, or too much",
-            path=path,
-            where=f"byte {start}",
-            expected=f"at most {MAX_BYTES} bytes",
-            found=nbytes,
-        )
-    return as_utf8(tools.read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE))
-
-
-def as_utf8(text: bytes) -> bytes:
-    """Give a text in UTF-8, which some writers promise and then write a micron in Latin 1."""
+        problem, most = "no OME-XML in the file, or too much", f"at most {MAX_BYTES} bytes"
+        where = f"byte {start}"
+        raise tools.CorruptFileError(problem, path=path, where=where, expected=most, found=nbytes)
+    text = tools.read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE)
     try:
         text.decode()
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # some writers promise UTF-8, and write a micron in Latin 1
         if b"UTF-8" in text[:64].upper() or not text.startswith(b"<?xml"):
             return text.decode("latin-1").encode()
     return text

@@ -14,46 +14,31 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.layout import Selection
 from dask_tiled.model.pieces import PieceTable
 
+# fmt: off
 START: tools.Fields = {
-    "byte_order": (0, "u2"),
-    "series_id": (2, "u2"),
-    "version": (4, "u2"),
-    "data_type_id": (6, "u4"),
-    "tag_type_id": (10, "u4"),
-    "total_elements": (14, "u4"),
-    "valid_elements": (18, "u4"),
+    "byte_order": (0, "u2"), "series_id": (2, "u2"), "version": (4, "u2"),
+    "data_type_id": (6, "u4"), "tag_type_id": (10, "u4"),
+    "total_elements": (14, "u4"), "valid_elements": (18, "u4"),
 }
 VERSIONS: Mapping[int, tools.Fields] = {
     0x0210: {"offset_array": (22, "u4"), "dimensions": (26, "u4")},
     0x0220: {"offset_array": (22, "u8"), "dimensions": (30, "u4")},
 }
 DIMENSION: tools.Fields = {
-    "size": (0, "u4"),
-    "offset": (4, "f8"),
-    "delta": (12, "f8"),
-    "element": (20, "i4"),
+    "size": (0, "u4"), "offset": (4, "f8"), "delta": (12, "f8"), "element": (20, "i4"),
 }
 SPECTRUM: tools.Fields = {
-    "offset": (0, "f8"),
-    "delta": (8, "f8"),
-    "element": (16, "i4"),
-    "data_type": (20, "u2"),
-    "size": (22, "u4"),
+    "offset": (0, "f8"), "delta": (8, "f8"), "element": (16, "i4"),
+    "data_type": (20, "u2"), "size": (22, "u4"),
 }
 IMAGE: tools.Fields = {
-    "offset_x": (0, "f8"),
-    "delta_x": (8, "f8"),
-    "element_x": (16, "i4"),
-    "offset_y": (20, "f8"),
-    "delta_y": (28, "f8"),
-    "element_y": (36, "i4"),
-    "data_type": (40, "u2"),
-    "size_x": (42, "u4"),
-    "size_y": (46, "u4"),
+    "offset_x": (0, "f8"), "delta_x": (8, "f8"), "element_x": (16, "i4"),
+    "offset_y": (20, "f8"), "delta_y": (28, "f8"), "element_y": (36, "i4"),
+    "data_type": (40, "u2"), "size_x": (42, "u4"), "size_y": (46, "u4"),
 }
+# fmt: on
 ELEMENTS = {0x4120: SPECTRUM, 0x4122: IMAGE}
 DTYPES = ("<u1", "<u2", "<u4", "<i1", "<i2", "<i4", "<f4", "<f8", "<c8", "<c16")
 MAX_DIMENSIONS = 16
@@ -102,13 +87,11 @@ def describe(
     if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
         file = tools.File.at(emi.ser_of(file.path, dataset))
     elif dataset is not None:
-        raise tools.DatasetError(
-            "a .ser file is one dataset: choose by the .emi file", path=file.path
-        )
+        problem = "a .ser file is one dataset: choose by the .emi file"
+        raise tools.DatasetError(problem, path=file.path)
     header, dimensions = _read_header(file)
-    offsets = _read_offsets(file, header)
     settled = nav_shape is not None
-    element, record, offsets = _read_elements(file, header, offsets, settled=settled)
+    element, record, offsets = _read_elements(file, header, settled=settled)
     first = offsets + tools.size_of(ELEMENTS[header["data_type_id"]])
     strides = record.sig_strides
     image = len(strides) == 2
@@ -118,18 +101,13 @@ def describe(
     table = _pieces(first, record.sig_shape, strides)
     count = len(offsets)
     scan, told_by, axes = _scan(header, dimensions, count)
-    shown = Selection(scan, count)
-    layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder], shown)
-    metadata: dict[str, Any] = {
-        "ser": {
-            **header,
-            "element": element,
-            **{f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)},
-            "nav_shape_from": told_by,
-        }
-    }
+    layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
+    facts = header | {"element": element}
+    facts |= {f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)}
+    facts["nav_shape_from"] = told_by
     if image:
-        metadata["ser"]["orientation"] = BOTTOM_UP
+        facts["orientation"] = BOTTOM_UP
+    metadata = {"ser": facts}
     sidecar = emi.emi_of(file.path)
     if sidecar is not None:
         metadata["emi"] = emi.read_objects(sidecar)
@@ -142,17 +120,16 @@ def _read_header(file: tools.File) -> tuple[dict[str, Any], list[dict[str, Any]]
     problem = _problem_of(tools.read_head(file.path, tools.size_of(START)))
     if problem is not None:
         raise tools.CorruptFileError(f"no header of a .ser file: {problem}", path=file.path)
-    fields = VERSIONS[header["version"]]
-    header |= tools.read_fields(file.path, fields)
-    total, valid = header["total_elements"], header["valid_elements"]
-    if not 1 <= valid <= total or header["dimensions"] > MAX_DIMENSIONS:
-        raise tools.CorruptFileError(
-            "the file holds no elements" if not valid else "the header contradicts itself",
-            path=file.path,
-            where="the fields total_elements, valid_elements and dimensions",
-            expected=f"1 element or more, not more than {total}; up to {MAX_DIMENSIONS} dimensions",
-            found=f"{valid} elements, {header['dimensions']} dimensions",
-        )
+    fields = {**START, **VERSIONS[header["version"]]}
+    header = tools.read_fields(file.path, fields)
+    allowed = {
+        "total_elements": tools.POSITIVE,
+        "valid_elements": range(1, header["total_elements"] + 1),
+        "dimensions": range(MAX_DIMENSIONS + 1),
+    }
+    holds = header["valid_elements"] > 0
+    problem = "the header contradicts itself" if holds else "the file holds no elements"
+    tools.check_fields(file.path, header, fields, allowed, problem)
     at = tools.size_of(fields)
     dimensions = []
     for _ in range(header["dimensions"]):
@@ -177,56 +154,50 @@ def _read_text(path: str, at: int) -> tuple[str, int]:
 def _read_offsets(file: tools.File, header: Mapping[str, Any]) -> Index:
     """Read where the valid elements begin; the table has a place for those that are not, too."""
     kind = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
-    at, stop = header["offset_array"], kind.itemsize * header["valid_elements"]
-    if at + kind.itemsize * header["total_elements"] > file.size:
+    at, total = header["offset_array"], header["total_elements"]
+    if at + kind.itemsize * total > file.size:
+        problem, where = "the table of elements reaches beyond the file", f"byte {at}"
+        expected, found = f"{total} offsets of {kind.itemsize} bytes", f"{file.size} bytes"
         raise tools.TruncatedFileError(
-            "the table of elements reaches beyond the file",
-            path=file.path,
-            where=f"byte {at}",
-            expected=f"{header['total_elements']} offsets of {kind.itemsize} bytes",
-            found=f"{file.size} bytes",
+            problem, path=file.path, where=where, expected=expected, found=found
         )
+    stop = kind.itemsize * header["valid_elements"]
     offsets = np.frombuffer(tools.read_head(file.path, stop, at), kind)
     return np.minimum(offsets, file.size).astype(np.int64)  # beyond is beyond, and fits an int64
 
 
 def _read_elements(
-    file: tools.File, header: Mapping[str, Any], offsets: Index, *, settled: bool
+    file: tools.File, header: Mapping[str, Any], *, settled: bool
 ) -> tuple[dict[str, Any], tools.Record, Index]:
     """Read the first element's own header, and find the elements that are there."""
-    fields = ELEMENTS[header["data_type_id"]]
-    element = tools.read_fields(file.path, fields, at=int(offsets[0]))
-    kind = element["data_type"]
-    sig_shape = tuple(element[key] for key in ("size_y", "size_x", "size") if key in element)
-    if not 1 <= kind <= len(DTYPES) or 0 in sig_shape:
-        raise tools.CorruptFileError(
-            "an element cannot be read",
-            path=file.path,
-            where=f"byte {int(offsets[0])}",
-            expected=f"pixels of a type from 1 to {len(DTYPES)}",
-            found=f"type {kind}, shape {sig_shape}",
-        )
-    record = tools.Record(sig_shape, tools.plain(np.dtype(DTYPES[kind - 1])))
+    offsets, fields = _read_offsets(file, header), ELEMENTS[header["data_type_id"]]
+    at = int(offsets[0])
+    element = tools.read_fields(file.path, fields, at=at)
+    sizes = [key for key in ("size_y", "size_x", "size") if key in fields]
+    allowed = {"data_type": range(1, len(DTYPES) + 1), **dict.fromkeys(sizes, tools.POSITIVE)}
+    tools.check_fields(file.path, element, fields, allowed, "an element cannot be read", at=at)
+    dtype = np.dtype(DTYPES[element["data_type"] - 1])
+    record = tools.Record(tuple(element[key] for key in sizes), tools.plain(dtype))
     nbytes = tools.size_of(fields) + record.frame_bytes
-    beyond = np.flatnonzero(offsets > file.size - nbytes)
-    if len(beyond) and not (settled and beyond[0]):
+    beyond = offsets > file.size - nbytes
+    there = int(beyond.argmax()) if beyond.any() else len(offsets)
+    if there < len(offsets) and not (settled and there):
         raise tools.TruncatedFileError(
             "an element reaches beyond the file",
             path=file.path,
-            where=f"element {int(beyond[0])}, byte {int(offsets[beyond[0]])}",
+            where=f"element {there}, byte {int(offsets[there])}",
             expected=f"{nbytes} bytes",
             found=f"{file.size} bytes in the file",
-            hint=f"Pass a nav_shape to read the {int(beyond[0])} before it." if beyond[0] else None,
+            hint=f"Pass a nav_shape to read the {there} before it." if there else None,
         )
-    offsets = offsets[: beyond[0]] if len(beyond) else offsets
+    offsets = offsets[:there]
     last = tools.read_fields(file.path, fields, at=int(offsets[-1]))
-    same = ("data_type", "size", "size_x", "size_y")
     gaps = np.diff(np.sort(offsets))
-    if any(last.get(key) != element.get(key) for key in same) or (gaps < nbytes).any():
+    if any(last[key] != element[key] for key in allowed) or (gaps < nbytes).any():
         raise tools.CorruptFileError(
             "the elements differ, or overlap",
             path=file.path,
-            where=f"the elements at bytes {int(offsets[0])} to {int(offsets[-1])}",
+            where=f"the elements at bytes {at} to {int(offsets[-1])}",
             expected=f"elements of {nbytes} bytes, all like {element}",
             found=f"{last} as the last, {int(gaps.min(initial=nbytes))} bytes between two",
         )
@@ -275,9 +246,8 @@ def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:
     """Give the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
     if "size" in element:
         axis = _axis("energy", "eV", element)
-        return (
-            axis if axis.units and axis != tools.Axis("energy", "eV") else tools.Axis("channel"),
-        )
+        is_told = axis.units and axis != tools.Axis("energy", "eV")
+        return (axis if is_told else tools.Axis("channel"),)
     y, x = (_axis(name, None, element, f"_{name}") for name in "yx")
     return (y.cut(element["size_y"] - 1, -1) if y.units else y), x
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from dask_tiled.formats import tools
 
 MAGIC = b"JK\x00\x02"
-SCANNED_BYTES = 1 << 24
-"""So much of a file is searched: it can hold images, too."""
+SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too
 MAX_OBJECTS = 256
+START, STOP = b"<ObjectInfo>", b"</ObjectInfo>"
 SKIPPED = {"TrueImageHeaderInfo"}
 """Numbers without names; those that are known say again what is described with names."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -49,21 +48,11 @@ def read_objects(path: str) -> dict[str, Any]:
 
     What cannot be read is told in place of the object: it must not stand in the way of the pixels.
     """
-    texts = _blocks(tools.read_head(path, SCANNED_BYTES))
+    parts = tools.read_head(path, SCANNED_BYTES).split(STOP, MAX_OBJECTS)[:-1]
+    texts = [part[part.index(START) :] + STOP for part in parts if START in part]
     seen: dict[str, Any] = {}
     objects = [_share(_object(text, path), seen) for text in texts]
     return {"path": path, **{f"object_{k}": value for k, value in enumerate(objects)}}
-
-
-def _blocks(data: bytes) -> Iterator[bytes]:
-    start = 0
-    for _ in range(MAX_OBJECTS):
-        start = data.find(b"<ObjectInfo>", start)
-        stop = data.find(b"</ObjectInfo>", max(start, 0))
-        if min(start, stop) < 0:
-            return
-        yield data[start : stop + len(b"</ObjectInfo>")]
-        start = stop
 
 
 def _share(tree: Any, seen: dict[str, Any]) -> Any:

@@ -1,15 +1,12 @@
 """Segments of TIFF pages become pixels: imagecodecs decompresses, without tifffile and any lock.
 
 Nothing decodes to more than a segment has room for: what a header promises is what is allocated.
-
-Layout facts: TIFF, revision 6.0 (compression, predictors, fill order); Adobe's technical notes on
-TIFF (JPEG, floating-point predictor); which of them tifffile follows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -19,42 +16,31 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 
 MOST_RATIO = 1 << 17
 """Compressed bytes give so many samples, and no more, in segments of more than ``SMALL``."""
 SMALL = 1 << 28
 JPEG = "jpeg"
+# fmt: off
 BYTE_CODECS: Mapping[int, str] = {
-    5: "lzw",
-    **dict.fromkeys((8, 32946, 50013), "deflate"),
-    32773: "packbits",
-    34925: "lzma",
-    **dict.fromkeys((34926, 50000), "zstd"),
+    5: "lzw", 8: "deflate", 32773: "packbits", 32946: "deflate", 34925: "lzma", 34926: "zstd",
+    50000: "zstd", 50013: "deflate",
 }
 """What decompresses to the bytes of pixels, by the number of the compression."""
 IMAGE_CODECS: Mapping[int, str] = {
-    2: "ccittrle",
-    3: "ccittfax3",
-    4: "ccittfax4",
-    **dict.fromkeys((6, 7, 33007, 34892), JPEG),
-    **dict.fromkeys((22610, 34934), "jpegxr"),
-    **dict.fromkeys((33003, 33004, 33005, 34712), "jpeg2k"),
-    34887: "lerc",
-    **dict.fromkeys((34927, 50001), "webp"),
-    34933: "png",
-    **dict.fromkeys((50002, 52546), "jpegxl"),
+    2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 6: JPEG, 7: JPEG, 33007: JPEG, 34892: JPEG,
+    22610: "jpegxr", 34934: "jpegxr", 33003: "jpeg2k", 33004: "jpeg2k", 33005: "jpeg2k",
+    34712: "jpeg2k", 34887: "lerc", 34927: "webp", 50001: "webp", 34933: "png", 50002: "jpegxl",
+    52546: "jpegxl",
 }
 """What decompresses to an image."""
 PREDICTORS: Mapping[int, tuple[str, int]] = {
-    1: ("", 0),
-    2: ("delta", 1),
-    34892: ("delta", 2),
-    34893: ("delta", 4),
-    3: ("floatpred", 1),
-    34894: ("floatpred", 2),
-    34895: ("floatpred", 4),
+    1: ("", 0), 2: ("delta", 1), 34892: ("delta", 2), 34893: ("delta", 4),
+    3: ("floatpred", 1), 34894: ("floatpred", 2), 34895: ("floatpred", 4),
 }
 """What undoes a predictor, and the distance of the pixels that it compares."""
+# fmt: on
 YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
 """Colours: photometric interpretations of TIFF, and the last for what imagecodecs calls CMYK."""
 
@@ -104,7 +90,7 @@ def decode(block: tools.Block, fetch: tools.Fetch, **options: Any) -> Array:
     return pixels.reshape(block.shape)
 
 
-def _samples(codecs: ModuleType, content: bytes, shape: tuple[int, ...], storage: Storage) -> Array:
+def _samples(codecs: ModuleType, content: bytes, shape: Shape, storage: Storage) -> Array:
     """Make pixels of bytes. Rows begin with a byte; tiles may lack rows outside of the page."""
     segment, bits, stored = storage.segment, storage.bits, np.dtype(storage.dtype)
     name, distance = PREDICTORS[storage.predictor]
@@ -133,18 +119,14 @@ def _samples(codecs: ModuleType, content: bytes, shape: tuple[int, ...], storage
 
 
 def _image(
-    codecs: ModuleType,
-    name: str,
-    content: bytes,
-    shapes: tuple[tuple[int, ...], ...],
-    storage: Storage,
+    codecs: ModuleType, name: str, content: bytes, shapes: Sequence[Shape], storage: Storage
 ) -> Array:
     """Decompress an image of one of some shapes: tiles at an edge may be whole, or cut there."""
     problem: Exception | None = None
     for shape in dict.fromkeys(shapes):
         out = np.empty(shape, np.dtype(storage.dtype).newbyteorder("="))
         options: dict[str, Any] = {"out": out}
-        sizes: tuple[int, ...] = ()
+        sizes: Shape = ()
         if name == JPEG:
             options |= {"shape": shape[1:3], "tables": storage.tables}
             options |= _colour_spaces(content, storage)
@@ -170,15 +152,11 @@ def _colour_spaces(content: bytes, storage: Storage) -> dict[str, int | None]:
         return {}
     if storage.photometric == RGB:
         return {"colorspace": None if content[6:10] == b"JFIF" else RGB, "outcolorspace": RGB}
-    known = {YCBCR: RGB, CMYK: CMYK_OUT}
-    return {"outcolorspace": known.get(storage.photometric)}
+    return {"outcolorspace": {YCBCR: RGB, CMYK: CMYK_OUT}.get(storage.photometric)}
 
 
 def _corrupt(block: tools.Block, expected: str, found: object) -> tools.CorruptFileError:
+    path, where = block.file.path, f"byte {block.offset}"
     return tools.CorruptFileError(
-        "a strip or tile cannot be decoded",
-        path=block.file.path,
-        where=f"byte {block.offset}",
-        expected=expected,
-        found=found,
+        "a strip or tile cannot be decoded", path=path, where=where, expected=expected, found=found
     )

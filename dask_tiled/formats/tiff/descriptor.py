@@ -3,8 +3,9 @@
 Rows, planes and samples are as the file holds them: palettes and orientations are told of in the
 metadata, and not applied. JPEG images that store luma and chroma come out as RGB.
 
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; the BigTIFF design; the source of
-ImageJ (TiffDecoder, Calibration).
+Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs, JPEG, floating-point
+predictor), as tifffile follows them; the BigTIFF design; the source of ImageJ (TiffDecoder,
+TiffEncoder, Calibration); what tifffile documents of the files that it writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,23 +26,10 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import IMAGEJ, Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Index
 
-MOST_LISTED = 100
-"""So many series are listed in the metadata."""
-FILES = "#"
-"""The letter of an axis along which each file has its place."""
-NAMES = {"i": "frame", "q": "frame", FILES: "file"}
+MOST_LISTED = 100  # so many series are listed in the metadata
+NAMES = {"i": "frame", "q": "frame", "#": "file"}
 UNITS = {2: "inch", 3: "cm"}
 NO_UNITS = {"", "pixel", "pixels", "null"}
-
-
-class Part(NamedTuple):
-    """What a file gives: its pages, its series, the one that is chosen, and rows of its frames."""
-
-    chain: Index
-    all_series: list[Series]
-    number: int
-    series: Series
-    rows: Index
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -74,52 +62,53 @@ def describe(
     """
     tools.check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
-    parts: list[Part] = []
+    found: list[tuple[Index, list[Series], int]] = []
     shared: list[Series] = []
     for path in paths:
         chain = pages.read(tools.File.at(path))
         # Files of one frame are many at times: what describes one holds for all of them.
         alone = is_one_frame(pages, chain)
-        series = (alone and shared) or find_series(pages, chain, settled=nav_shape is not None)
+        series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
         number = tools.choose_dataset(path, [one.name for one in series], dataset)
-        rows = series[number].rows(pages, chain, level)
-        parts.append(Part(chain, series, number, series[number], rows))
-    rows = np.concatenate([part.rows for part in parts])
-    first = parts[0]
-    nav, letters, source = _nav_of(parts)
-    row, page = rows[0], first.chain[first.series.numbers[0]]
+        found.append((chain, series, number))
+    settled = nav_shape is not None
+    rows = np.concatenate(
+        [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
+    )
+    nav, letters, source = _nav_of([series[number] for _, series, number in found])
+    chain, series, number = found[0]
+    row, page = rows[0], chain[series[number].numbers[0]]
     kind, tags = pages.kind_of(row), pages.tags(page)
     axes = _axes(letters, tags, pages.kind_of(page), kind)
-    metadata = {
+    facts = {
         "nav_shape_from": source,
         "orientation": "rows, planes and samples as they are stored",
-        "dataset": first.number,
-        "datasets": tuple(_summary(pages, first, one) for one in first.all_series[:MOST_LISTED]),
+        "dataset": number,
+        "datasets": tuple(_summary(pages, chain, one) for one in series[:MOST_LISTED]),
         "level": level,
         "levels": pages[row].levels,
         "tags": tags,
     }
     layout = layout_of(pages, rows).show(nav)
-    return tools.Description.of(
-        "tiff", layout, {"tiff": metadata}, axes, base_shape=base_shape_of(kind)
-    )
+    base_shape = base_shape_of(kind)
+    return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
 
 
-def _nav_of(parts: Sequence[Part]) -> tuple[tuple[int, ...], str, str]:
+def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
     """Give the navigation shape of all files, a letter for each axis, and where it comes from."""
-    first = parts[0].series
-    if len(parts) == 1:
+    first = chosen[0]
+    if len(chosen) == 1:
         return first.nav_shape, first.letters, first.source
-    if any(part.series.nav_shape != first.nav_shape for part in parts):
-        frames = sum(math.prod(part.series.nav_shape) for part in parts)
+    if any(one.nav_shape != first.nav_shape for one in chosen):
+        frames = sum(math.prod(one.nav_shape) for one in chosen)
         return (frames,), "i", "the number of frames in all files"
-    letters = FILES + first.letters if first.letters else "i"
-    return (len(parts), *first.nav_shape), letters, "the number of files"
+    letters = f"#{first.letters}" if first.letters else "i"
+    return (len(chosen), *first.nav_shape), letters, "the number of files"
 
 
-def _summary(pages: Pages, part: Part, series: Series) -> dict[str, Any]:
-    row = part.chain[series.numbers[0]]
+def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
+    row = chain[series.numbers[0]]
     kind = pages.kind_of(row)
     return {
         "name": series.name,
@@ -150,16 +139,14 @@ def _calibrated(tags: Mapping[str, Any]) -> dict[str, tools.Axis]:
     """Give the axes that have a scale. Where ImageJ names a unit, it is that of the resolution."""
     description = tags.get("ImageDescription", "")
     pairs = tools.parse_pairs(description, "=") if str(description).startswith(IMAGEJ) else {}
-    unit = _unit(pairs.get("unit", ""))
+    named = _unit(pairs.get("unit", ""))
+    unit = named or UNITS.get(tags.get("ResolutionUnit", 0), "")
     steps = {
-        "y": (_step(tags, "YResolution"), _unit(pairs.get("yunit", "")) or unit),
+        "y": (_step(tags, "YResolution"), (named and _unit(pairs.get("yunit", ""))) or unit),
         "x": (_step(tags, "XResolution"), unit),
+        "z": (abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit),
+        "t": (_number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))),
     }
-    if not unit:
-        unit = UNITS.get(tags.get("ResolutionUnit", 0), "")
-        steps = {name: (step, unit) for name, (step, _) in steps.items()}
-    steps["z"] = abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit
-    steps["t"] = _number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))
     origins = {name: _number(pairs.get(f"{name}origin", "")) for name in steps}
     return {
         name: tools.Axis.calibrated(name, units, step, 0.0 - origins[name] * step)

@@ -2,8 +2,6 @@
 
 Whatever a file says is checked against its length here, and no chain is followed in a circle: what
 other modules see of an entry are bytes that are there.
-
-Layout facts: TIFF, revision 6.0; the BigTIFF design; the OME-TIFF specification.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -21,23 +19,18 @@ from dask_tiled.model.files import File, read_head
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """Tag, type, number of values, and the field that holds them, or says where they are."""
-Values: TypeAlias = dict[int, tuple[Entry, bytes]]
-"""Entries and their values, by tag."""
+Values: TypeAlias = dict[int, tuple[Entry, bytes]]  # entries and their values, by tag
 
-BLOCK_BYTES = 4096
-"""So much is read at a time: an IFD and the values beside it."""
-MOST_ENTRIES = 4096
-"""No IFD has more."""
+BLOCK_BYTES = 4096  # so much is read at a time: an IFD and the values beside it
+MOST_ENTRIES = 4096  # no IFD has more
 SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1))
 """Bytes of a value, by the number of its type."""
 UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 """Types of what counts, or says where something is, as :mod:`struct` calls them."""
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of where segments are, and of their bytes: tiles, strips, JPEG files of the old kind."""
-SUB_IFDS = 330
-"""The tag of where the levels of a pyramid are."""
-DESCRIPTION = 270
-"""The tag of a text in which writers say what TIFF has no entries for."""
+SUB_IFDS = 330  # the tag of where the levels of a pyramid are
+DESCRIPTION = 270  # the tag of a text in which writers say what TIFF has no entries for
 MOST_TEXT = 1 << 26
 
 
@@ -87,10 +80,8 @@ class Ifd(NamedTuple):
         for tag in tags:
             entry = self.entries.get(tag)
             if entry is not None and 0 < size_of(entry) <= most:
-                try:
+                with suppress(DatasetError):  # somewhere else, and nobody needs them
                     values[tag] = entry, self.source.value(entry)
-                except DatasetError:  # somewhere else, and nobody needs them
-                    continue
         return values
 
     def corrupt(self, problem: str, **details: Any) -> CorruptFileError:

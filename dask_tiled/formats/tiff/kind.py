@@ -1,7 +1,4 @@
-"""What tifffile sees in a TIFF page: what all pages of one layout have in common, and its tags.
-
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF; which of them tifffile follows.
-"""
+"""What tifffile sees in a TIFF page: what all pages of one layout have in common, and its tags."""
 
 from __future__ import annotations
 
@@ -17,19 +14,15 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS, Storage
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 
-LAYOUT_TAGS = frozenset(
-    {
-        *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
-        *(32997, 32998, 42113, 65007, 65008, 65009),
-    }
-)
+LAYOUT_TAGS = {
+    *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
+    *(32997, 32998, 42113, 65007, 65008, 65009),
+}
 """Tags that say how pixels are stored. Pages that agree in them are of one kind."""
-LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}
-"""Tags of what leads elsewhere."""
+LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # lead elsewhere
 MOST_PLACES_BYTES = 1 << 26
 MOST_VALUE_BYTES = 1 << 16
-MOST_LISTED = 256
-"""Longer values are told of, and not shown."""
+MOST_LISTED = 256  # longer values are told of, and not shown
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 DECODE = "dask_tiled.formats.tiff.decode:decode"
 

@@ -3,14 +3,6 @@
 Pages whose entries say the same of how pixels are stored are of one kind, in whatever file they
 are. tifffile parses the first page of each kind; of the others, nothing but offsets is read: it
 takes four times as long to open a file.
-
-Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs); the BigTIFF design.
-
-How to use it, for one file or a set of many::
-
-    pages = Pages()
-    rows = [pages.read(File.at(path), [0])[0] for path in paths]  # the first page of each file
-    layout = layout_of(pages, rows)  # of segments.py
 """
 
 from __future__ import annotations
@@ -52,11 +44,9 @@ class Pages:
         self._rows, self._offsets, self._nbytes = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
-        """Count the pages."""
         return len(self._rows) // len(Page._fields)
 
     def __getitem__(self, row: int) -> Page:
-        """Give a page."""
         width = len(Page._fields)
         return Page._make(self._rows[width * row : width * (row + 1)])
 
@@ -126,9 +116,8 @@ class Pages:
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
-            known, path = f"0 to {levels - 1}", source.file.path
-            problem = "a page has no such level"
-            raise tools.DatasetError(problem, path=path, expected=known, found=level)
+            known, problem = f"0 to {levels - 1}", "a page has no such level"
+            raise tools.DatasetError(problem, path=source.file.path, expected=known, found=level)
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
         number = self._number_of_kind(ifd)
@@ -151,10 +140,8 @@ class Pages:
             return self._known[key]
         longest = max(map(size_of, telling), default=0)
         if longest > MOST_LAYOUT_BYTES:
-            most = f"at most {MOST_LAYOUT_BYTES} bytes"
-            raise ifd.corrupt(
-                "an entry of too many values", expected=most, found=f"{longest} bytes"
-            )
+            most, found = f"at most {MOST_LAYOUT_BYTES} bytes", f"{longest} bytes"
+            raise ifd.corrupt("an entry of too many values", expected=most, found=found)
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
         if longest > source.flavour.word.size:  # fields say where values are, and not what
             key = order, *((entry[:3], value) for entry, value in values.values())

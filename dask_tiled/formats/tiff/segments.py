@@ -17,8 +17,7 @@ from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import Columns, joined
 
-MOST_SAMPLES = 1 << 62
-"""Pixels of larger arrays cannot be numbered."""
+MOST_SAMPLES = 1 << 62  # pixels of larger arrays cannot be numbered
 
 
 def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
@@ -41,16 +40,9 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
         boxes = _boxes_of(kind, *frames, inverse[own], *pages.segments(rows[own]))
         both = [decoders.setdefault(one, len(decoders)) for one in (kind.decoder, kind.blank)]
         axes = [0, *(1 + k for k in kind.kept)]
-        table = tools.piece_table(
-            boxes.start[:, axes],
-            boxes.shape[:, axes],
-            boxes.offset,
-            boxes.strides[:, axes],
-            file=boxes.file,
-            decoder=np.array(both)[boxes.decoder],
-            nbytes=boxes.nbytes,
-        )
-        tables.append(table)
+        shown = {name: getattr(boxes, name)[:, axes] for name in ("start", "shape", "strides")}
+        boxes = boxes._replace(decoder=np.array(both)[boxes.decoder], **shown)
+        tables.append(tools.piece_table(**boxes._asdict()))
     chosen = [pages.files[k] for k in used]
     return tools.Layout(chosen, (n_frames,), first.shape, joined(tables), [*decoders])
 
@@ -106,11 +98,10 @@ def _take(boxes: Columns, chosen: Index) -> Columns:
 
 def _join_strips(boxes: Columns, itemsize: int) -> Columns:
     """Join strips of a page that follow one another, in the image and in the file."""
-    below = boxes.start[1:, 3] > 0
     stop = boxes.offset + boxes.shape[:, 1:].prod(axis=1) * itemsize
     written = boxes.decoder == 0
-    joined = below & written[1:] & written[:-1] & (stop[:-1] == boxes.offset[1:])
-    heads = np.flatnonzero(np.append([True], ~joined))
+    below = (boxes.start[1:, 3] > 0) & written[1:] & written[:-1] & (stop[:-1] == boxes.offset[1:])
+    heads = np.flatnonzero(np.append([True], ~below))
     strips = _take(boxes, heads)
     strips.shape[:, 3] = np.add.reduceat(boxes.shape[:, 3], heads)
     return strips

@@ -3,9 +3,6 @@
 Pages of one shape and type are a series, wherever they stand in the file. What ImageJ, or tifffile
 as a writer, says in the description of the first page goes before that. Both write files in which
 pixels of further frames follow those of the one page there is.
-
-Layout facts: the source of ImageJ (TiffDecoder and TiffEncoder); what tifffile documents of the
-files that it writes.
 """
 
 from __future__ import annotations
@@ -22,9 +19,8 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
-IMAGEJ = ("ImageJ=", "SCIFIO=")
+IMAGEJ = ("ImageJ=", "SCIFIO=")  # descriptions that say how pages belong together begin so
 SHAPED = ('{"shape":', "shape=(")
-"""What descriptions begin with that say how pages belong together."""
 COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
 MOST_FRAMES = 1 << 40
 
@@ -37,12 +33,24 @@ class Series(NamedTuple):
     nav_shape: tuple[int, ...]
     letters: str  # one for each axis, "i" or "q" for those without a meaning
     source: str  # where the shape comes from
+    promised: int = 0  # frames, where fewer are there
 
-    def rows(self, pages: Pages, chain: Index, level: int) -> Index:
-        """Give the rows of its frames in the table, into which those of a level are read."""
+    def rows(self, pages: Pages, chain: Index, level: int, *, settled: bool) -> Index:
+        """Give the rows of its frames in the table, into which those of a level are read.
+
+        Fewer frames than are promised are no error if it is `settled` how many there are.
+        """
         rows = chain[self.numbers]
         frames = math.prod(self.nav_shape)
         file = pages.file_of(int(rows[0]))
+        if frames < self.promised and not settled:
+            raise tools.TruncatedFileError(
+                "frames that the header promises are missing",
+                path=file.path,
+                expected=f"{self.promised} frames, as in {self.source}",
+                found=f"{frames} frames",
+                hint=f"Pass nav_shape={(self.promised,)} to read them as missing at the end.",
+            )
         if frames == len(rows):
             return pages.read(file, self.numbers.tolist(), level=level) if level else rows
         if level:
@@ -51,14 +59,14 @@ class Series(NamedTuple):
         return np.array([pages.follow(int(rows[0]), frames)])
 
 
-def find_series(pages: Pages, chain: Index, *, settled: bool = False) -> list[Series]:
-    """Find the series of a file; `settled` takes fewer frames than are promised for no error."""
+def find_series(pages: Pages, chain: Index) -> list[Series]:
+    """Find the series of a file."""
     description = _description_of(pages, chain[0])
     series = None
     if description.startswith(IMAGEJ):
-        series = _imagej(pages, chain, description, settled=settled)
+        series = _imagej(pages, chain, description)
     elif description.startswith(SHAPED):
-        series = _shaped(pages, chain, settled=settled)
+        series = _shaped(pages, chain)
     return series or _alike(pages, chain)
 
 
@@ -86,7 +94,7 @@ def _plain_series(numbers: Index) -> Series:
     return Series("", numbers, (len(numbers),), "i", "the number of pages of one shape and type")
 
 
-def _imagej(pages: Pages, chain: Index, description: str, *, settled: bool) -> list[Series] | None:
+def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None:
     """Follow the description of ImageJ; None where the pages contradict it."""
     pairs = tools.parse_pairs(description, "=")
     kind = pages.kind_of(int(chain[0]))
@@ -109,12 +117,12 @@ def _imagej(pages: Pages, chain: Index, description: str, *, settled: bool) -> l
         return None
     source = "the description of ImageJ"
     if not _there(pages, chain, images):
-        return _cut_short(pages, chain, images, source, settled=settled)
+        return _cut_short(pages, chain, images, source)
     numbers = np.arange(len(chain) if len(chain) == images else 1)
     return [Series("", numbers, tuple(kept.values()), "".join(kept), source)]
 
 
-def _shaped(pages: Pages, chain: Index, *, settled: bool) -> list[Series] | None:
+def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
     """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
     series: list[Series] = []
     source = "the description of tifffile"
@@ -132,7 +140,7 @@ def _shaped(pages: Pages, chain: Index, *, settled: bool) -> list[Series] | None
             return None
         own = left[:frames] if _there(pages, left[:frames], frames) else left[:1]
         if not _there(pages, own, frames):
-            return _cut_short(pages, chain, frames, source, settled=settled)
+            return _cut_short(pages, chain, frames, source)
         nav, axes = _nav(shape, letters, frames, kind)
         numbers = np.arange(at, at + len(own))
         series.append(Series(name, numbers, nav, axes, source))
@@ -172,9 +180,7 @@ def _room(pages: Pages, row: int) -> int:
     return (pages.file_of(row).size - int(offsets[0])) // kind.nbytes(kind.full)
 
 
-def _cut_short(
-    pages: Pages, chain: Index, frames: int, source: str, *, settled: bool
-) -> list[Series] | None:
+def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[Series] | None:
     """Take the frames there are behind the only page of a file that ends with them; or None."""
     # A page by itself is whole: descriptions are copied together with pages.
     row = chain[0]
@@ -182,15 +188,7 @@ def _cut_short(
     at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
     if len(chain) > 1 or not at_the_end or not 1 < room < frames:
         return None
-    if not settled:
-        raise tools.TruncatedFileError(
-            "frames that the header promises are missing",
-            path=pages.file_of(row).path,
-            expected=f"{frames} frames, as in {source}",
-            found=f"{room} frames",
-            hint=f"Pass nav_shape={(frames,)} to read them as missing at the end.",
-        )
-    return [Series("", np.arange(1), (room,), "i", source)]
+    return [Series("", np.arange(1), (room,), "i", source, frames)]
 
 
 def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
