@@ -37,12 +37,9 @@ def raw_name(root: Element, path: str) -> str:
     told = "" if node is None else node.get("filename", "")
     name = re.split(r"[\\/]", told)[-1]
     if name in {"", ".", ".."}:
+        problem, found = "the XML names no file of frames", repr(told)
         raise tools.CorruptFileError(
-            "the XML names no file of frames",
-            path=path,
-            where="raw_file",
-            expected="a filename",
-            found=repr(told),
+            problem, path=path, where="raw_file", expected="a filename", found=found
         )
     return name
 
@@ -71,8 +68,7 @@ def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int
         # A scan that is recorded while searching leaves stale numbers of the mode "acquire".
         for mode in ("acquire", "search"):
             where = f"scan_parameters[@mode='{mode}']"
-            size = [root.findtext(f"{where}/scan_resolution_{axis}") for axis in "yx"]
-            told.append((where, tuple(size)))
+            told.append((where, tuple(root.findtext(f"{where}/scan_resolution_{n}") for n in "yx")))
         told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
     for told_by, texts in told:
         sizes = [text.strip() if text and SIZE.fullmatch(text) else "0" for text in texts]
@@ -96,14 +92,6 @@ def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[tools.Axis,
         steps = [field[0] / factor[0] / max(shape)] * 2
     pairs = zip(axes, steps, strict=True)
     return tuple(replace(axis, units="nm", scale=step * 1e9) for axis, step in pairs)
-
-
-def frame_axes(root: Element | None) -> tuple[tools.Axis, ...]:
-    """Calibrate the frames."""
-    size = _numbers(root, "calibrated_pixelsize")
-    if not size:
-        return tools.sig_axes(2)
-    return tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx")
 
 
 def _numbers(root: Element | None, name: str) -> list[float]:
@@ -135,10 +123,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: Sequence[str],
-    *,
-    nav_shape: tuple[int, ...] | None = None,
-    outside_folder: bool = False,
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, outside_folder: bool = False
 ) -> tools.Description:
     """Describe a scan or a series.
 
@@ -161,13 +146,24 @@ def describe(
         file = _raw_of(xml, raw_name(root, xml), outside=outside_folder)
     layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
     facts = {} if root is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
-    axes = tools.nav_axes(1) + frame_axes(root)
+    size = _numbers(root, "calibrated_pixelsize")
+    frame = tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx" if size)
+    axes = tools.nav_axes(1) + (frame or tools.sig_axes(2))
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
+    for told_by, shape in told:
+        if math.prod(shape) == layout.n_frames:
+            return desc.with_scan(shape, told_by, scan_axes(shape, root))
     if not told:
         return desc
-    told_by, shape = _choose(told, layout.n_frames, file.path)
-    return desc.with_scan(shape, told_by, scan_axes(shape, root))
+    truncated = layout.n_frames < min(math.prod(shape) for _, shape in told)
+    raise (tools.TruncatedFileError if truncated else tools.CorruptFileError)(
+        "the file does not hold the frames of the scan",
+        path=file.path,
+        expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
+        found=f"{layout.n_frames} frames",
+        hint="Pass a nav_shape to read them.",
+    )
 
 
 def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
@@ -182,23 +178,6 @@ def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
             expected=raw,
             hint="If it was renamed, open the .raw file itself.",
         ) from error
-
-
-def _choose(
-    told: Sequence[tuple[str, tuple[int, ...]]], frames: int, path: str
-) -> tuple[str, tuple[int, ...]]:
-    """Choose what tells the number of frames in the file."""
-    for told_by, shape in told:
-        if math.prod(shape) == frames:
-            return told_by, shape
-    truncated = frames < min(math.prod(shape) for _, shape in told)
-    raise (tools.TruncatedFileError if truncated else tools.CorruptFileError)(
-        "the file does not hold the frames of the scan",
-        path=path,
-        expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
-        found=f"{frames} frames",
-        hint="Pass a nav_shape to read them.",
-    )
 
 
 FORMAT = tools.Format(

@@ -55,11 +55,8 @@ class Format:
     def __post_init__(self) -> None:
         for extension in self.extensions:
             if not extension.startswith("."):
-                raise DatasetError(
-                    f"format {self.name!r}: an extension begins with a dot",
-                    expected=f".{extension}",
-                    found=extension,
-                )
+                problem = f"format {self.name!r}: an extension begins with a dot"
+                raise DatasetError(problem, expected=f".{extension}", found=extension)
 
     def options(self) -> dict[str, Any]:
         """Give the options of the format and their default values."""

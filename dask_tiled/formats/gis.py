@@ -73,12 +73,9 @@ def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]
     """Read the sizes in a ``.dim`` file, x first; what its keys stand for; and its metadata."""
     text = tools.read_head(path, MOST_DIM)
     if not BEGINNING.match(text):
+        expected = "1 to 8 sizes, and keys such as -type"
         raise tools.CorruptFileError(
-            "no GIS header",
-            path=path,
-            where="byte 0",
-            expected="1 to 8 sizes, and keys such as -type",
-            found=text[:40],
+            "no GIS header", path=path, where="byte 0", expected=expected, found=text[:40]
         )
     first, _, rest = text.decode("latin1").lstrip().partition("-")
     sizes, fields = tuple(map(int, first.split())), _fields("-" + rest)
@@ -169,34 +166,23 @@ def describe(paths: Sequence[str]) -> tools.Description:
         dtype = dtype.newbyteorder("=")
         decoder = _text_decoder(file, shape, dtype)
     else:
-        dtype = _settled(file, facts["header"]["type"], shape, dtype)
+        # Longs have the length of those of the machine that wrote them: there are no other bytes.
+        if facts["header"]["type"].endswith("LONG") and file.size == 4 * math.prod(shape):
+            dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
+        tools.check_bytes(file, shape, dtype, exact=True)
         facts["dtype"] = str(dtype)
     return tools.describe_volume(
         "gis", file, shape, dtype, axes, facts, sig_dims=sig_dims, packed=False, decoder=decoder
     )
 
 
-def _settled(file: tools.File, kind: str, shape: tuple[int, ...], dtype: np.dtype) -> np.dtype:
-    """Give the type of the pixels: longs have the length of those of the machine that wrote them.
-
-    There are no other bytes in the file, or the header tells something else.
-    """
-    if kind.endswith("LONG") and file.size == 4 * math.prod(shape):
-        dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
-    tools.check_bytes(file, shape, dtype, exact=True)
-    return dtype
-
-
 def _text_decoder(file: tools.File, shape: tuple[int, ...], dtype: np.dtype) -> tools.BlockDecoder:
     """Read numbers that are written as text: one block, as no number says where it lies."""
     fewest = 2 * math.prod(shape) * (2 if dtype.kind == "c" else 1) - 1
     if fewest > file.size:
-        raise tools.TruncatedFileError(
-            "the file is too short for so many numbers",
-            path=file.path,
-            expected=f"{fewest} bytes, at least, for a volume of shape {shape}",
-            found=f"{file.size} bytes",
-        )
+        problem, found = "the file is too short for so many numbers", f"{file.size} bytes"
+        expected = f"{fewest} bytes, at least, for a volume of shape {shape}"
+        raise tools.TruncatedFileError(problem, path=file.path, expected=expected, found=found)
     return tools.BlockDecoder("dask_tiled.formats.gis:decode", dtype, (("dtype", dtype.str),))
 
 
@@ -205,7 +191,7 @@ def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray
 
     Where the last number has lost digits, nothing tells.
     """
-    kind = np.dtype(dtype)
+    kind, path = np.dtype(dtype), block.file.path
     text = fetch(block.file, block.offset, block.offset + block.nbytes).data
     number: Callable[[bytes], Any] = int if kind.kind in "iu" else float
     part = np.dtype(f"f{kind.itemsize // 2}") if kind.kind == "c" else kind
@@ -215,19 +201,13 @@ def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray
         with np.errstate(over="ignore"):
             values = np.fromiter(islice(numbers, count), part)
     except (ValueError, OverflowError) as error:
-        raise tools.CorruptFileError(
-            "something else than numbers of the type of the pixels",
-            path=block.file.path,
-            expected=f"{count} numbers of type {part}",
-            found=str(error)[:80],
-        ) from error
+        problem = "something else than numbers of the type of the pixels"
+        expected, found = f"{count} numbers of type {part}", str(error)[:80]
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found) from error
     if len(values) < count:
-        raise tools.TruncatedFileError(
-            "the text ends too early",
-            path=block.file.path,
-            expected=f"{count} numbers",
-            found=f"{len(values)} numbers",
-        )
+        expected, found = f"{count} numbers", f"{len(values)} numbers"
+        problem = "the text ends too early"
+        raise tools.TruncatedFileError(problem, path=path, expected=expected, found=found)
     return values.view(kind).reshape(block.shape)
 
 

@@ -68,12 +68,10 @@ def read_header(path: str) -> tuple[Kind, Any]:
     start = tools.read_start(path, 540)
     kind = kind_of(start)
     if kind is None:
+        problem = "neither a NIfTI nor an Analyze 7.5 header"
+        expected = "348 or 540, and a magic or a data type that fits"
         raise tools.CorruptFileError(
-            "neither a NIfTI nor an Analyze 7.5 header",
-            path=path,
-            where="byte 0",
-            expected="348 or 540, and a magic or a data type that fits",
-            found=start[:4],
+            problem, path=path, where="byte 0", expected=expected, found=start[:4]
         )
     nib = tools.require("nibabel", "nifti", path)
     known = (nib.Spm2AnalyzeImage.header_class, nib.Nifti1Header, nib.Nifti2Header)
@@ -85,23 +83,18 @@ def _ask(path: str, parsed: Any, field: str, question: Callable[[], Any]) -> Any
     try:
         return question()
     except Exception as error:  # nibabel raises its own, numpy's, and those of a dict
-        raise tools.CorruptFileError(
-            "the header makes no sense",
-            path=path,
-            where=f"the field {field}",
-            found=f"{_plain(parsed[field])}: {error}",
-        ) from error
+        where, found = f"the field {field}", f"{_plain(parsed[field])}: {error}"
+        problem = "the header makes no sense"
+        raise tools.CorruptFileError(problem, path=path, where=where, found=found) from error
 
 
 def _shape(path: str, kind: Kind, shape: tuple[Any, ...]) -> tuple[int, ...]:
     sizes = tuple(map(int, shape))
     if not 1 <= len(sizes) <= 7 or min(sizes) < 1:
+        problem, where = "no shape of a volume", f"byte {16 if kind.version == 2 else 40} (dim)"
+        expected = "1 to 7 axes of positive lengths"
         raise tools.CorruptFileError(
-            "no shape of a volume",
-            path=path,
-            where=f"byte {16 if kind.version == 2 else 40} (dim)",
-            expected="1 to 7 axes of positive lengths",
-            found=sizes,
+            problem, path=path, where=where, expected=expected, found=sizes
         )
     return sizes
 
@@ -111,13 +104,10 @@ def _type(path: str, dtype: np.dtype) -> tuple[np.dtype, int]:
     if dtype.names:
         return np.dtype("u1"), len(dtype.names)
     if dtype.kind not in "iufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-        raise tools.DatasetError(
-            "pixels of this type are not read",
-            path=path,
-            where="the field datatype",
-            expected="integers and floats of up to 8 bytes, complex numbers of up to 16, colours",
-            found="bits or an unknown type" if dtype.kind == "V" else dtype,
-        )
+        problem, where = "pixels of this type are not read", "the field datatype"
+        known = "integers and floats of up to 8 bytes, complex numbers of up to 16, colours"
+        found = "bits or an unknown type" if dtype.kind == "V" else dtype
+        raise tools.DatasetError(problem, path=path, where=where, expected=known, found=found)
     return dtype, 0
 
 
@@ -170,11 +160,11 @@ def _extensions(path: str, kind: Kind, offset: int) -> tuple[tuple[int, int], ..
     if not kind.version:
         return ()
     end = min(offset, MOST_START) if kind.in_one_file else MOST_START
-    start = tools.read_start(path, max(end, kind.nbytes + 4))
-    found: list[tuple[int, int]] = []
     at = kind.nbytes + 4
+    start = tools.read_start(path, max(end, at))
     if not start[kind.nbytes : kind.nbytes + 1].strip(b"\0"):
         return ()
+    found: list[tuple[int, int]] = []
     while at + 8 <= min(end, len(start)) and len(found) < MOST_EXTENSIONS:
         size, code = struct.unpack_from(f"{kind.order}2i", start, at)
         if size < 8:
@@ -231,16 +221,9 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
     stem, _, suffixes = _pair(path, ".img")
     one = kind.in_one_file
     file = tools.File.at(path) if one else tools.pixels_beside(f"{stem}.hdr", *suffixes)
+    shown, sig_dims = scaling if scaled else None, 3 if samples else 2
     return tools.describe_volume(
-        "nifti",
-        file,
-        shape,
-        dtype,
-        axes,
-        facts,
-        sig_dims=3 if samples else 2,
-        skip=offset,
-        scaling=scaling if scaled else None,
+        "nifti", file, shape, dtype, axes, facts, sig_dims=sig_dims, skip=offset, scaling=shown
     )
 
 

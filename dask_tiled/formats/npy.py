@@ -12,11 +12,12 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Cut
-from dask_tiled.model.layout import Selection
 
 MAGIC = b"\x93NUMPY"
+ENCODINGS = {MAGIC + b"\1\0": "latin1", MAGIC + b"\2\0": "latin1", MAGIC + b"\3\0": "utf8"}
+"""That of the header, by the magic bytes and the version."""
 MAX_HEADER = 1 << 16
-PYTHON_2 = re.compile(rb"(\d)L(?=[,)])")
+PYTHON_2 = re.compile(r"(\d)L(?=[,)])")
 """A length in a shape, as Python 2 wrote it on Windows: numpy warns of those that it reads."""
 
 
@@ -38,40 +39,28 @@ def read_header(path: str) -> Header:
     """Read the header of a file."""
     head = tools.read_head(path, MAX_HEADER)
     start = 10 if head[6:7] == b"\1" else 12
-    head = head[: start + int.from_bytes(head[8:start], "little")]
+    offset = start + int.from_bytes(head[8:start], "little")
     try:
-        header = _parse(BytesIO(PYTHON_2.sub(rb"\1 ", head)))
+        if head[:8] not in ENCODINGS:
+            raise ValueError(f"magic and version {head[:8]!r}")  # noqa: TRY301
+        if offset > len(head):
+            raise EOFError(f"the header ends at byte {offset}")  # noqa: TRY301
+        text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
+        # numpy has no public function for version 3, but all that it says can be said in version 2.
+        plain = text.encode("ascii", "backslashreplace")
+        stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
+        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, MAX_HEADER)
     except Exception as error:  # anything can come of evaluating a text, if only as a literal
+        problem, found = "the header cannot be read", repr(error)[:200]
+        expected = f"version 1, 2 or 3, and at most {MAX_HEADER} bytes"
         raise tools.CorruptFileError(
-            "the header cannot be read",
-            path=path,
-            where="byte 0",
-            expected=f"version 1, 2 or 3, and at most {MAX_HEADER} bytes",
-            found=repr(error)[:200],
+            problem, path=path, where="byte 0", expected=expected, found=found
         ) from error
-    dtype, _, shape, _ = header
     whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
     if not whole or dtype.shape or not dtype.itemsize:
         found = f"{dtype} of shape {shape}"[:200]
         raise tools.CorruptFileError("the header is not well formed", path=path, found=found)
-    return header
-
-
-def _parse(stream: BytesIO) -> Header:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        parts = np.lib.format.read_array_header_1_0(stream, MAX_HEADER)
-    elif version == (2, 0):
-        parts = np.lib.format.read_array_header_2_0(stream, MAX_HEADER)
-    elif version == (3, 0):  # version 2 in UTF-8, for which numpy has no public function
-        length = int.from_bytes(stream.read(4), "little")
-        text = stream.read(length).decode().encode("ascii", "backslashreplace")
-        escaped = BytesIO(len(text).to_bytes(4, "little") + text)
-        parts = np.lib.format.read_array_header_2_0(escaped, MAX_HEADER)
-    else:
-        raise ValueError(f"version {version}")
-    shape, fortran_order, dtype = parts
-    return Header(dtype, fortran_order, shape, stream.tell())
+    return Header(dtype, fortran_order, shape, offset)
 
 
 def describe(
@@ -111,19 +100,16 @@ def describe(
         frames = math.prod(header.shape) // math.prod(sig_shape)
         nav, sig = (frames,), sig_shape
         if not frames:
-            raise tools.TruncatedFileError(
-                "the array is smaller than a frame",
-                path=file.path,
-                expected=f"{math.prod(sig_shape)} elements",
-                found=f"{math.prod(header.shape)} elements",
-            )
+            problem = "the array is smaller than a frame"
+            expected, found = (f"{math.prod(n)} elements" for n in (sig_shape, header.shape))
+            raise tools.TruncatedFileError(problem, path=file.path, expected=expected, found=found)
     decoder = tools.plain(header.dtype)
     grid, frame = nav or (1,), sig or (1,)
     strides = tools.strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
     piece = tools.Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
-    cuts = tuple(Cut(0, 1, n) for n in nav + sig) + (() if sig else (Cut(0, 1, 1, kept=False),))
-    shown = Selection(nav, math.prod(grid))
-    layout = tools.Layout([file], grid, frame, [piece], [decoder], shown, None if sig else cuts)
+    layout = tools.Layout([file], grid, frame, [piece], [decoder]).show(nav)
+    if not sig:
+        layout = layout.cut([*layout.cuts[:-1], Cut(0, 1, 1, kept=False)])
     axes = tools.nav_axes(len(nav)) + tools.sig_axes(len(sig))
     return tools.Description("npy", layout, axes, len(nav), metadata)
 

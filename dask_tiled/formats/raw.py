@@ -48,21 +48,14 @@ def describe(
         raise tools.DatasetError("not a dtype", path=paths[0], found=dtype) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
         raise tools.DatasetError("not a type that files can hold", path=paths[0], found=stored)
-    sizes = {
-        "file_header": file_header,
-        "frame_header": frame_header,
-        "frame_footer": frame_footer,
-    }
+    sizes = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     gaps = {
         name: tools.check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
         for name, size in sizes.items()
     }
-    files = [tools.File.at(path) for path in paths]
-    record = tools.Record(
-        sig_shape, tools.plain(stored), gaps["frame_header"], gaps["frame_footer"]
-    )
-    counts = tools.count_frames(files, record, gaps["file_header"], settled=nav_shape is not None)
-    layout = tools.record_layout(files, counts, record, gaps["file_header"])
+    files, decoder = [tools.File.at(path) for path in paths], tools.plain(stored)
+    record = tools.Record(sig_shape, decoder, gaps["frame_header"], gaps["frame_footer"])
+    layout = tools.lay_out(files, record, gaps["file_header"], settled=nav_shape is not None)
     return tools.Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
 
 

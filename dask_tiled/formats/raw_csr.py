@@ -24,9 +24,7 @@ PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
 """The files, and the kinds of numbers that each may hold."""
 
 
-def read_toml(
-    path: str,
-) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[str, np.dtype]]]:
+def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[str, np.dtype]]]:
     """Read the scan shape, the shape of a frame, and the names and types of the three files."""
     text = tools.read_head(path, MAX_TOML + 1)
     try:
@@ -78,9 +76,8 @@ def _dtype(path: str, name: str, given: Any, kinds: str) -> np.dtype:
 
 def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
     """Raise an error that says what was found instead."""
-    raise tools.CorruptFileError(
-        "this makes no sense", path=path, where=where, expected=expected, found=str(found)[:100]
-    )
+    problem, found = "this makes no sense", str(found)[:100]
+    raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=found)
 
 
 def decode(
@@ -168,7 +165,9 @@ def describe(
             f"and {counts[1]} values",
         )
     stored = dtypes[2].newbyteorder("=")
-    frames = _frames_of_block(n_frames, stored.itemsize * math.prod(frame))
+    nbytes = stored.itemsize * math.prod(frame)
+    fewest = min(-(-n_frames // MAX_BLOCKS), LARGE_BLOCK // nbytes)
+    frames = min(max(BLOCK_BYTES // nbytes, fewest, 1), n_frames)
     first = np.arange(0, n_frames, frames)
     size = np.minimum(frames, n_frames - first)
     start, shape = tools.axis_columns(first, (0,) * len(frame)), tools.axis_columns(size, frame)
@@ -180,11 +179,6 @@ def describe(
     metadata = {"raw_csr": {"nonzero": ends[1] - ends[0], **dict(options)}}
     desc = tools.Description.of("raw_csr", layout, metadata, base_shape=(frames, *frame))
     return desc.with_scan(scan, path) if nav_shape is None else desc
-
-
-def _frames_of_block(n_frames: int, nbytes: int) -> int:
-    fewest = min(-(-n_frames // MAX_BLOCKS), LARGE_BLOCK // nbytes)
-    return min(max(BLOCK_BYTES // nbytes, fewest, 1), n_frames)
 
 
 def _pointer(file: tools.File, dtype: np.dtype, k: int) -> int:

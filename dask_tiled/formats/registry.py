@@ -72,10 +72,9 @@ def _checked(format: Any) -> Format:
 
 def _own(name: str) -> Format:
     module = importlib.import_module(f"dask_tiled.formats.{name}")
-    is_package = hasattr(module, "__path__")
-    return (
-        importlib.import_module(f"{module.__name__}.descriptor") if is_package else module
-    ).FORMAT
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{module.__name__}.descriptor")
+    return module.FORMAT
 
 
 def expand(
@@ -125,24 +124,24 @@ def describe_as(
     """
     paths = tuple(map(_completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
-    format = detect(paths[0]) if name is None else _named(name)
+    there = formats()
+    if name is not None and (not isinstance(name, str) or name not in there):
+        raise UnknownFormatError("no such format", expected=", ".join(there), found=name)
+    format = detect(paths[0]) if name is None else there[name]
     known = format.options()
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise DatasetError(
-            f"format {format.name!r} has no option {unknown[0]!r}",
-            path=paths[0],
-            expected=", ".join(sorted(set(known) - set(common))) or "no options",
-        )
+        problem = f"format {format.name!r} has no option {unknown[0]!r}"
+        expected = ", ".join(sorted(set(known) - set(common))) or "no options"
+        raise DatasetError(problem, path=paths[0], expected=expected)
     given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False
     desc = format.describe(paths, **{**given, **options})
     sig_shape = common["sig_shape"]
     if sig_shape is not None and desc.sig_shape != sig_shape:
-        raise DatasetError(
-            "the frames have another shape", path=paths[0], expected=desc.sig_shape, found=sig_shape
-        )
+        problem = "the frames have another shape"
+        raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
     return replace(desc, format=format.name)
 
 
@@ -176,10 +175,3 @@ def detect(path: str) -> Format:
         return claimants[0]
     tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise UnknownFormatError("no format recognises the file", path=path, found=tried)
-
-
-def _named(name: str) -> Format:
-    known = formats()
-    if not isinstance(name, str) or name not in known:
-        raise UnknownFormatError("no such format", expected=", ".join(known), found=name)
-    return known[name]

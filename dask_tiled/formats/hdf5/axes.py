@@ -6,12 +6,15 @@ Layout facts: the NeXus manual (NXdata, NXdetector), the EMD file format of the 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.description import Axis, nav_axes, sig_axes
 
@@ -30,19 +33,6 @@ class Calibration(NamedTuple):
     """Without a name where the file gives none."""
     sig_dims: int | None = None
     """How many of them are signal axes, if it says that."""
-
-
-class Place(NamedTuple):
-    """What is asked for its axes: a dataset, or the first of those that an array is made of."""
-
-    tree: Tree
-    group: Any
-    """The group that it is in."""
-    dataset: Any
-    name: str
-    """Its name there."""
-    shape: tuple[int, ...]
-    """That of the array."""
 
 
 def text(value: Any) -> str:
@@ -67,10 +57,12 @@ def texts(value: Any) -> list[str]:
     return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
 
 
-def calibration(place: Place) -> Calibration:
-    """Read the axes of a dataset, by the first convention that it follows."""
-    found = (read(place) for read in (_hspy, _nexus, _emd, _eiger))
-    nothing = Calibration("", (Axis(""),) * len(place.shape))
+def calibration(tree: Tree, picture: Picture) -> Calibration:
+    """Read the axes of an array, by the first convention that it follows."""
+    path = picture.path if len(picture.members) > 1 else posixpath.dirname(picture.path)
+    group = tree.get(tree.root, path)
+    found = (read(tree, group, picture) for read in (_hspy, _nexus, _emd, _eiger))
+    nothing = Calibration("", (Axis(""),) * len(picture.shape))
     return next(filter(None, found), nothing)
 
 
@@ -78,18 +70,16 @@ def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
     """Give the usual names to axes that have none, or one that another has, too."""
     usual = nav_axes(nav_ndim) + sig_axes(len(axes) - nav_ndim)
     names = [axis.name for axis in axes]
-    found: list[Axis] = []
+    found = list(axes)
     for k, axis in enumerate(axes):
-        good = axis.name and names.count(axis.name) == 1
-        name = axis.name if good else usual[k].name
-        if not good and name in names:
-            name = f"axis_{k}"
-        found.append(Axis(name, axis.units, axis.scale, axis.offset))
+        if not axis.name or names.count(axis.name) > 1:
+            name = usual[k].name
+            found[k] = replace(axis, name=f"axis_{k}" if name in names else name)
     return tuple(found)
 
 
-def _hspy(place: Place) -> Calibration | None:
-    parts = [place.tree.look(place.group, f"axis-{k}") for k in range(len(place.shape))]
+def _hspy(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
+    parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
     if not parts or any(part is None or "navigate" not in part.attrs for part in parts):
         return None
     axes, navigate = [], []
@@ -103,16 +93,15 @@ def _hspy(place: Place) -> Calibration | None:
     return Calibration("HyperSpy", tuple(axes), max(1, count) if first else None)
 
 
-def _nexus(place: Place) -> Calibration | None:
-    tree, group, dataset, name, shape = place
-    here, own = dict(group.attrs), dict(dataset.attrs)
+def _nexus(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
+    here, own, shape = dict(group.attrs), dict(picture.members[0].attrs), picture.shape
     if text(here.get("NX_class")) not in {"NXdata", "NXdetector"} and "signal" not in own:
         return None
     kinds = {"image": 2, "spectrum": 1, "vertex": 1}
     kind = text(own.get("interpretation", here.get("interpretation")))
     axes = [Axis("")] * len(shape)
     signals = [text(here.get("signal")), *texts(here.get("auxiliary_signals"))]
-    if name in signals or "axes" in own:
+    if posixpath.basename(picture.path) in signals or "axes" in own:
         names = texts(own.get("axes", here.get("axes")))
         for k, axis in enumerate(names):
             indices = np.atleast_1d(here.get(f"{axis}_indices", k))
@@ -123,25 +112,24 @@ def _nexus(place: Place) -> Calibration | None:
     return Calibration("NeXus", tuple(axes), sig_dims)
 
 
-def _emd(place: Place) -> Calibration | None:
-    tree, group, _, _, shape = place
+def _emd(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
     if "emd_group_type" not in group.attrs:
         return None
     first = 1 if tree.look(group, "dim0") is None else 0
     axes = []
-    for k in range(len(shape)):
+    for k, size in enumerate(picture.shape):
         values = tree.look(group, f"dim{k + first}")
         name = "" if values is None else label(values.attrs.get("name"))
-        axis = _axis(tree, values, name, shape[k])
-        units = axis.units.strip("[]").replace("_", "")  # [n_m] in files of the NCEM
-        axes.append(Axis(name, units, axis.scale, axis.offset))
+        axis = _axis(tree, values, name, size)
+        # Files of the NCEM have [n_m].
+        axes.append(replace(axis, units=axis.units.strip("[]").replace("_", "")))
     return Calibration("EMD", tuple(axes))
 
 
-def _eiger(place: Place) -> Calibration | None:
-    tree, axes = place.tree, [Axis("frame")]
-    detector = tree.look(place.group.parent, "instrument/detector")
-    if len(place.shape) != 3 or detector is None:
+def _eiger(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
+    axes = [Axis("frame")]
+    detector = tree.look(group.parent, "instrument/detector")
+    if len(picture.shape) != 3 or detector is None:
         return None
     for name in ("y", "x"):
         size = tree.look(detector, f"{name}_pixel_size")
@@ -155,9 +143,8 @@ def _eiger(place: Place) -> Calibration | None:
 def _axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
     """Read an axis from its values, or from the first of them, if they are equally spaced."""
     units = label(getattr(values, "attrs", {}).get("units"))
-    if getattr(values, "ndim", 0) != 1 or values.dtype.kind not in "fiu":
-        return Axis(name, units)
-    if not 0 < values.size <= MOST_VALUES:
+    numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
+    if not numbers or not 0 < values.size <= MOST_VALUES:
         return Axis(name, units)
     points = tree.read(values).astype(float)
     if len(points) == size + 1 and size != 1:  # edges of bins

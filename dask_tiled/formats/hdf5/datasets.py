@@ -43,6 +43,11 @@ class Picture(NamedTuple):
         """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def facts(self) -> dict[str, Any]:
+        """Tell about the array, for the metadata."""
+        chunks = self.members[0].chunks or ()
+        return {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
+
 
 def choose(tree: Tree, dataset: str | None) -> tuple[Picture, dict[str, Picture]]:
     """Choose the dataset that is asked for, or the largest in a group; list all, too."""
@@ -58,30 +63,23 @@ def choose(tree: Tree, dataset: str | None) -> tuple[Picture, dict[str, Picture]
         if f"{place}/".startswith(f"{path.rstrip('/')}/"):
             raise error
     if not some:
-        raise DatasetError(
-            "no such dataset of numbers" if dataset else "there is no dataset of numbers",
-            path=tree.file.path,
-            expected=", ".join([*known][:20]) or None,
-            found=dataset,
-        )
+        problem = "no such dataset of numbers" if dataset else "there is no dataset of numbers"
+        expected = ", ".join([*known][:20]) or None
+        raise DatasetError(problem, path=tree.file.path, expected=expected, found=dataset)
     picture = max(some.values(), key=lambda picture: picture.nbytes)
     _check(tree.file.path, picture)
     return picture, known
 
 
 def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Picture], dict[str, DatasetError]]:
-    """Find the arrays of numbers in a group, series first, and links out of the folder."""
-    refused: dict[str, DatasetError] = {}
-    found = list(_pictures(tree, path, top, refused))
-    return {picture.path: picture for picture in (*_series(tree, found), *found)}, refused
+    """Find the arrays of numbers in a group, series first, and the links out of the folder.
 
-
-def _pictures(
-    tree: Tree, path: str, top: Any, refused: dict[str, DatasetError]
-) -> Iterator[Picture]:
-    """Go through the datasets of numbers in a group, links included; none is visited twice."""
+    Other links are followed; nothing is visited twice.
+    """
     import h5py
 
+    found: list[Picture] = []
+    refused: dict[str, DatasetError] = {}
     waiting: deque[tuple[str, Any]] = deque([(path, top)])
     seen: set[tuple[Any, Any]] = set()
     while waiting and len(seen) < MOST_OBJECTS:
@@ -94,7 +92,7 @@ def _pictures(
         if isinstance(item, h5py.Dataset):
             dtype = _number_type(item)
             if item.shape and dtype is not None:
-                yield Picture(path, item.shape, dtype, (item,))
+                found.append(Picture(path, item.shape, dtype, (item,)))
         elif isinstance(item, h5py.Group):
             for name in islice(item, MOST_OBJECTS - len(waiting)):
                 try:
@@ -103,6 +101,7 @@ def _pictures(
                     refused[f"{path}/{name}"] = error
                 except BROKEN:  # a link to something that is not there
                     continue
+    return {picture.path: picture for picture in (*_series(tree, found), *found)}, refused
 
 
 def _number_type(dataset: Any) -> np.dtype | None:
@@ -120,15 +119,10 @@ def _bare(dtype: np.dtype) -> np.dtype:
     """Leave out what h5py notes in a type."""
     if dtype.names is None:
         return np.dtype(dtype.str) if dtype.subdtype is None else dtype
-    parts: dict[str, Any] = dict(dtype.fields or {})
-    return np.dtype(
-        {
-            "names": list(dtype.names),
-            "formats": [_bare(parts[name][0]) for name in dtype.names],
-            "offsets": [parts[name][1] for name in dtype.names],
-            "itemsize": dtype.itemsize,
-        }
-    )
+    fields: Any = dtype.fields
+    kinds, offsets = [_bare(dtype[n]) for n in dtype.names], [fields[n][1] for n in dtype.names]
+    names, size = list(dtype.names), dtype.itemsize
+    return np.dtype({"names": names, "formats": kinds, "offsets": offsets, "itemsize": size})
 
 
 def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
@@ -157,9 +151,8 @@ def _check(path: str, picture: Picture) -> None:
     if not picture.nbytes:
         raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")
     if picture.nbytes > MOST_BYTES:
-        raise CorruptFileError(
-            "the array is too large", path=path, where=picture.path, found=picture.shape
-        )
+        what = "the array is too large"
+        raise CorruptFileError(what, path=path, where=picture.path, found=picture.shape)
     if picture.missing:
         what = "a part of the series is missing"
         raise TruncatedFileError(what, path=path, where=picture.path, expected=picture.missing)

@@ -5,22 +5,19 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 
 from __future__ import annotations
 
-import math
-import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
-from dask_tiled.formats.hdf5.axes import Place, calibration, named, plain_attributes
+from dask_tiled.formats.hdf5.axes import calibration, named, plain_attributes
 from dask_tiled.formats.hdf5.datasets import Picture, choose
 from dask_tiled.formats.hdf5.filters import filters_of
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
-from dask_tiled.model.indexing import Cut
-from dask_tiled.model.layout import Layout, Selection
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import joined
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
@@ -67,76 +64,39 @@ def describe(
     except DatasetError:
         raise
     except BROKEN as error:
-        raise CorruptFileError(
-            "the HDF5 library cannot read the file", path=file.path, found=str(error)[:300]
-        ) from error
+        problem = "the HDF5 library cannot read the file"
+        raise CorruptFileError(problem, path=file.path, found=str(error)[:300]) from error
 
 
 def _describe(
     tree: Tree, picture: Picture, known: Mapping[str, Picture], sig_dims: int | None
 ) -> Description:
     first, ndim = picture.members[0], len(picture.shape)
-    group = picture.path if len(picture.members) > 1 else posixpath.dirname(picture.path)
-    name = posixpath.basename(picture.path)
-    axes = calibration(Place(tree, tree.get(tree.root, group), first, name, picture.shape))
+    axes = calibration(tree, picture)
     if sig_dims is None:
         sig_dims = axes.sig_dims or 2
     split = max(0, ndim - check_whole("sig_dims", sig_dims, least=1, path=tree.file.path))
+    parts = picture.path.split("/")
+    around = ["/".join(parts[:k]) or "/" for k in range(1, len(parts) + 1)]
+    attributes = {name: plain_attributes(tree.get(tree.root, name).attrs) for name in around}
     metadata = {
         "dataset": picture.path,
-        "shape": picture.shape,
-        "dtype": str(picture.dtype),
-        "chunks": first.chunks or (),
+        **picture.facts(),
         "filters": tuple(number for number, _ in filters_of(first)),
         "orientation": "axes as they are stored",
         "axes_from": axes.convention or "nothing in the file",
-        "datasets": _listed(known),
-        "attributes": dict(_attributes(tree, picture.path)),
+        "datasets": {path: known[path].facts() for path in [*known][:MOST_LISTED]},
+        "attributes": {name: found for name, found in attributes.items() if found},
     }
-    layout, base_shape = _lay_out(tree, picture, split)
-    facts = {"hdf5": metadata}
-    return Description.of("hdf5", layout, facts, named(axes.axes, split), base_shape=base_shape)
-
-
-def _lay_out(tree: Tree, picture: Picture, split: int) -> tuple[Layout, tuple[int, ...]]:
     nav, sig = picture.shape[:split], picture.shape[split:]
     pieces = Pieces(tree, (nav or (1,)) + sig, picture.dtype)
     origin = [0] * len(pieces.shape)
     for member in picture.members:
         pieces.add(member, tuple(origin))
-        origin[-len(picture.shape)] += member.shape[0]
-    layout = Layout(
-        pieces.files,
-        nav or (1,),
-        sig,
-        pieces.table(),
-        pieces.decoders,
-        Selection(nav, math.prod(nav)),
-        tuple(Cut(0, 1, size) for size in picture.shape),
-    )
-    return layout, pieces.base_shape()
-
-
-def _listed(known: Mapping[str, Picture]) -> dict[str, Any]:
-    """Tell about the datasets in a file: the first ones."""
-    return {
-        path: {
-            "shape": picture.shape,
-            "dtype": str(picture.dtype),
-            "chunks": picture.members[0].chunks or (),
-        }
-        for path, picture in [*known.items()][:MOST_LISTED]
-    }
-
-
-def _attributes(tree: Tree, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Read the attributes of a dataset, and of all groups around it."""
-    parts = path.split("/")
-    for k in range(1, len(parts) + 1):
-        name = "/".join(parts[:k]) or "/"
-        found = plain_attributes(tree.get(tree.root, name).attrs)
-        if found:
-            yield name, found
+        origin[-ndim] += member.shape[0]
+    layout = Layout(pieces.files, nav or (1,), sig, joined(pieces.tables), pieces.decoders)
+    facts, base = {"hdf5": metadata}, pieces.base_shape()
+    return Description.of("hdf5", layout.show(nav), facts, named(axes.axes, split), base_shape=base)
 
 
 FORMAT = Format(

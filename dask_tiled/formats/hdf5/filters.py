@@ -1,7 +1,8 @@
-"""The filters of HDF5 files that are undone without the HDF5 library.
+"""Chunks of HDF5 files become pixels: their filters are undone, without the HDF5 library if known.
 
 It does one thing at a time in a process, however many threads ask; these run beside each other. No
-length that a chunk claims is believed: all get the room that they should need, and no more.
+length that a chunk claims is believed: all get the room that they should need, and no more. Chunks
+with any other filter go through the library, and in another process, where that is a plugin.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
 of registered filter plugins of The HDF Group; for bitshuffle the source of its filter.
@@ -9,6 +10,7 @@ of registered filter plugins of The HDF Group; for bitshuffle the source of its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, require
+from dask_tiled.errors import CorruptFileError, DatasetError, require
+from dask_tiled.formats.hdf5 import child
+from dask_tiled.model.blocks import Block, Fetch
 
 Bytes = npt.NDArray[np.uint8]
 Filter = tuple[int, tuple[int, ...]]
@@ -38,11 +42,6 @@ def _codecs() -> Any:
 
 def _decompress(codec: str, data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
     return getattr(_codecs(), codec)(data, out=np.empty(size, np.uint8))
-
-
-def _unbzip2(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
-    # With room for one byte more the codec goes on to the checksum.
-    return _decompress("bz2_decode", data, values, size + 1)
 
 
 def _unszip(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
@@ -137,7 +136,8 @@ FILTERS: dict[int, Callable[[Bytes, tuple[int, ...], int], Bytes]] = {
     SHUFFLE: _unshuffle,
     FLETCHER32: _check_sum,
     SZIP: _unszip,
-    BZIP2: _unbzip2,
+    # With room for one byte more the codec goes on to the checksum.
+    BZIP2: lambda data, values, size: _decompress("bz2_decode", data, values, size + 1),
     LZF: partial(_decompress, "lzf_decode"),
     BLOSC: _unblosc,
     LZ4: partial(_decompress, "lz4h5_decode"),
@@ -183,3 +183,63 @@ def filters_of(dataset: Any) -> tuple[Filter, ...]:
                 hint="Run: pip install hdf5plugin",
             )
     return tuple(found)
+
+
+def decode(
+    block: Block,
+    fetch: Fetch,
+    *,
+    stored: np.dtype,
+    dtype: np.dtype,
+    chunk: tuple[int, ...],
+    filters: tuple[Filter, ...],
+) -> npt.NDArray[Any]:
+    """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
+    fetched = fetch(block.file, block.offset, block.offset + block.nbytes)
+    data = fetched
+    size = stored.itemsize * math.prod(chunk)
+    try:
+        for number, values in reversed(filters):
+            data = FILTERS[number](data, values, size)
+    except CODEC_ERRORS as error:
+        raise _corrupt(block, "data of its filters", error) from error
+    if len(data) != size:
+        raise _corrupt(block, f"{size} bytes", f"{len(data)} bytes")
+    inside = tuple(slice(n) for n in block.shape)
+    pixels: npt.NDArray[Any] = data.view(stored).reshape(chunk)[inside]
+    # Some filters leave the bytes where they are, which is not theirs for long.
+    return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))
+
+
+def read(
+    block: Block,
+    fetch: Fetch,
+    *,
+    dataset: str,
+    dtype: np.dtype,
+    origin: tuple[int, ...],
+    apart: bool,
+) -> npt.NDArray[Any]:
+    """Read a block through the HDF5 library, in a file that is opened once for a task.
+
+    The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
+    own. ``apart`` is another process, because a plugin may end that.
+    """
+    block.file.check()
+    path, open_dataset = block.file.path, child.apart if apart else child.opened
+    require("h5py", "hdf5", path)
+    starts = [begin - first for begin, first in zip(block.start, origin, strict=True)]
+    bounds = [(start, start + n) for start, n in zip(starts, block.shape, strict=True)]
+    try:
+        read_box = fetch.keep((block.file, dataset), lambda: open_dataset(path, dataset))
+        pixels: npt.NDArray[Any] = read_box(bounds)
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+        raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
+    block.file.check()
+    return pixels.astype(dtype, copy=False).reshape(block.shape)
+
+
+def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:
+    problem, where = "a chunk cannot be decoded", f"byte {block.offset}"
+    path, found = block.file.path, str(found)[:300]
+    return CorruptFileError(problem, path=path, where=where, expected=expected, found=found)

@@ -63,12 +63,11 @@ def join_chunks(
     if len(start) == math.prod(grid):
         lattice = _lattice(offset.reshape(grid), strides, chunk)
         if lattice is not None:
-            return True, start[:1], np.array([shape]), offset[:1], lattice[None]
+            return True, start[:1], np.array([shape]), offset[:1], lattice
     nbytes = int(strides[0]) * chunk[0]
     axis = max((k for k, n in enumerate(grid) if n > 1), default=0)
-    none = False, start, box, offset, np.broadcast_to(strides, start.shape)
     if nbytes != chunk[axis] * strides[axis] and chunk[axis] > 1:
-        return none
+        return False, start, box, offset, strides
     same = np.delete(start, axis, axis=1)
     follows = (np.diff(same, axis=0) == 0).all(axis=1)
     follows &= np.diff(start[:, axis]) == chunk[axis]
@@ -79,7 +78,7 @@ def join_chunks(
     joined[:, axis] = start[last, axis] + box[last, axis] - start[first, axis]
     steps = strides.copy()
     steps[axis] = nbytes // chunk[axis]
-    return False, start[first], joined, offset[first], np.broadcast_to(steps, joined.shape)
+    return False, start[first], joined, offset[first], steps
 
 
 def _lattice(offsets: Index, strides: Index, chunk: Sequence[int]) -> Index | None:
@@ -124,18 +123,11 @@ def uncovered(boxes: Sequence[Box], shape: Sequence[int]) -> tuple[Index, Index]
 
 def boxes_between(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
     """Cover the pixels ``first`` to ``stop`` of an array, counted in C order, with boxes."""
-    if first >= stop:
-        return
-    _, *inner = shape
-    row = math.prod(inner)
-    low, high = -(-first // row), stop // row
-    ends = [(first, min(stop, low * row)), (max(first, high * row), stop)]
-    if low < high:
-        yield (low, *(0,) * len(inner)), (high - low, *inner)
-    elif first // row == (stop - 1) // row:
-        ends = [(first, stop)]
-    for begin, end in ends:
-        if begin < end and inner:
-            at = begin // row
-            for start, size in boxes_between(begin - at * row, end - at * row, inner):
-                yield (at, *start), (1, *size)
+    while first < stop:
+        # The outermost axis whose next position is wanted as a whole: a pixel of the last one is.
+        inner = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+        axis = next(k for k, n in enumerate(inner) if first % n == 0 and first + n <= stop)
+        start = tuple(int(n) for n in np.unravel_index(first, shape))
+        count = min(shape[axis] - start[axis], (stop - first) // inner[axis])
+        yield start, (*(1,) * axis, count, *shape[axis + 1 :])
+        first += count * inner[axis]

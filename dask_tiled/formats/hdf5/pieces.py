@@ -21,9 +21,8 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
-from dask_tiled.model.pieces import PieceTable, joined, piece_table, strides_of
+from dask_tiled.model.pieces import PieceTable, axis_columns, piece_table, strides_of
 
-TASKS = "dask_tiled.formats.hdf5.tasks"
 READ_BYTES = 1 << 20
 """So much of a dataset without chunks is read at a time where the library has to read it."""
 MOST_BLOCKS = 100_000
@@ -41,20 +40,16 @@ class Pieces:
         self.stored = stored
         self.decoders: list[Decoder | BlockDecoder] = []
         self.tables: list[PieceTable] = []
-        self._numbers = {tree.file.path: 0}
-        self._blocks: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.plain = plain(stored)
-
-    def table(self) -> PieceTable:
-        """Give all pieces."""
-        return joined(self.tables)
+        self._numbers = {tree.file.path: 0}
+        self._blocks: list[Box] = [((0,) * len(shape), (1,) * len(shape))]
 
     def base_shape(self) -> tuple[int, ...]:
         """Give the shape of the blocks that all of the array consists of; empty for pixels."""
-        sizes = np.array([(1,) * len(self.shape), *(chunk for _, chunk in self._blocks)]).max(0)
-        origins = np.array([(0,) * len(self.shape), *(origin for origin, _ in self._blocks)])
+        origins, chunks = map(np.array, zip(*self._blocks, strict=True))
+        sizes = chunks.max(axis=0)
         sizes[(origins % sizes).any(axis=0)] = 1
-        return tuple(sizes.tolist()) if max(sizes, default=1) > 1 else ()
+        return tuple(sizes.tolist()) if sizes.max() > 1 else ()
 
     def blocks(self, origin: tuple[int, ...], chunk: tuple[int, ...]) -> None:
         """Note that something consists of blocks."""
@@ -75,9 +70,9 @@ class Pieces:
 
     def task(self, function: str, **options: Any) -> int:
         """Give the number of a decoder of whole blocks."""
-        dtype = self.plain.dtype
-        values = (("dtype", dtype), *sorted(options.items()))
-        return self.decoder(BlockDecoder(f"{TASKS}:{function}", dtype, values))
+        options["dtype"] = dtype = self.plain.dtype
+        name = f"dask_tiled.formats.hdf5.filters:{function}"
+        return self.decoder(BlockDecoder(name, dtype, tuple(options.items())))
 
     def put(
         self,
@@ -134,9 +129,7 @@ class Pieces:
         """Let the library read a dataset without chunks, so many rows at a time."""
         count, *inner = dataset.shape
         rows = max(1, READ_BYTES // (math.prod(inner) * self.stored.itemsize), count // MOST_BLOCKS)
-        starts = np.arange(0, count, rows)
-        start = np.zeros((len(starts), dataset.ndim), np.int64)
-        start[:, 0] = starts
+        start = axis_columns(np.arange(0, count, rows), (0,) * len(inner))
         shape = np.minimum((rows, *inner), np.array(dataset.shape) - start)
         number = self._reader(dataset, origin, apart=self.tree.needs_plugin(dataset))
         self.put(origin, start, shape, 0, np.zeros_like(shape), file=file, decoder=number)
@@ -225,24 +218,19 @@ class Pieces:
         columns = zip(*found, strict=True) if found else ([], [], [], [])
         where, masks, offsets, sizes = (np.array(column, np.int64) for column in columns)
         where = where.reshape(-1, dataset.ndim)
-        wrong = (where % dataset.chunks).any() or (where >= dataset.shape).any()
         grid = tuple(-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True))
-        if wrong or (where < 0).any():
-            raise self._bad_index(dataset, f"chunks of {dataset.chunks}", "others")
-        places = np.ravel_multi_index(tuple((where // dataset.chunks).T), grid)
+        places = np.ravel_multi_index(tuple((where // dataset.chunks).T), grid, mode="clip")
         order = np.argsort(places, kind="stable")
-        if (np.diff(places[order]) == 0).any():
-            raise self._bad_index(dataset, "each chunk once", "one of them twice")
+        astray = (where % dataset.chunks).any() or ((where < 0) | (where >= dataset.shape)).any()
+        if astray or (np.diff(places[order]) == 0).any():
+            raise CorruptFileError(
+                "the index of the chunks is wrong",
+                path=dataset.file.filename,
+                where=dataset.name,
+                expected=f"chunks of {dataset.chunks}" if astray else "each chunk once",
+                found="others" if astray else "one of them twice",
+            )
         return where[order], masks[order], offsets[order], sizes[order]
-
-    def _bad_index(self, dataset: Any, expected: str, found: str) -> CorruptFileError:
-        return CorruptFileError(
-            "the index of the chunks is wrong",
-            path=dataset.file.filename,
-            where=dataset.name,
-            expected=expected,
-            found=found,
-        )
 
 
 def is_plain(dataset: Any) -> bool:

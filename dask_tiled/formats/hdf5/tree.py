@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
 from dask_tiled.formats.hdf5 import child
@@ -24,31 +24,25 @@ BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeEr
 """What is raised where a file is corrupt."""
 
 
-class Tree:
+class Tree(ExitStack):
     """A file, and those that it leads to: out of its folder only where `outside` says so.
 
     All stay open as long as the tree.
     """
 
     def __init__(self, file: File, *, outside: bool) -> None:
+        super().__init__()
         require("h5py", "hdf5", file.path)
         self.file = file
         self.outside = outside
-        self._stack = ExitStack()
         self._opened: dict[str, Any] = {}
         self._needs: dict[tuple[str, str], bool] = {}
         self._above: list[tuple[str, str]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
     def open(self, path: str) -> Any:
         """Open a file, or give the one that is open."""
         if path not in self._opened:
-            self._opened[path] = self._stack.enter_context(child.open_file(path))
+            self._opened[path] = self.enter_context(child.open_file(path))
         return self._opened[path]
 
     @property

@@ -1,12 +1,9 @@
 """All that a format is made of: one module to import from, also for formats of other packages."""
 
+# fmt: off
+# isort: off
 from dask_tiled.errors import (
-    CorruptFileError,
-    DatasetError,
-    TruncatedFileError,
-    check_whole,
-    choose_dataset,
-    printable,
+    CorruptFileError, DatasetError, TruncatedFileError, check_whole, choose_dataset, printable,
     require,
 )
 from dask_tiled.formats.format import Format
@@ -14,58 +11,20 @@ from dask_tiled.formats.tools.codecs import codec, unwritten
 from dask_tiled.formats.tools.compression import is_compressed, read_start
 from dask_tiled.formats.tools.detached import after_lines, pixel_files, pixels_beside, read_text
 from dask_tiled.formats.tools.headers import (
-    NUMBER,
-    POSITIVE,
-    TEXT,
-    WORD,
-    Allowed,
-    Fields,
-    Keys,
-    Order,
-    Value,
-    check_fields,
-    check_lengths,
-    choice,
-    parse_fields,
-    parse_keys,
-    read_fields,
-    read_table,
-    several,
-    size_of,
-    whole,
-    wrong_field,
+    NUMBER, POSITIVE, TEXT, WORD, Allowed, Fields, Keys, Order, Value, check_fields, check_lengths,
+    choice, parse_fields, parse_keys, read_fields, read_table, several, size_of, whole, wrong_field,
 )
 from dask_tiled.formats.tools.markup import (
-    local_name,
-    parse_pairs,
-    parse_xml,
-    plain_tree,
-    read_pairs,
-    read_xml,
+    local_name, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
 )
 from dask_tiled.formats.tools.records import (
-    Part,
-    Record,
-    count_frames,
-    lay_out,
-    part_layout,
-    record_layout,
+    Part, Record, count_frames, lay_out, part_layout, record_layout,
 )
 from dask_tiled.formats.tools.series import (
-    Member,
-    beside,
-    common_stem,
-    gather,
-    in_sequence,
-    named_file,
-    natural_key,
+    Member, beside, common_stem, gather, in_sequence, named_file, natural_key,
 )
 from dask_tiled.formats.tools.volumes import (
-    axis_along,
-    axis_names,
-    check_bytes,
-    describe_volume,
-    volume_layout,
+    axis_along, axis_names, check_bytes, describe_volume, volume_layout,
 )
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
@@ -75,7 +34,6 @@ from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
-# fmt: off
 __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Fetch", "Fields", "File",

@@ -56,12 +56,11 @@ def decode(block: Block, fetch: Fetch, *, config: str, stored: str) -> npt.NDArr
         if len(pixels) != wanted:
             raise ValueError(f"another size: {len(pixels)} bytes")  # noqa: TRY301
     except Exception as error:
+        path, where = block.file.path, f"byte {block.offset}"
+        problem, found = "a piece cannot be decompressed", repr(error)
+        expected = f"{wanted} bytes, as {block.nbytes} of {config}"
         raise CorruptFileError(
-            "a piece cannot be decompressed",
-            path=block.file.path,
-            where=f"byte {block.offset}",
-            expected=f"{wanted} bytes, as {block.nbytes} of {config}",
-            found=repr(error),
+            problem, path=path, where=where, expected=expected, found=found
         ) from error
     return pixels.view(dtype).reshape(block.shape).astype(dtype.newbyteorder("="), copy=False)
 

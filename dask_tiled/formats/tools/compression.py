@@ -83,12 +83,9 @@ def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
     _, ratio = _kind_of(read_head(file.path, 8, at))
     most = max(0, file.size - at) * ratio
     if nbytes > most:
-        raise TruncatedFileError(
-            "a compressed file of this size cannot hold the pixels",
-            path=file.path,
-            expected=f"{nbytes} bytes, decompressed",
-            found=f"{most} at most",
-        )
+        problem = "a compressed file of this size cannot hold the pixels"
+        expected, found = f"{nbytes} bytes, decompressed", f"{most} at most"
+        raise TruncatedFileError(problem, path=file.path, expected=expected, found=found)
 
 
 def unpacker(dtype: np.dtype, offset: int = 0) -> BlockDecoder:
@@ -109,12 +106,9 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
             filled += n
         stream.read(1)  # at the end there is a checksum
     if filled < len(wanted):
-        raise TruncatedFileError(
-            "the decompressed file ends inside the pixels",
-            path=block.file.path,
-            expected=f"{offset + len(wanted)} bytes",
-            found=f"{offset + filled} bytes",
-        )
+        problem = "the decompressed file ends inside the pixels"
+        expected, found = (f"{offset + n} bytes" for n in (len(wanted), filled))
+        raise TruncatedFileError(problem, path=block.file.path, expected=expected, found=found)
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 

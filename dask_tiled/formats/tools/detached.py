@@ -51,7 +51,7 @@ def pixel_files(
     TruncatedFileError
         One of them is missing.
     """
-    names, pattern = [text], PATTERN.fullmatch(text[:MOST_NAME])
+    names, where, pattern = [text], f"the key {key!r}", PATTERN.fullmatch(text[:MOST_NAME])
     if text.upper() in {"", "LOCAL"}:
         return [(header, end)]
     if LIST.fullmatch(text):
@@ -63,27 +63,17 @@ def pixel_files(
         before, after = pattern[1].replace("%%", "%"), pattern[3].replace("%%", "%")
         names = [f"{before}{n:{pattern[2]}d}{after}" for n in numbers[: MOST_FILES + 1]]
     if not 0 < len(names) <= MOST_FILES:
-        raise CorruptFileError(
-            "no files, or too many",
-            path=header.path,
-            where=f"the key {key!r}",
-            expected=f"1 to {MOST_FILES}",
-            found=text,
-        )
-    return [(_named(header.path, key, name, outside=outside), 0) for name in names]
-
-
-def _named(path: str, key: str, name: str, *, outside: bool) -> File:
-    where = f"the key {key!r}"
-    found = named_file(name, path, where, outside=outside)
-    if found is None:
-        raise TruncatedFileError(
-            "a file of the pixels is missing",
-            path=path,
-            where=where,
-            expected=os.path.join(os.path.dirname(path), name),
-        )
-    return File.at(found)
+        problem, most = "no files, or too many", f"1 to {MOST_FILES}"
+        raise CorruptFileError(problem, path=header.path, where=where, expected=most, found=text)
+    files = []
+    for name in names:
+        path = named_file(name, header.path, where, outside=outside)
+        if path is None:
+            expected = os.path.join(os.path.dirname(header.path), name)
+            problem = "a file of the pixels is missing"
+            raise TruncatedFileError(problem, path=header.path, where=where, expected=expected)
+        files.append((File.at(path), 0))
+    return files
 
 
 def pixels_beside(header: str, *endings: str) -> File:
@@ -97,12 +87,8 @@ def pixels_beside(header: str, *endings: str) -> File:
     stem = os.path.splitext(header)[0]
     path = beside(stem, *endings)
     if path is None:
-        raise TruncatedFileError(
-            "the file of the pixels is missing",
-            path=header,
-            expected=os.path.basename(stem) + endings[0],
-            found="no such file",
-        )
+        problem, expected = "the file of the pixels is missing", os.path.basename(stem) + endings[0]
+        raise TruncatedFileError(problem, path=header, expected=expected, found="no such file")
     return File.at(path)
 
 
@@ -116,11 +102,9 @@ def after_lines(file: File, at: int, count: int) -> int:
     """
     lines = read_head(file.path, MOST_HEADER if count else 0, at).split(b"\n", count)
     if len(lines) <= count:
+        problem, where = "lines to skip are missing", f"byte {at}"
+        expected, found = f"{count} lines, in {MOST_HEADER} bytes", len(lines) - 1
         raise TruncatedFileError(
-            "lines to skip are missing",
-            path=file.path,
-            where=f"byte {at}",
-            expected=f"{count} lines, in {MOST_HEADER} bytes",
-            found=len(lines) - 1,
+            problem, path=file.path, where=where, expected=expected, found=found
         )
     return at + sum(len(line) + 1 for line in lines[:count])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.headers import Fields, parse_fields, size_of
 
 HEADERS: dict[int, Fields] = {
@@ -52,30 +52,25 @@ class _TagBytes:
     def take(self, count: int) -> bytes:
         content = self._stream.read(count)
         if len(content) < count:
-            raise self._truncated(count)
+            raise self.short(count)
         self.at += count
         return content
 
     def skip(self, count: int) -> None:
         if self.at + count > self.size:
-            raise self._truncated(count)
+            raise self.short(count)
         self.at += count
         self._stream.seek(self.at)
 
-    def _truncated(self, count: int) -> TruncatedFileError:
-        return TruncatedFileError(
-            "the file ends inside a tag",
-            path=self.path,
-            where=f"byte {self.at}",
-            expected=f"{count} more bytes",
-            found=f"{self.size - self.at} bytes",
-        )
+    def short(self, count: int) -> DatasetError:
+        more, left = f"{count} more bytes", f"{self.size - self.at} bytes"
+        return self.error("the file ends inside a tag", more, left, TruncatedFileError)
 
-    def corrupt(self, problem: str, expected: Any, found: Any) -> CorruptFileError:
+    def error(
+        self, problem: str, expected: Any, found: Any, kind: type[DatasetError] = CorruptFileError
+    ) -> DatasetError:
         where = f"byte {self.at}"
-        return CorruptFileError(
-            problem, path=self.path, where=where, expected=expected, found=found
-        )
+        return kind(problem, path=self.path, where=where, expected=expected, found=found)
 
 
 def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -103,12 +98,9 @@ def parse_header(path: str, head: bytes) -> dict[str, int]:
     fields = HEADERS.get(int.from_bytes(head[:4], "big"))
     header = parse_fields(head, fields, ">") if fields and len(head) >= size_of(fields) else {}
     if header.get("little_endian") not in (0, 1):
+        expected = "version 3 or 4, the length, and byte order 0 or 1"
         raise CorruptFileError(
-            "no file of tags",
-            path=path,
-            where="byte 0",
-            expected="version 3 or 4, the length, and byte order 0 or 1",
-            found=head[:16],
+            "no file of tags", path=path, where="byte 0", expected=expected, found=head[:16]
         )
     return header
 
@@ -138,19 +130,19 @@ def _read_tree(
             tags += 1
             if kind not in heads or tags > MAX_TAGS:
                 expected = f"{GROUP} or {DATA}, at most {MAX_TAGS} times"
-                raise content.corrupt("not a tag", expected, (kind, tags))
+                raise content.error("not a tag", expected, (kind, tags))
             raw = content.take(length + heads[kind].size)
             label = _text(raw[:length]) if length else str(number)
             mark, count = heads[kind].unpack_from(raw, length)
             if kind == GROUP:
                 if len(stack) >= MAX_DEPTH:
-                    raise content.corrupt("groups in groups", f"at most {MAX_DEPTH}", "more")
+                    raise content.error("groups in groups", f"at most {MAX_DEPTH}", "more")
                 inner: dict[str, Any] = {}
                 holder[label] = inner
                 stack.append((inner, iter(range(count)), (*labels, label)))
                 break
             if mark != MARK or not 1 <= count <= MAX_INFO:
-                raise content.corrupt("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
+                raise content.error("not a value", (MARK, f"1 to {MAX_INFO}"), (mark, count))
             info = struct.unpack(f">{count}{code}", content.take(count * word))
             holder[label] = _read_value(content, info, order, stays=label == "Data")
         else:
@@ -166,7 +158,7 @@ def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays:
     codes, count = _type_of(info)
     form = _form(codes, order)
     if form is None:
-        raise content.corrupt("unknown type of a value", "numbers, records, arrays", info[:8])
+        raise content.error("unknown type of a value", "numbers, records, arrays", info[:8])
     if kind == STRUCT:
         return form.unpack(content.take(form.size))
     if kind in SIMPLE:

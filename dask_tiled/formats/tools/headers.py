@@ -100,12 +100,9 @@ def read_table(
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
     ):
         if at + step * (count - 1) + size_of(fields) > len(mapped):
-            raise TruncatedFileError(
-                "the file ends inside a header",
-                path=path,
-                expected=f"{count} headers, {step} bytes apart, from byte {at} on",
-                found=f"{len(mapped)} bytes",
-            )
+            problem, found = "the file ends inside a header", f"{len(mapped)} bytes"
+            expected = f"{count} headers, {step} bytes apart, from byte {at} on"
+            raise TruncatedFileError(problem, path=path, expected=expected, found=found)
         if hasattr(mmap, "MADV_RANDOM"):
             mapped.madvise(mmap.MADV_RANDOM)  # pages between headers are not wanted
         values = np.ndarray((count,), record, mapped, at, (step,)).astype(record.newbyteorder("="))

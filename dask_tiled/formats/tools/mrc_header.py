@@ -18,30 +18,14 @@ from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Axis
 
 HEADER_BYTES = 1024
+# fmt: off
 FIELDS: Fields = {
-    "nx": (0, "i4"),
-    "ny": (4, "i4"),
-    "nz": (8, "i4"),
-    "mode": (12, "i4"),
-    "nstart": (16, "3i4"),
-    "m": (28, "3i4"),
-    "cella": (40, "3f4"),
-    "cellb": (52, "3f4"),
-    "mapcrs": (64, "3i4"),
-    "dmin": (76, "f4"),
-    "dmax": (80, "f4"),
-    "dmean": (84, "f4"),
-    "ispg": (88, "i4"),
-    "nsymbt": (92, "i4"),
-    "exttyp": (104, "S4"),
-    "nversion": (108, "i4"),
-    "imodStamp": (152, "i4"),
-    "imodFlags": (156, "i4"),
-    "origin": (196, "3f4"),
-    "map": (208, "S4"),
-    "machst": (212, "4u1"),
-    "rms": (216, "f4"),
-    "nlabl": (220, "i4"),
+    "nx": (0, "i4"), "ny": (4, "i4"), "nz": (8, "i4"), "mode": (12, "i4"), "nstart": (16, "3i4"),
+    "m": (28, "3i4"), "cella": (40, "3f4"), "cellb": (52, "3f4"), "mapcrs": (64, "3i4"),
+    "dmin": (76, "f4"), "dmax": (80, "f4"), "dmean": (84, "f4"), "ispg": (88, "i4"),
+    "nsymbt": (92, "i4"), "exttyp": (104, "S4"), "nversion": (108, "i4"), "imodStamp": (152, "i4"),
+    "imodFlags": (156, "i4"), "origin": (196, "3f4"), "map": (208, "S4"), "machst": (212, "4u1"),
+    "rms": (216, "f4"), "nlabl": (220, "i4"),
     **{f"label{k}": (224 + 80 * k, "S80") for k in range(10)},
 }
 # Complex numbers of two int16, mode 3, are no type of numpy: they get an axis of their own.
@@ -50,51 +34,25 @@ UNREADABLE = {16: "RGB pixels", 101: "4-bit pixels"}
 STAMPS: dict[tuple[int, int], Order] = {(0x44, 0x44): "<", (0x44, 0x41): "<", (0x11, 0x11): ">"}
 IMOD_STAMP = 1146047817
 FEI: Fields = {
-    "Metadata size": (0, "i4"),
-    "Metadata version": (4, "i4"),
-    "Timestamp": (12, "f8"),
-    "Microscope type": (20, "S16"),
-    "D-Number": (36, "S16"),
-    "Application": (52, "S16"),
-    "Application version": (68, "S16"),
-    "HT": (84, "f8"),
-    "Dose": (92, "f8"),
-    "Alpha tilt": (100, "f8"),
-    "Beta tilt": (108, "f8"),
-    "X-Stage": (116, "f8"),
-    "Y-Stage": (124, "f8"),
-    "Z-Stage": (132, "f8"),
-    "Tilt axis angle": (140, "f8"),
-    "Pixel size X": (156, "f8"),
-    "Pixel size Y": (164, "f8"),
-    "Defocus": (220, "f8"),
-    "Magnification": (289, "f8"),
-    "Camera length": (301, "f8"),
-    "Convergence angle": (329, "f8"),
-    "Integration time": (419, "f8"),
-    "Binning Width": (427, "i4"),
-    "Binning Height": (431, "i4"),
-    "Camera name": (435, "S16"),
-    "Dwell time": (571, "f8"),
-    "Frame time": (579, "f8"),
+    "Metadata size": (0, "i4"), "Metadata version": (4, "i4"), "Timestamp": (12, "f8"),
+    "Microscope type": (20, "S16"), "D-Number": (36, "S16"), "Application": (52, "S16"),
+    "Application version": (68, "S16"), "HT": (84, "f8"), "Dose": (92, "f8"),
+    "Alpha tilt": (100, "f8"), "Beta tilt": (108, "f8"), "X-Stage": (116, "f8"),
+    "Y-Stage": (124, "f8"), "Z-Stage": (132, "f8"), "Tilt axis angle": (140, "f8"),
+    "Pixel size X": (156, "f8"), "Pixel size Y": (164, "f8"), "Defocus": (220, "f8"),
+    "Magnification": (289, "f8"), "Camera length": (301, "f8"), "Convergence angle": (329, "f8"),
+    "Integration time": (419, "f8"), "Binning Width": (427, "i4"), "Binning Height": (431, "i4"),
+    "Camera name": (435, "S16"), "Dwell time": (571, "f8"), "Frame time": (579, "f8"),
 }
 # Before FEI1: 1024 sections of 128 bytes, whether or not there are so many.
 OLD_FEI_BYTES = 1024 * 128
 OLD_FEI: Fields = {
-    "Alpha tilt": (0, "f4"),
-    "Beta tilt": (4, "f4"),
-    "X-Stage": (8, "f4"),
-    "Y-Stage": (12, "f4"),
-    "Z-Stage": (16, "f4"),
-    "Shift X": (20, "f4"),
-    "Shift Y": (24, "f4"),
-    "Defocus": (28, "f4"),
-    "Exposure time": (32, "f4"),
-    "Mean intensity": (36, "f4"),
-    "Tilt axis angle": (40, "f4"),
-    "Pixel size": (44, "f4"),
-    "Magnification": (48, "f4"),
+    "Alpha tilt": (0, "f4"), "Beta tilt": (4, "f4"), "X-Stage": (8, "f4"), "Y-Stage": (12, "f4"),
+    "Z-Stage": (16, "f4"), "Shift X": (20, "f4"), "Shift Y": (24, "f4"), "Defocus": (28, "f4"),
+    "Exposure time": (32, "f4"), "Mean intensity": (36, "f4"), "Tilt axis angle": (40, "f4"),
+    "Pixel size": (44, "f4"), "Magnification": (48, "f4"),
 }
+# fmt: on
 
 
 class Header(NamedTuple):
@@ -123,11 +81,9 @@ class Header(NamedTuple):
 def header_of(head: bytes, path: str) -> Header:
     """Read the main header, in the byte order in which it makes sense."""
     if len(head) < HEADER_BYTES:
+        expected, found = f"{HEADER_BYTES} bytes", f"{len(head)} bytes"
         raise CorruptFileError(
-            "too short for an MRC header",
-            path=path,
-            expected=f"{HEADER_BYTES} bytes",
-            found=f"{len(head)} bytes",
+            "too short for an MRC header", path=path, expected=expected, found=found
         )
     # The machine stamp is blank or wrong in old files; there is one order that makes sense then.
     stamped = STAMPS.get((head[212], head[213]), "<")
@@ -136,23 +92,15 @@ def header_of(head: bytes, path: str) -> Header:
     order = next((order for order in orders if _is_plausible(parsed[order])), None)
     if order is None:
         names = ("nx", "ny", "nz", "mode", "mapcrs", "nsymbt")
-        raise CorruptFileError(
-            "the MRC header makes no sense",
-            path=path,
-            where="byte 0",
-            expected=f"sizes above 0, a mode of {sorted(TYPES)} and axes 1, 2, 3",
-            found=", ".join(f"{name} {parsed[stamped][name]}" for name in names),
-        )
+        found = ", ".join(f"{name} {parsed[stamped][name]}" for name in names)
+        expected = f"sizes above 0, a mode of {sorted(TYPES)} and axes 1, 2, 3"
+        problem = "the MRC header makes no sense"
+        raise CorruptFileError(problem, path=path, where="byte 0", expected=expected, found=found)
     fields = parsed[order]
     mode = fields["mode"]
     if mode in UNREADABLE:
-        raise DatasetError(
-            f"{UNREADABLE[mode]} are not read",
-            path=path,
-            where="byte 12 (mode)",
-            expected=", ".join(map(str, sorted(TYPES))),
-            found=mode,
-        )
+        problem, known = f"{UNREADABLE[mode]} are not read", ", ".join(map(str, sorted(TYPES)))
+        raise DatasetError(problem, path=path, where="byte 12 (mode)", expected=known, found=mode)
     fields["labels"] = tuple(filter(None, (fields.pop(f"label{k}") for k in range(10))))
     kind, reason = _byte_type(fields) if mode == 0 else (TYPES[mode], "mode")
     return Header(fields, order, np.dtype(kind).newbyteorder(order), reason)

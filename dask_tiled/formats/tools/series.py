@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.files import File
 
-_NUMBERS = re.compile(r"(\d+)")
-
 
 class Member(NamedTuple):
     """A file of a series.
@@ -50,21 +48,18 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
     ordered = sorted(members, key=lambda member: member.first)
     for before, after in pairwise(ordered):
         if after.geometry != before.geometry:
-            raise CorruptFileError(
-                "the frames differ from those of the file before",
-                path=after.file.path,
-                expected=f"{before.geometry}, as in {before.file.path}",
-                found=after.geometry,
-            )
-        expected = before.first + before.frames
-        if after.first != expected:
-            missing = after.first > expected
+            problem = "the frames differ from those of the file before"
+            expected, found = f"{before.geometry}, as in {before.file.path}", after.geometry
+            raise CorruptFileError(problem, path=after.file.path, expected=expected, found=found)
+        follows = before.first + before.frames
+        if after.first != follows:
+            missing = after.first > follows
             kind = TruncatedFileError if missing else CorruptFileError
             raise kind(
                 "frames are missing before this file" if missing else "frames occur twice",
                 path=after.file.path,
                 where="the sequence number",
-                expected=f"{expected}, which follows {before.file.path}",
+                expected=f"{follows}, which follows {before.file.path}",
                 found=after.first,
             )
     return ordered
@@ -90,9 +85,37 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
     CorruptFileError, TruncatedFileError
         As for :func:`in_sequence`.
     """
-    if series and len(paths) == 1:
-        return _series_of(paths[0], read)
-    return in_sequence([read(path) for path in paths])
+    if not series or len(paths) != 1:
+        return in_sequence([read(path) for path in paths])
+    member = read(paths[0])
+    folder, name = os.path.split(member.file.path)
+    name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
+    if name_parts is None:
+        return [member]
+    prefix, number, suffix = name_parts.groups()
+    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
+    matches = filter(None, map(pattern.fullmatch, os.listdir(folder)))
+    # A number can be written in several ways; the way of the name that was given goes first.
+    ways = sorted(matches, key=lambda match: (len(match[1]) == len(number), -len(match[1])))
+    numbers = {int(match[1]): match[0] for match in ways}
+    order = sorted(numbers)
+    at = order.index(int(number))
+    found = [member]
+
+    def neighbours(some: Sequence[int]) -> Iterator[Member]:
+        with suppress(DatasetError, OSError):
+            for n in some:
+                yield read(os.path.join(folder, numbers[n]))
+
+    for after in neighbours(order[at + 1 :]):
+        if not after.continues(found[-1]):
+            break
+        found.append(after)
+    for before in neighbours(order[:at][::-1]):
+        if not found[0].continues(before):
+            break
+        found.insert(0, before)
+    return found
 
 
 def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
@@ -164,41 +187,8 @@ def named_file(
     return found
 
 
-def _series_of(path: str, read: Callable[[str], Member]) -> list[Member]:
-    """Go from number to number in the names, as long as frames and geometry continue."""
-    member = read(path)
-    folder, name = os.path.split(member.file.path)
-    name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
-    if name_parts is None:
-        return [member]
-    prefix, number, suffix = name_parts.groups()
-    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
-    matches = filter(None, map(pattern.fullmatch, os.listdir(folder)))
-    # A number can be written in several ways; the way of the name that was given goes first.
-    ways = sorted(matches, key=lambda match: (len(match[1]) == len(number), -len(match[1])))
-    numbers = {int(match[1]): match[0] for match in ways}
-    order = sorted(numbers)
-    at = order.index(int(number))
-    series = [member]
-
-    def neighbours(some: Sequence[int]) -> Iterator[Member]:
-        with suppress(DatasetError, OSError):
-            for n in some:
-                yield read(os.path.join(folder, numbers[n]))
-
-    for after in neighbours(order[at + 1 :]):
-        if not after.continues(series[-1]):
-            break
-        series.append(after)
-    for before in neighbours(order[:at][::-1]):
-        if not series[0].continues(before):
-            break
-        series.insert(0, before)
-    return series
-
-
 def natural_key(path: str) -> tuple[tuple[str, int], ...]:
     """Sort key by which ``scan10`` comes after ``scan9``."""
-    parts = _NUMBERS.split(path)
+    parts = re.split(r"(\d+)", path)
     texts, numbers = parts[::2], [int(n) for n in parts[1::2]]
     return tuple(zip(texts, [*numbers, -1], strict=True))

@@ -120,12 +120,9 @@ def volume_layout(
     box, corners = _equal_boxes(files, shape)
     strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
     if packed and skip < 0:
-        raise CorruptFileError(
-            "compressed pixels cannot be found from the end of a file",
-            path=files[0].path,
-            expected="0 bytes to skip, or more",
-            found=skip,
-        )
+        problem = "compressed pixels cannot be found from the end of a file"
+        least = "0 bytes to skip, or more"
+        raise CorruptFileError(problem, path=files[0].path, expected=least, found=skip)
     decoder = unpacker(dtype, skip) if packed else decoder or plain(dtype)
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
@@ -155,12 +152,9 @@ def _equal_boxes(
         box.append(length // cuts)
         rest //= cuts
     if not even or rest > 1:
-        raise CorruptFileError(
-            "no such number of files",
-            path=files[0].path,
-            expected=f"equal parts of an array of shape {shape}",
-            found=f"{len(files)} files",
-        )
+        problem, found = "no such number of files", f"{len(files)} files"
+        expected = f"equal parts of an array of shape {shape}"
+        raise CorruptFileError(problem, path=files[0].path, expected=expected, found=found)
     corners = (range(0, length, step) for length, step in zip(shape, box, strict=True))
     return tuple(box), list(itertools.product(*corners))
 
