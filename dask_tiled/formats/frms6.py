@@ -21,15 +21,10 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 
 FIELDS: tools.Fields = {
-    "header_bytes": (0, "u2"),
-    "frame_header_bytes": (2, "u2"),
-    "version": (7, "u1"),
-    "text": (8, "S80"),
-    "width": (88, "u2"),
-    "height": (90, "u2"),
-    "more_text": (92, "S928"),
+    "header_bytes": (0, "u2"), "frame_header_bytes": (2, "u2"), "version": (7, "u1"),
+    "text": (8, "S80"), "width": (88, "u2"), "height": (90, "u2"), "more_text": (92, "S928"),
     "num_frames": (1020, "u4"),
-}
+}  # fmt: skip
 HEADER_BYTES, FRAME_HEADER_BYTES = 1024, 64
 ALLOWED: tools.Allowed = {
     "header_bytes": (HEADER_BYTES,),

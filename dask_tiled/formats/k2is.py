@@ -28,15 +28,9 @@ PER_FRAME = 32
 BLOCK = 0x5758
 HEADER_BYTES = 40
 FIELDS: tools.Fields = {
-    "sync": (0, "u4"),
-    "flags": (9, "u1"),
-    "block_count": (16, "u4"),
-    "width": (20, "u2"),
-    "height": (22, "u2"),
-    "frame_id": (24, "u4"),
-    "corner": (28, "2u2"),
-    "nbytes": (36, "u4"),
-}
+    "sync": (0, "u4"), "flags": (9, "u1"), "block_count": (16, "u4"), "width": (20, "u2"),
+    "height": (22, "u2"), "frame_id": (24, "u4"), "corner": (28, "2u2"), "nbytes": (36, "u4"),
+}  # fmt: skip
 SYNC = 0xFFFF0055
 ALLOWED = {"sync": (SYNC,), "width": (WIDTH,), "height": (HEIGHT,), "nbytes": (BLOCK,)}
 SHUTTER_OPEN = 1

@@ -30,20 +30,9 @@ RAW = {
 in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
 those of chips that are mounted upside down, whose rows and pixels run backwards."""
 NAMES = (
-    "sequence number",
-    "header bytes",
-    "chips",
-    "width",
-    "height",
-    "pixel type",
-    "layout",
-    "chip select",
-    "time",
-    "shutter (s)",
-    "counter",
-    "colour mode",
-    "gain mode",
-)
+    "sequence number", "header bytes", "chips", "width", "height", "pixel type", "layout",
+    "chip select", "time", "shutter (s)", "counter", "colour mode", "gain mode",
+)  # fmt: skip
 
 
 class Geometry(NamedTuple):

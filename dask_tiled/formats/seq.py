@@ -23,33 +23,17 @@ from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
 
 MAGIC = b"\xed\xfe\0\0"
 FIELDS: tools.Fields = {
-    "magic": (0, "u4"),
-    "name": (4, "12u2"),
-    "version": (28, "i4"),
-    "header_size": (32, "i4"),
-    "description": (36, "256u2"),
-    "width": (548, "u4"),
-    "height": (552, "u4"),
-    "bit_depth": (556, "u4"),
-    "bit_depth_real": (560, "u4"),
-    "image_size_bytes": (564, "u4"),
-    "image_format": (568, "u4"),
-    "allocated_frames": (572, "u4"),
-    "origin": (576, "u4"),
-    "true_image_size": (580, "u4"),
-    "suggested_frame_rate": (584, "f8"),
-    "description_format": (592, "i4"),
-    "reference_frame": (596, "u4"),
-    "fixed_size": (600, "u4"),
-    "flags": (604, "u4"),
-    "bayer_pattern": (608, "i4"),
-    "time_offset_us": (612, "i4"),
-    "extended_header_size": (616, "i4"),
-    "compression_format": (620, "u4"),
-    "reference_time_s": (624, "i4"),
-    "reference_time_ms": (628, "u2"),
+    "magic": (0, "u4"), "name": (4, "12u2"), "version": (28, "i4"), "header_size": (32, "i4"),
+    "description": (36, "256u2"), "width": (548, "u4"), "height": (552, "u4"),
+    "bit_depth": (556, "u4"), "bit_depth_real": (560, "u4"), "image_size_bytes": (564, "u4"),
+    "image_format": (568, "u4"), "allocated_frames": (572, "u4"), "origin": (576, "u4"),
+    "true_image_size": (580, "u4"), "suggested_frame_rate": (584, "f8"),
+    "description_format": (592, "i4"), "reference_frame": (596, "u4"), "fixed_size": (600, "u4"),
+    "flags": (604, "u4"), "bayer_pattern": (608, "i4"), "time_offset_us": (612, "i4"),
+    "extended_header_size": (616, "i4"), "compression_format": (620, "u4"),
+    "reference_time_s": (624, "i4"), "reference_time_ms": (628, "u2"),
     "reference_time_us": (630, "u2"),
-}
+}  # fmt: skip
 MONOCHROME = 100
 ALLOWED = {
     "compression_format": (0,),
@@ -57,12 +41,9 @@ ALLOWED = {
     "bit_depth": (8, 16, 32, 64),
 }
 SENSOR: tools.Fields = {
-    "UnbinnedFrameSizeX": (8, "i4"),
-    "UnbinnedFrameSizeY": (12, "i4"),
-    "OffsetX": (16, "i4"),
-    "OffsetY": (20, "i4"),
-    "HardwareBinning": (24, "i4"),
-}
+    "UnbinnedFrameSizeX": (8, "i4"), "UnbinnedFrameSizeY": (12, "i4"), "OffsetX": (16, "i4"),
+    "OffsetY": (20, "i4"), "HardwareBinning": (24, "i4"),
+}  # fmt: skip
 STARTS = (272, 282)
 """Where the first record of a ``.metadata`` file was found to begin."""
 PLACES = {"Row", "Rows", "Column", "Columns"}

@@ -20,42 +20,20 @@ HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
 MAX_HEADERS = 4096  # in which the start of a scan is looked for
 SERIES: tools.Fields = {
-    "ISize": (0, "i4"),
-    "IVersion": (4, "i4"),
-    "IXDim": (8, "i4"),
-    "IYDim": (12, "i4"),
-    "IBPP": (16, "i4"),
-    "IXOff": (20, "i4"),
-    "IYOff": (24, "i4"),
-    "IXBin": (28, "i4"),
-    "IYBin": (32, "i4"),
-    "IPixelSize": (36, "i4"),
-    "IHT": (40, "i4"),
-    "IMagTotal": (44, "i4"),
+    "ISize": (0, "i4"), "IVersion": (4, "i4"), "IXDim": (8, "i4"), "IYDim": (12, "i4"),
+    "IBPP": (16, "i4"), "IXOff": (20, "i4"), "IYOff": (24, "i4"), "IXBin": (28, "i4"),
+    "IYBin": (32, "i4"), "IPixelSize": (36, "i4"), "IHT": (40, "i4"), "IMagTotal": (44, "i4"),
     "IImgHeaderBytes": (48, "i4"),
-}
+}  # fmt: skip
 # Headers of version 1 end after the third field, those of version 2 where the series says.
 FRAME: tools.Fields = {
-    "ICounter": (0, "u4"),
-    "ITime": (4, "u4"),
-    "IMS": (8, "u4"),
-    "LUT_Index": (12, "u4"),
-    "Faraday": (16, "f4"),
-    "TEM_Mag": (20, "u4"),
-    "TEM_Mag_mode": (24, "u4"),
-    "TEM_Stage_x": (28, "f4"),
-    "TEM_Stage_y": (32, "f4"),
-    "TEM_Stage_z": (36, "f4"),
-    "TEM_Stage_alpha": (40, "f4"),
-    "TEM_Stage_beta": (44, "f4"),
-    "Index_of_rotator": (48, "u4"),
-    "DENS_T_measure": (52, "f4"),
-    "DENS_T_setpoint": (56, "f4"),
-    "DENS_Power": (60, "f4"),
-    "TEM_Obj_current": (64, "f4"),
-    "Scan_x": (68, "f4"),
-    "Scan_y": (72, "f4"),
-}
+    "ICounter": (0, "u4"), "ITime": (4, "u4"), "IMS": (8, "u4"), "LUT_Index": (12, "u4"),
+    "Faraday": (16, "f4"), "TEM_Mag": (20, "u4"), "TEM_Mag_mode": (24, "u4"),
+    "TEM_Stage_x": (28, "f4"), "TEM_Stage_y": (32, "f4"), "TEM_Stage_z": (36, "f4"),
+    "TEM_Stage_alpha": (40, "f4"), "TEM_Stage_beta": (44, "f4"), "Index_of_rotator": (48, "u4"),
+    "DENS_T_measure": (52, "f4"), "DENS_T_setpoint": (56, "f4"), "DENS_Power": (60, "f4"),
+    "TEM_Obj_current": (64, "f4"), "Scan_x": (68, "f4"), "Scan_y": (72, "f4"),
+}  # fmt: skip
 ALLOWED: tools.Allowed = {
     "ISize": (HEADER_BYTES,),
     "IVersion": (1, 2),
