@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, same_kind
-from dask_tiled.testing.records import write_records
+from dask_tiled.testing.records import filler, write_records
 
 
 def write_raw(
@@ -32,9 +32,9 @@ def write_raw(
     file_header, frame_header, frame_footer
         Sizes in bytes: once at the start of the file, before each frame, after each frame.
     """
-    header = _filler(b"FILE HEADER ", file_header)
-    before = _filler(b"frame header ", frame_header)
-    after = _filler(b"frame footer ", frame_footer)
+    header = filler(b"FILE HEADER ", file_header)
+    before = filler(b"frame header ", frame_header)
+    after = filler(b"frame footer ", frame_footer)
 
     def record(_number: int, frame: Array) -> bytes:
         return before + frame.tobytes() + after
@@ -68,9 +68,3 @@ def write_npy(
     with Path(path).open("wb") as file:
         np.lib.format.write_array(file, ordered, version=version, allow_pickle=False)
     return Path(path)
-
-
-def _filler(pattern: bytes, size: int) -> bytes:
-    if size < 0:
-        raise ValueError(f"expected a size of 0 bytes or more, found {size}")
-    return (pattern * (size // len(pattern) + 1))[:size]
