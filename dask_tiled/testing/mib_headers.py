@@ -77,21 +77,20 @@ class Camera:
     def hdr(self, nav_shape: tuple[int, ...], *, scan_keys: bool) -> bytes:
         """Return the contents of a `.hdr` file: lines of key and value, filled with spaces."""
         frames, chips = math.prod(nav_shape), 4 if self.quad else 1
-        alternating = self.depth != 24 and frames > 1
-        chip_ids = ",".join(_CHIP_IDS[:chips] + (" - ",) * (4 - chips))
+        config = r"c:\Merlin_Quad_Config\default\Default_SPM"
         entries = {
             "Time and Date Stamp (day, mnth, yr, hr, min, s)": f"{_START:%d/%m/%Y %H:%M:%S}",
-            "Chip ID": chip_ids,
+            "Chip ID": ",".join(_CHIP_IDS[:chips] + (" - ",) * (4 - chips)),
             "Chip Type (Medipix 3.0, Medipix 3.1, Medipix 3RX)": "Medipix 3RX",
             "Assembly Size (NX1, 2X2)": f"{self.layout:>6}",
             "Chip Mode  (SPM, CSM, CM, CSCM)": "SPM",
             "Counter Depth (number)": str(self.depth),
             "Gain": "SLGM",
-            "Active Counters": "Alternating" if alternating else "Counter 0",
+            "Active Counters": "Alternating" if self.depth != 24 and frames > 1 else "Counter 0",
             "Thresholds (keV)": _THRESHOLDS,
             "DACs": "; ".join([_DACS] * chips + [""] * (4 - chips)),
-            "bpc File": ",".join([r"c:\Merlin_Quad_Config\default\Default_SPM.bpc"] * 4),
-            "DAC File": ",".join([r"c:\Merlin_Quad_Config\default\Default_SPM.dacs"] * 4),
+            "bpc File": ",".join([f"{config}.bpc"] * 4),
+            "DAC File": ",".join([f"{config}.dacs"] * 4),
             "Gap Fill Mode": "Distribute" if self.layout.endswith("G") else "None",
             "Flat Field File": "None",
             "Dead Time File": "Dummy (C:\\<NUL>\\)",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
+from dask_tiled.testing.frames import Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
 
 MODES = {"i1": 0, "u1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12}
@@ -87,10 +87,7 @@ def write_mrc(
         put(220, "i80s", 1, b"synthetic".ljust(80))
         return bytes(head) + extended
 
-    def record(_number: int, frame: Array) -> bytes:
-        return pixels_of(frame, byte_order)
-
-    write_records(path, every, record, header=header)
+    write_records(path, every, lambda _, frame: pixels_of(frame, byte_order), header=header)
     return Path(path)
 
 
