@@ -44,15 +44,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a blockfile.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        One file.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default that of the header, (NY, NX).
-    """
+    """Describe a blockfile, by default as a scan of (NY, NX)."""
     file = tools.File.only(paths, "blo")
     head = tools.read_head(file.path, 8)
     reason = sniff(file.path, head)

@@ -66,15 +66,12 @@ def describe(
     dark: bool = False,
     gain_map: str | os.PathLike[str] | None = None,
 ) -> tools.Description:
-    """Describe an FRMS6 set.
+    """Describe the frames of an FRMS6 set, for which any file of it stands, also the dark frames.
+
+    If several are opened, they are those with the frames. The ``.hdr`` file gives the scan, (y, x).
 
     Parameters
     ----------
-    paths : sequence of str
-        The ``.hdr`` file, or any ``.frms6`` file of a set, with the dark frames or not, stands for
-        the frames of the whole set. If several are opened, they are those with the frames.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default the one in the ``.hdr`` file, taken as (y, x).
     series : bool
         Look for the other files of the set; by default unless a list is opened.
     dark : bool
@@ -253,13 +250,10 @@ def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
         raise tools.CorruptFileError(
             "the gain map is too large", path=path, expected=expected, found=found
         )
-    suffix = os.path.splitext(path)[1].lower()
-    readers = {".mat": _read_mat, ".csv": _read_csv}
-    if suffix not in readers:
-        raise tools.DatasetError(
-            "no gain map", path=path, expected="a .mat or .csv file", found=suffix
-        )
-    return readers[suffix](path)
+    suffix, expected = os.path.splitext(path)[1].lower(), "a .mat or .csv file"
+    if suffix not in {".mat", ".csv"}:
+        raise tools.DatasetError("no gain map", path=path, expected=expected, found=suffix)
+    return _read_mat(path) if suffix == ".mat" else _read_csv(path)
 
 
 def _read_mat(path: str) -> npt.NDArray[Any]:

@@ -203,19 +203,12 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a set of K2 files.
+    """Describe a set of K2 files, by any of them.
 
     Frames that are not complete in all sectors are left out. Those before the shutter opened are
     not shown, but ``sync_offset=-1`` shows the last of them; in scans the flag in the headers
-    comes one frame late, which is allowed for.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        Any file of one set, or several.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default the one in the ``.gtg`` file, which counts the flyback in.
-        Without one, a set is a series of frames.
+    comes one frame late, which is allowed for. The scan of the ``.gtg`` file counts the flyback
+    in; without one, a set is a series of frames.
     """
     stem = tools.common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]

@@ -22,7 +22,8 @@ TYPES |= {f"U{name}": f"u{dtype[1]}" for name, dtype in TYPES.items()}
 TYPES |= {"FLOAT": "f4", "DOUBLE": "f8"}
 TYPES = {f"MET_{name}": dtype for name, dtype in TYPES.items()}
 TYPES |= {f"{name}_ARRAY": dtype for name, dtype in TYPES.items()}
-TRUE, FALSE = ("True", "T", "1"), ("False", "F", "0")
+TRUE = dict.fromkeys(("True", "T", "1"), True)
+FLAG = tools.choice({**TRUE, **dict.fromkeys(("False", "F", "0"), False)}, default=False)
 UNITS = {"mm": "mm", "um": "µm", "cm": "cm", "?": ""}
 OTHER_NAMES = {
     "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
@@ -37,13 +38,9 @@ KEYS: tools.Keys = {
     "DimSize": tools.several(tools.whole(tools.POSITIVE)),
     "ElementType": tools.choice(TYPES),
     "ElementNumberOfChannels": tools.whole(range(1, 1 << 31), 1),
-    "BinaryData": tools.choice(dict.fromkeys(TRUE, True), default=True),
-    "BinaryDataByteOrderMSB": tools.choice(
-        dict.fromkeys(TRUE, ">") | dict.fromkeys(FALSE, "<"), "<"
-    ),
-    "CompressedData": tools.choice(
-        dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False), default=False
-    ),
+    "BinaryData": tools.choice(TRUE, default=True),
+    "BinaryDataByteOrderMSB": FLAG,
+    "CompressedData": FLAG,
     "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
     "ElementSpacing": tools.several(tools.NUMBER, ()),
     "Offset": tools.several(tools.NUMBER, ()),
@@ -79,7 +76,8 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     name, packed = values["ElementDataFile"], values["CompressedData"]
     parts = tools.pixel_files(file, "ElementDataFile", name, end, outside=outside_folder)
     parts = [(part, skip if skip > 0 else start) for part, start in parts]
-    dtype = np.dtype(values["ElementType"]).newbyteorder(values["BinaryDataByteOrderMSB"])
+    order = ">" if values["BinaryDataByteOrderMSB"] else "<"
+    dtype = np.dtype(values["ElementType"]).newbyteorder(order)
     shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3

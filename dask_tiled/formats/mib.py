@@ -164,16 +164,12 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
 ) -> tools.Description:
-    """Describe Merlin files.
+    """Describe Merlin files, which are put into the order of their sequence numbers.
+
+    A ``.mib`` file stands for itself and those that continue it, a ``.hdr`` file for its series.
 
     Parameters
     ----------
-    paths : sequence of str
-        One ``.mib`` file stands for itself, or for the series of files that its neighbours make by
-        continuing its sequence numbers. A ``.hdr`` file stands for its series. Several files are
-        put into the order of their sequence numbers.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default what the ``.hdr`` file says, or one axis of all frames.
     series : bool
         Look for the series of a file; by default unless a list is opened.
     """

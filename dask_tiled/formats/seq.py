@@ -35,11 +35,7 @@ FIELDS: tools.Fields = {
     "reference_time_us": (630, "u2"),
 }  # fmt: skip
 MONOCHROME = 100
-ALLOWED = {
-    "compression_format": (0,),
-    "image_format": (MONOCHROME,),
-    "bit_depth": (8, 16, 32, 64),
-}
+ALLOWED = {"compression_format": (0,), "image_format": (MONOCHROME,), "bit_depth": (8, 16, 32, 64)}
 SENSOR: tools.Fields = {
     "UnbinnedFrameSizeX": (8, "i4"), "UnbinnedFrameSizeY": (12, "i4"), "OffsetX": (16, "i4"),
     "OffsetY": (20, "i4"), "HardwareBinning": (24, "i4"),
@@ -59,15 +55,9 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a sequence.
+    """Describe a sequence, of as many frames as the header says, or of all where it says nothing.
 
-    Parameters
-    ----------
-    paths : sequence of str
-        One file.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default one axis of as many frames as the header says, or of all in
-        the file where it says nothing. Space for more can follow, which StreamPix fills with zeros.
+    Space for more can follow, which StreamPix fills with zeros.
     """
     file = tools.File.only(paths, "seq")
     header = tools.read_fields(file.path, FIELDS)

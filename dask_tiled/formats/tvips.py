@@ -185,14 +185,10 @@ def describe(
     hysteresis: int = 0,
     series: bool = True,
 ) -> tools.Description:
-    """Describe a TVIPS series.
+    """Describe a TVIPS series, whose files are put into the order of their numbers.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file stands for its series. Several are put into the order of their numbers.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default what the frame headers say, or one axis of all frames.
     scan : {"auto", "none"}
         Whether to begin where the frame headers say that the scan begins, or with the first frame.
     winding : bool
