@@ -36,9 +36,8 @@ FRAME_HEADER = 6
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the identifier and the magic number, in either byte order."""
-    if head.startswith(ID) and head[6:8] in ORDERS:
-        return None
-    return "does not begin with 'IMGBLO' and the number 258 or 259"
+    known = head.startswith(ID) and head[6:8] in ORDERS
+    return None if known else "does not begin with 'IMGBLO' and the number 258 or 259"
 
 
 def describe(

@@ -129,14 +129,10 @@ class Frames(NamedTuple):
 
     def count_frames(self, *, settled: bool) -> int:
         """Count the frames; if ``settled``, the file may end early."""
-        promised: int = self.fields["num_frames"]
+        promised, by = int(self.fields["num_frames"]), "byte 1020 (num_frames)"
+        file, record = self.file, self.record
         (present,) = tools.count_frames(
-            [self.file],
-            self.record,
-            HEADER_BYTES,
-            promised=promised,
-            promised_by="byte 1020 (num_frames)",
-            settled=settled,
+            [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
         return min(present, promised) if promised else present  # old files do not say how many
 

@@ -52,9 +52,8 @@ KEYS: tools.Keys = {
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the lines with the sizes, near the start of what begins as text does."""
-    if head[:1].isalpha() and all(mark.search(head) for mark in MARKS):
-        return None
-    return "no lines say NDims and DimSize"
+    known = head[:1].isalpha() and all(mark.search(head) for mark in MARKS)
+    return None if known else "no lines say NDims and DimSize"
 
 
 def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:

@@ -156,9 +156,8 @@ def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
-    if head.startswith((MAGIC, HDR_MAGIC)):
-        return None
-    return "begins with neither 'MQ1,' nor 'HDR,'"
+    known = head.startswith((MAGIC, HDR_MAGIC))
+    return None if known else "begins with neither 'MQ1,' nor 'HDR,'"
 
 
 def describe(

@@ -47,9 +47,8 @@ PLACES = {"Row", "Rows", "Column", "Columns"}
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the magic number, and a version that makes sense."""
-    if head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100:
-        return None
-    return "does not begin with the number 0xFEED and a version"
+    known = head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100
+    return None if known else "does not begin with the number 0xFEED and a version"
 
 
 def describe(
@@ -69,17 +68,12 @@ def describe(
         header[name] = units.decode("utf-16-le", "replace").partition("\0")[0]
     shape = header["height"], header["width"]
     pixels = tools.Record(shape, tools.plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
+    sizes = dict.fromkeys(("width", "height"), tools.POSITIVE)
+    sizes["true_image_size"] = range(min(pixels.frame_bytes, 1 << 62), 1 << 63)
+    problem = f"no room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits"
+    tools.check_fields(file.path, header, FIELDS, sizes, problem)
     # A time stamp follows them, and what fills it up.
-    footer = header["true_image_size"] - pixels.frame_bytes
-    if not pixels.frame_bytes or footer < 0:
-        raise tools.CorruptFileError(
-            "the header makes no sense",
-            path=file.path,
-            where="byte 580 (true_image_size)",
-            expected=f"room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits",
-            found=f"{header['true_image_size']} bytes",
-        )
-    record = replace(pixels, footer=footer)
+    record = replace(pixels, footer=header["true_image_size"] - pixels.frame_bytes)
     start = 8192 if header["version"] >= 5 else 1024
     promised, by = header["allocated_frames"], "the header field allocated_frames"
     settled = nav_shape is not None

@@ -1,7 +1,4 @@
-"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file.
-
-Layout after the descriptions of public readers; nothing is shared with the package's own.
-"""
+"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file."""
 
 from __future__ import annotations
 

