@@ -103,9 +103,9 @@ def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     """
     latest = max(sector.block(0)["block_count"] for sector in sectors)
     starts = [_find_count(sector, latest) for sector in sectors]
-    pairs = list(zip(sectors, starts, strict=True))
-    if any(_frame_left(sector, start) < PER_FRAME for sector, start in pairs):
-        starts = [start + _frame_left(sector, start) for sector, start in pairs]
+    left = list(map(_frame_left, sectors, starts))
+    if min(left) < PER_FRAME:
+        starts = [start + count for start, count in zip(starts, left, strict=True)]
     counts = [(s.n_blocks - i) // PER_FRAME for s, i in zip(sectors, starts, strict=True)]
     least = min(counts)
     if least < 1:
@@ -220,9 +220,8 @@ def describe(
     scan = _scan_shape(tags, str(gtg))
     # A scan goes with a flag that comes one frame late; a series shows what has the flag.
     first = max(0, (opened or 0) - bool(scan))
-    bounds = zip(sectors, starts, strict=True)
     facts: dict[str, Any] = {
-        "first_bytes": tuple(sector.byte(start) for sector, start in bounds),
+        "first_bytes": tuple(map(Sector.byte, sectors, starts)),
         "complete_frames": n_frames,
         "first_frame_with_open_shutter": "none" if opened is None else opened,
         "first_frame_shown": first,

@@ -33,21 +33,15 @@ OTHER_NAMES = {
     "Orientation": "TransformMatrix",
 }
 KEYS: tools.Keys = {
-    "ObjectType": tools.choice({"Image": "Image"}, "Image"),
-    "NDims": tools.whole(range(1, 11)),
-    "DimSize": tools.several(tools.whole(tools.POSITIVE)),
-    "ElementType": tools.choice(TYPES),
+    "ObjectType": tools.choice({"Image": "Image"}, "Image"), "NDims": tools.whole(range(1, 11)),
+    "DimSize": tools.several(tools.whole(tools.POSITIVE)), "ElementType": tools.choice(TYPES),
     "ElementNumberOfChannels": tools.whole(range(1, 1 << 31), 1),
-    "BinaryData": tools.choice(TRUE, default=True),
-    "BinaryDataByteOrderMSB": FLAG,
-    "CompressedData": FLAG,
-    "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
-    "ElementSpacing": tools.several(tools.NUMBER, ()),
-    "Offset": tools.several(tools.NUMBER, ()),
-    "TransformMatrix": tools.several(tools.NUMBER, ()),
-    "DistanceUnits": tools.choice(UNITS, ""),
+    "BinaryData": tools.choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
+    "CompressedData": FLAG, "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
+    "ElementSpacing": tools.several(tools.NUMBER, ()), "Offset": tools.several(tools.NUMBER, ()),
+    "TransformMatrix": tools.several(tools.NUMBER, ()), "DistanceUnits": tools.choice(UNITS, ""),
     "ElementDataFile": tools.TEXT,
-}
+}  # fmt: skip
 
 
 def sniff(path: str, head: bytes) -> str | None:

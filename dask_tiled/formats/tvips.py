@@ -35,12 +35,9 @@ FRAME: tools.Fields = {
     "TEM_Obj_current": (64, "f4"), "Scan_x": (68, "f4"), "Scan_y": (72, "f4"),
 }  # fmt: skip
 ALLOWED: tools.Allowed = {
-    "ISize": (HEADER_BYTES,),
-    "IVersion": (1, 2),
-    "IXDim": tools.POSITIVE,
-    "IYDim": tools.POSITIVE,
+    "ISize": (HEADER_BYTES,), "IVersion": (1, 2), "IXDim": tools.POSITIVE, "IYDim": tools.POSITIVE,
     "IBPP": (8, 16),
-}
+}  # fmt: skip
 ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 

@@ -16,9 +16,8 @@ WORD_PIXELS = {1: 64, 6: 8, 12: 4, 24: 4}
 def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -> tuple[int, int]:
     """Return the (height, width) in pixels that a frame header gives for frames of `shape`.
 
-    Processed data ("U") is stored as seen. Raw data of four chips has a quarter of a row of each
-    chip in a stored row, so half the height and twice the width; the two images of 24-bit raw
-    data count as twice the width again. Raw chip rows have to be whole 64-bit words.
+    A stored row of four raw chips holds a quarter of a row of each; the two images of 24-bit raw
+    data count as twice the width. Raw chip rows have to be whole 64-bit words.
     """
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"expected frames of shape (height, width), found {shape}")
