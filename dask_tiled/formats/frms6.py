@@ -242,10 +242,8 @@ def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
     """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
     size, most = tools.File.at(path).size, TEXT_BYTES * (1024 + pixels)
     if size > most:
-        expected, found = f"at most {most} bytes", f"{size} bytes"
-        raise tools.CorruptFileError(
-            "the gain map is too large", path=path, expected=expected, found=found
-        )
+        problem, expected = "the gain map is too large", f"at most {most} bytes"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=f"{size} bytes")
     suffix, expected = os.path.splitext(path)[1].lower(), "a .mat or .csv file"
     if suffix not in {".mat", ".csv"}:
         raise tools.DatasetError("no gain map", path=path, expected=expected, found=suffix)

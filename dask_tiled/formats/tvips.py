@@ -99,14 +99,13 @@ class Scan(NamedTuple):
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
     """Find the scan by the first frame headers of a series, and its last one."""
+    scan = None
     if "Scan_y" in headers:
         scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
-        if scan is not None:
-            return scan
-    if "Index_of_rotator" in headers:
+    if scan is None and "Index_of_rotator" in headers:
         rotator = headers["Index_of_rotator"].astype(np.int64)
-        return by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
-    return None
+        scan = by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
+    return scan
 
 
 def by_position(y: npt.NDArray[Any], x: npt.NDArray[Any], n_frames: int) -> Scan | None:

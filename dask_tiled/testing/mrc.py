@@ -1,7 +1,4 @@
-"""Write MRC files, and what Direct Electron's software puts beside them.
-
-The layout follows the MRC2014 standard, and for bytes IMOD's additions to it.
-"""
+"""Write MRC files by MRC2014 and IMOD, and what Direct Electron's software puts beside them."""
 
 from __future__ import annotations
 

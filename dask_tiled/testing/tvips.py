@@ -1,7 +1,4 @@
-"""Write TVIPS image series: `.tvips` files, the first of which has a header.
-
-The layout follows TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it.
-"""
+"""Write TVIPS image series: `.tvips` files, the first of which has a header."""
 
 from __future__ import annotations
 
