@@ -24,7 +24,7 @@ def write_edf(
     general: Mapping[str, Any] | None = None,
     gap: int = 0,
 ) -> Path:
-    """Write an EDF file.
+    """Write a file of the ESRF data format, EDF.
 
     Parameters
     ----------

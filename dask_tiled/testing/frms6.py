@@ -26,7 +26,7 @@ def write_frms6(
     frames_per_file: int | None = None,
     counted: bool = True,
 ) -> list[Path]:
-    """Write an FRMS6 set as the camera does: each of its rows holds one row of both chips.
+    """Write an FRMS6 set as PNDetector's pnCCD does: each of its rows holds one row of both chips.
 
     Frames and dark frames are given as they lie on the detector, of an even number of rows, as
     integers that fit into 16 bits. Binned rows are there once, though they are shown several times.

@@ -29,7 +29,7 @@ def write_k2is(
     first_id: int = 17,
     gtg: bool = True,
 ) -> list[Path]:
-    """Write a K2 in-situ set of frames of (1860, 2048), of integers below 4096.
+    """Write a Gatan K2 in-situ set of frames of (1860, 2048), of integers below 4096.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def write_ripple(
     offset: int = 0,
     further: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write images or spectra: a ``.raw`` file, and a ``.rpl`` file beside it.
+    """Write images or spectra for Ripple: a ``.raw`` file, and a ``.rpl`` file beside it.
 
     Parameters
     ----------
