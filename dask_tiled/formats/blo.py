@@ -19,24 +19,12 @@ ID = b"IMGBLO"
 ORDERS: dict[bytes, tools.Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
 """Byte order by the bytes of the magic number, which is 258 or 259."""
 FIELDS: tools.Fields = {
-    "MAGIC": (6, "u2"),
-    "Data_offset_1": (8, "u4"),
-    "Data_offset_2": (12, "u4"),
-    "flags": (16, "u4"),
-    "DP_SZ": (20, "u2"),
-    "DP_rotation": (22, "u2"),
-    "NX": (24, "u2"),
-    "NY": (26, "u2"),
-    "Scan_rotation": (28, "u2"),
-    "SX": (30, "f8"),
-    "SY": (38, "f8"),
-    "Beam_energy": (46, "u4"),
-    "SDP": (50, "u2"),
-    "Camera_length": (52, "u4"),
-    "Acquisition_time": (56, "f8"),
-    "Centering": (64, "8f8"),
-    "Distortion": (128, "14f8"),
-}
+    "MAGIC": (6, "u2"), "Data_offset_1": (8, "u4"), "Data_offset_2": (12, "u4"),
+    "flags": (16, "u4"), "DP_SZ": (20, "u2"), "DP_rotation": (22, "u2"), "NX": (24, "u2"),
+    "NY": (26, "u2"), "Scan_rotation": (28, "u2"), "SX": (30, "f8"), "SY": (38, "f8"),
+    "Beam_energy": (46, "u4"), "SDP": (50, "u2"), "Camera_length": (52, "u4"),
+    "Acquisition_time": (56, "f8"), "Centering": (64, "8f8"), "Distortion": (128, "14f8"),
+}  # fmt: skip
 NOTE = 240
 MAX_NOTE = 1 << 16
 SIZES = ("NX", "NY", "DP_SZ")
@@ -48,23 +36,14 @@ FRAME_HEADER = 6
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the identifier and the magic number, in either byte order."""
-    if head.startswith(ID) and head[6:8] in ORDERS:
-        return None
-    return "does not begin with 'IMGBLO' and the number 258 or 259"
+    known = head.startswith(ID) and head[6:8] in ORDERS
+    return None if known else "does not begin with 'IMGBLO' and the number 258 or 259"
 
 
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a blockfile.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        One file.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default that of the header, (NY, NX).
-    """
+    """Describe a blockfile, by default as a scan of (NY, NX)."""
     file = tools.File.only(paths, "blo")
     head = tools.read_head(file.path, 8)
     reason = sniff(file.path, head)

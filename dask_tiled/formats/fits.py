@@ -24,15 +24,11 @@ TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": 
 MOVED = {("u1", -128): "i1", (">i2", 1 << 15): "u2", (">i4", 1 << 31): "u4", (">i8", 1 << 63): "u8"}
 """Types that FITS has not, by those that stand for them and their BZERO."""
 KEYS: tools.Keys = {
-    "BITPIX": tools.choice(TYPES),
-    "NAXIS": tools.whole(range(1000)),
-    "PCOUNT": LENGTH._replace(default=0),
-    "GCOUNT": LENGTH._replace(default=1),
-    "BSCALE": tools.NUMBER._replace(default=1.0),
-    "BZERO": tools.NUMBER,
-    "XTENSION": tools.WORD._replace(default="IMAGE"),
-    "EXTNAME": tools.WORD,
-}
+    "BITPIX": tools.choice(TYPES), "NAXIS": tools.whole(range(1000)),
+    "PCOUNT": LENGTH._replace(default=0), "GCOUNT": LENGTH._replace(default=1),
+    "BSCALE": tools.NUMBER._replace(default=1.0), "BZERO": tools.NUMBER,
+    "XTENSION": tools.WORD._replace(default="IMAGE"), "EXTNAME": tools.WORD,
+}  # fmt: skip
 ALONG: tools.Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), tools.NUMBER)
 ALONG = {**ALONG, "CTYPE": tools.WORD, "CUNIT": tools.WORD}
 TURNED = re.compile(r"(PC|CD)\d+_\d+")

@@ -21,15 +21,10 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 
 FIELDS: tools.Fields = {
-    "header_bytes": (0, "u2"),
-    "frame_header_bytes": (2, "u2"),
-    "version": (7, "u1"),
-    "text": (8, "S80"),
-    "width": (88, "u2"),
-    "height": (90, "u2"),
-    "more_text": (92, "S928"),
+    "header_bytes": (0, "u2"), "frame_header_bytes": (2, "u2"), "version": (7, "u1"),
+    "text": (8, "S80"), "width": (88, "u2"), "height": (90, "u2"), "more_text": (92, "S928"),
     "num_frames": (1020, "u4"),
-}
+}  # fmt: skip
 HEADER_BYTES, FRAME_HEADER_BYTES = 1024, 64
 ALLOWED: tools.Allowed = {
     "header_bytes": (HEADER_BYTES,),
@@ -71,15 +66,12 @@ def describe(
     dark: bool = False,
     gain_map: str | os.PathLike[str] | None = None,
 ) -> tools.Description:
-    """Describe an FRMS6 set.
+    """Describe the frames of an FRMS6 set, for which any file of it stands, also the dark frames.
+
+    If several are opened, they are those with the frames. The ``.hdr`` file gives the scan, (y, x).
 
     Parameters
     ----------
-    paths : sequence of str
-        The ``.hdr`` file, or any ``.frms6`` file of a set, with the dark frames or not, stands for
-        the frames of the whole set. If several are opened, they are those with the frames.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default the one in the ``.hdr`` file, taken as (y, x).
     series : bool
         Look for the other files of the set; by default unless a list is opened.
     dark : bool
@@ -137,14 +129,10 @@ class Frames(NamedTuple):
 
     def count_frames(self, *, settled: bool) -> int:
         """Count the frames; if ``settled``, the file may end early."""
-        promised: int = self.fields["num_frames"]
+        promised, by = int(self.fields["num_frames"]), "byte 1020 (num_frames)"
+        file, record = self.file, self.record
         (present,) = tools.count_frames(
-            [self.file],
-            self.record,
-            HEADER_BYTES,
-            promised=promised,
-            promised_by="byte 1020 (num_frames)",
-            settled=settled,
+            [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
         return min(present, promised) if promised else present  # old files do not say how many
 
@@ -254,17 +242,12 @@ def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
     """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
     size, most = tools.File.at(path).size, TEXT_BYTES * (1024 + pixels)
     if size > most:
-        expected, found = f"at most {most} bytes", f"{size} bytes"
-        raise tools.CorruptFileError(
-            "the gain map is too large", path=path, expected=expected, found=found
-        )
-    suffix = os.path.splitext(path)[1].lower()
-    readers = {".mat": _read_mat, ".csv": _read_csv}
-    if suffix not in readers:
-        raise tools.DatasetError(
-            "no gain map", path=path, expected="a .mat or .csv file", found=suffix
-        )
-    return readers[suffix](path)
+        problem, expected = "the gain map is too large", f"at most {most} bytes"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=f"{size} bytes")
+    suffix, expected = os.path.splitext(path)[1].lower(), "a .mat or .csv file"
+    if suffix not in {".mat", ".csv"}:
+        raise tools.DatasetError("no gain map", path=path, expected=expected, found=suffix)
+    return _read_mat(path) if suffix == ".mat" else _read_csv(path)
 
 
 def _read_mat(path: str) -> npt.NDArray[Any]:

@@ -28,15 +28,9 @@ PER_FRAME = 32
 BLOCK = 0x5758
 HEADER_BYTES = 40
 FIELDS: tools.Fields = {
-    "sync": (0, "u4"),
-    "flags": (9, "u1"),
-    "block_count": (16, "u4"),
-    "width": (20, "u2"),
-    "height": (22, "u2"),
-    "frame_id": (24, "u4"),
-    "corner": (28, "2u2"),
-    "nbytes": (36, "u4"),
-}
+    "sync": (0, "u4"), "flags": (9, "u1"), "block_count": (16, "u4"), "width": (20, "u2"),
+    "height": (22, "u2"), "frame_id": (24, "u4"), "corner": (28, "2u2"), "nbytes": (36, "u4"),
+}  # fmt: skip
 SYNC = 0xFFFF0055
 ALLOWED = {"sync": (SYNC,), "width": (WIDTH,), "height": (HEIGHT,), "nbytes": (BLOCK,)}
 SHUTTER_OPEN = 1
@@ -109,9 +103,9 @@ def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     """
     latest = max(sector.block(0)["block_count"] for sector in sectors)
     starts = [_find_count(sector, latest) for sector in sectors]
-    pairs = list(zip(sectors, starts, strict=True))
-    if any(_frame_left(sector, start) < PER_FRAME for sector, start in pairs):
-        starts = [start + _frame_left(sector, start) for sector, start in pairs]
+    left = list(map(_frame_left, sectors, starts))
+    if min(left) < PER_FRAME:
+        starts = [start + count for start, count in zip(starts, left, strict=True)]
     counts = [(s.n_blocks - i) // PER_FRAME for s, i in zip(sectors, starts, strict=True)]
     least = min(counts)
     if least < 1:
@@ -209,19 +203,12 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a set of K2 files.
+    """Describe a set of K2 files, by any of them.
 
     Frames that are not complete in all sectors are left out. Those before the shutter opened are
     not shown, but ``sync_offset=-1`` shows the last of them; in scans the flag in the headers
-    comes one frame late, which is allowed for.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        Any file of one set, or several.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default the one in the ``.gtg`` file, which counts the flyback in.
-        Without one, a set is a series of frames.
+    comes one frame late, which is allowed for. The scan of the ``.gtg`` file counts the flyback
+    in; without one, a set is a series of frames.
     """
     stem = tools.common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
@@ -233,9 +220,8 @@ def describe(
     scan = _scan_shape(tags, str(gtg))
     # A scan goes with a flag that comes one frame late; a series shows what has the flag.
     first = max(0, (opened or 0) - bool(scan))
-    bounds = zip(sectors, starts, strict=True)
     facts: dict[str, Any] = {
-        "first_bytes": tuple(sector.byte(start) for sector, start in bounds),
+        "first_bytes": tuple(map(Sector.byte, sectors, starts)),
         "complete_frames": n_frames,
         "first_frame_with_open_shutter": "none" if opened is None else opened,
         "first_frame_shown": first,

@@ -22,7 +22,8 @@ TYPES |= {f"U{name}": f"u{dtype[1]}" for name, dtype in TYPES.items()}
 TYPES |= {"FLOAT": "f4", "DOUBLE": "f8"}
 TYPES = {f"MET_{name}": dtype for name, dtype in TYPES.items()}
 TYPES |= {f"{name}_ARRAY": dtype for name, dtype in TYPES.items()}
-TRUE, FALSE = ("True", "T", "1"), ("False", "F", "0")
+TRUE = dict.fromkeys(("True", "T", "1"), True)
+FLAG = tools.choice({**TRUE, **dict.fromkeys(("False", "F", "0"), False)}, default=False)
 UNITS = {"mm": "mm", "um": "µm", "cm": "cm", "?": ""}
 OTHER_NAMES = {
     "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
@@ -32,32 +33,21 @@ OTHER_NAMES = {
     "Orientation": "TransformMatrix",
 }
 KEYS: tools.Keys = {
-    "ObjectType": tools.choice({"Image": "Image"}, "Image"),
-    "NDims": tools.whole(range(1, 11)),
-    "DimSize": tools.several(tools.whole(tools.POSITIVE)),
-    "ElementType": tools.choice(TYPES),
+    "ObjectType": tools.choice({"Image": "Image"}, "Image"), "NDims": tools.whole(range(1, 11)),
+    "DimSize": tools.several(tools.whole(tools.POSITIVE)), "ElementType": tools.choice(TYPES),
     "ElementNumberOfChannels": tools.whole(range(1, 1 << 31), 1),
-    "BinaryData": tools.choice(dict.fromkeys(TRUE, True), default=True),
-    "BinaryDataByteOrderMSB": tools.choice(
-        dict.fromkeys(TRUE, ">") | dict.fromkeys(FALSE, "<"), "<"
-    ),
-    "CompressedData": tools.choice(
-        dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False), default=False
-    ),
-    "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
-    "ElementSpacing": tools.several(tools.NUMBER, ()),
-    "Offset": tools.several(tools.NUMBER, ()),
-    "TransformMatrix": tools.several(tools.NUMBER, ()),
-    "DistanceUnits": tools.choice(UNITS, ""),
+    "BinaryData": tools.choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
+    "CompressedData": FLAG, "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
+    "ElementSpacing": tools.several(tools.NUMBER, ()), "Offset": tools.several(tools.NUMBER, ()),
+    "TransformMatrix": tools.several(tools.NUMBER, ()), "DistanceUnits": tools.choice(UNITS, ""),
     "ElementDataFile": tools.TEXT,
-}
+}  # fmt: skip
 
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the lines with the sizes, near the start of what begins as text does."""
-    if head[:1].isalpha() and all(mark.search(head) for mark in MARKS):
-        return None
-    return "no lines say NDims and DimSize"
+    known = head[:1].isalpha() and all(mark.search(head) for mark in MARKS)
+    return None if known else "no lines say NDims and DimSize"
 
 
 def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
@@ -79,7 +69,8 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     name, packed = values["ElementDataFile"], values["CompressedData"]
     parts = tools.pixel_files(file, "ElementDataFile", name, end, outside=outside_folder)
     parts = [(part, skip if skip > 0 else start) for part, start in parts]
-    dtype = np.dtype(values["ElementType"]).newbyteorder(values["BinaryDataByteOrderMSB"])
+    order = ">" if values["BinaryDataByteOrderMSB"] else "<"
+    dtype = np.dtype(values["ElementType"]).newbyteorder(order)
     shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3

@@ -15,18 +15,10 @@ import numpy as np
 from dask_tiled.formats import tools
 
 FIELDS: tools.Fields = {
-    "version": (0, "i4"),
-    "width": (4, "i4"),
-    "height": (8, "i4"),
-    "depth": (12, "i4"),
-    "nframes": (16, "i4"),
-    "type": (20, "i4"),
-    "dof": (24, "i4"),
-    "goodRASFlag": (28, "i2"),
-    "delta": (30, "3f4"),
-    "Mdc": (42, "9f4"),
-    "Pxyz_c": (78, "3f4"),
-}
+    "version": (0, "i4"), "width": (4, "i4"), "height": (8, "i4"), "depth": (12, "i4"),
+    "nframes": (16, "i4"), "type": (20, "i4"), "dof": (24, "i4"), "goodRASFlag": (28, "i2"),
+    "delta": (30, "3f4"), "Mdc": (42, "9f4"), "Pxyz_c": (78, "3f4"),
+}  # fmt: skip
 SIZES = ("width", "height", "depth", "nframes")
 DTYPES = {0: "u1", 1: ">i4", 3: ">f4", 4: ">i2", 10: ">u2"}
 ALLOWED = {"version": (1,), **dict.fromkeys(SIZES, tools.POSITIVE), "type": tuple(DTYPES)}

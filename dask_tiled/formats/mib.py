@@ -30,20 +30,9 @@ RAW = {
 in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
 those of chips that are mounted upside down, whose rows and pixels run backwards."""
 NAMES = (
-    "sequence number",
-    "header bytes",
-    "chips",
-    "width",
-    "height",
-    "pixel type",
-    "layout",
-    "chip select",
-    "time",
-    "shutter (s)",
-    "counter",
-    "colour mode",
-    "gain mode",
-)
+    "sequence number", "header bytes", "chips", "width", "height", "pixel type", "layout",
+    "chip select", "time", "shutter (s)", "counter", "colour mode", "gain mode",
+)  # fmt: skip
 
 
 class Geometry(NamedTuple):
@@ -167,24 +156,19 @@ def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
-    if head.startswith((MAGIC, HDR_MAGIC)):
-        return None
-    return "begins with neither 'MQ1,' nor 'HDR,'"
+    known = head.startswith((MAGIC, HDR_MAGIC))
+    return None if known else "begins with neither 'MQ1,' nor 'HDR,'"
 
 
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
 ) -> tools.Description:
-    """Describe Merlin files.
+    """Describe Merlin files, which are put into the order of their sequence numbers.
+
+    A ``.mib`` file stands for itself and those that continue it, a ``.hdr`` file for its series.
 
     Parameters
     ----------
-    paths : sequence of str
-        One ``.mib`` file stands for itself, or for the series of files that its neighbours make by
-        continuing its sequence numbers. A ``.hdr`` file stands for its series. Several files are
-        put into the order of their sequence numbers.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default what the ``.hdr`` file says, or one axis of all frames.
     series : bool
         Look for the series of a file; by default unless a list is opened.
     """

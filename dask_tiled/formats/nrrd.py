@@ -52,22 +52,14 @@ def _vectors(text: str) -> tuple[tuple[float, ...], ...]:
 VECTORS = tools.Value(_vectors, "vectors such as (1,0,0)", ())
 QUOTED = tools.Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
 KEYS: tools.Keys = {
-    "dimension": tools.whole(range(1, 17)),
-    "type": tools.choice(TYPES),
-    "endian": tools.choice({"little": "<", "big": ">"}),
-    "encoding": tools.choice(PACKED),
+    "dimension": tools.whole(range(1, 17)), "type": tools.choice(TYPES),
+    "endian": tools.choice({"little": "<", "big": ">"}), "encoding": tools.choice(PACKED),
     "sizes": tools.several(tools.whole(tools.POSITIVE)),
-    "datafile": tools.TEXT._replace(default=""),
-    "lineskip": tools.whole(range(1 << 20), 0),
-    "byteskip": tools.whole(range(-1, 1 << 62), 0),
-    "spacings": tools.several(tools.NUMBER, ()),
-    "spacedirections": VECTORS,
-    "spaceorigin": VECTORS,
-    "spaceunits": QUOTED,
-    "units": QUOTED,
-    "labels": QUOTED,
-    "kinds": tools.several(tools.TEXT, ()),
-}
+    "datafile": tools.TEXT._replace(default=""), "lineskip": tools.whole(range(1 << 20), 0),
+    "byteskip": tools.whole(range(-1, 1 << 62), 0), "spacings": tools.several(tools.NUMBER, ()),
+    "spacedirections": VECTORS, "spaceorigin": VECTORS, "spaceunits": QUOTED, "units": QUOTED,
+    "labels": QUOTED, "kinds": tools.several(tools.TEXT, ()),
+}  # fmt: skip
 PER_AXIS = ("spacings", "spacedirections", "units", "labels", "kinds")
 
 

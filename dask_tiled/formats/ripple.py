@@ -33,10 +33,8 @@ KEYS: tools.Keys = {
     "byte-order": tools.choice(ORDERS),
     "record-by": tools.choice({"image": (IMAGE, 2), "vector": (VECTOR, 1)}),
     "ev-per-chan": tools.NUMBER,
-    **{f"{axis}-name": tools.WORD for axis in IMAGE},
-    **{f"{axis}-units": tools.WORD for axis in IMAGE},
-    **{f"{axis}-scale": tools.NUMBER for axis in IMAGE},
-    **{f"{axis}-origin": tools.NUMBER for axis in IMAGE},
+    **{f"{axis}-{key}": tools.WORD for axis in IMAGE for key in ("name", "units")},
+    **{f"{axis}-{key}": tools.NUMBER for axis in IMAGE for key in ("scale", "origin")},
 }
 
 

@@ -23,46 +23,23 @@ from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
 
 MAGIC = b"\xed\xfe\0\0"
 FIELDS: tools.Fields = {
-    "magic": (0, "u4"),
-    "name": (4, "12u2"),
-    "version": (28, "i4"),
-    "header_size": (32, "i4"),
-    "description": (36, "256u2"),
-    "width": (548, "u4"),
-    "height": (552, "u4"),
-    "bit_depth": (556, "u4"),
-    "bit_depth_real": (560, "u4"),
-    "image_size_bytes": (564, "u4"),
-    "image_format": (568, "u4"),
-    "allocated_frames": (572, "u4"),
-    "origin": (576, "u4"),
-    "true_image_size": (580, "u4"),
-    "suggested_frame_rate": (584, "f8"),
-    "description_format": (592, "i4"),
-    "reference_frame": (596, "u4"),
-    "fixed_size": (600, "u4"),
-    "flags": (604, "u4"),
-    "bayer_pattern": (608, "i4"),
-    "time_offset_us": (612, "i4"),
-    "extended_header_size": (616, "i4"),
-    "compression_format": (620, "u4"),
-    "reference_time_s": (624, "i4"),
-    "reference_time_ms": (628, "u2"),
+    "magic": (0, "u4"), "name": (4, "12u2"), "version": (28, "i4"), "header_size": (32, "i4"),
+    "description": (36, "256u2"), "width": (548, "u4"), "height": (552, "u4"),
+    "bit_depth": (556, "u4"), "bit_depth_real": (560, "u4"), "image_size_bytes": (564, "u4"),
+    "image_format": (568, "u4"), "allocated_frames": (572, "u4"), "origin": (576, "u4"),
+    "true_image_size": (580, "u4"), "suggested_frame_rate": (584, "f8"),
+    "description_format": (592, "i4"), "reference_frame": (596, "u4"), "fixed_size": (600, "u4"),
+    "flags": (604, "u4"), "bayer_pattern": (608, "i4"), "time_offset_us": (612, "i4"),
+    "extended_header_size": (616, "i4"), "compression_format": (620, "u4"),
+    "reference_time_s": (624, "i4"), "reference_time_ms": (628, "u2"),
     "reference_time_us": (630, "u2"),
-}
+}  # fmt: skip
 MONOCHROME = 100
-ALLOWED = {
-    "compression_format": (0,),
-    "image_format": (MONOCHROME,),
-    "bit_depth": (8, 16, 32, 64),
-}
+ALLOWED = {"compression_format": (0,), "image_format": (MONOCHROME,), "bit_depth": (8, 16, 32, 64)}
 SENSOR: tools.Fields = {
-    "UnbinnedFrameSizeX": (8, "i4"),
-    "UnbinnedFrameSizeY": (12, "i4"),
-    "OffsetX": (16, "i4"),
-    "OffsetY": (20, "i4"),
-    "HardwareBinning": (24, "i4"),
-}
+    "UnbinnedFrameSizeX": (8, "i4"), "UnbinnedFrameSizeY": (12, "i4"), "OffsetX": (16, "i4"),
+    "OffsetY": (20, "i4"), "HardwareBinning": (24, "i4"),
+}  # fmt: skip
 STARTS = (272, 282)
 """Where the first record of a ``.metadata`` file was found to begin."""
 PLACES = {"Row", "Rows", "Column", "Columns"}
@@ -70,23 +47,16 @@ PLACES = {"Row", "Rows", "Column", "Columns"}
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the magic number, and a version that makes sense."""
-    if head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100:
-        return None
-    return "does not begin with the number 0xFEED and a version"
+    known = head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100
+    return None if known else "does not begin with the number 0xFEED and a version"
 
 
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a sequence.
+    """Describe a sequence, of as many frames as the header says, or of all where it says nothing.
 
-    Parameters
-    ----------
-    paths : sequence of str
-        One file.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default one axis of as many frames as the header says, or of all in
-        the file where it says nothing. Space for more can follow, which StreamPix fills with zeros.
+    Space for more can follow, which StreamPix fills with zeros.
     """
     file = tools.File.only(paths, "seq")
     header = tools.read_fields(file.path, FIELDS)
@@ -98,17 +68,12 @@ def describe(
         header[name] = units.decode("utf-16-le", "replace").partition("\0")[0]
     shape = header["height"], header["width"]
     pixels = tools.Record(shape, tools.plain(np.dtype(f"<u{header['bit_depth'] // 8}")))
+    sizes = dict.fromkeys(("width", "height"), tools.POSITIVE)
+    sizes["true_image_size"] = range(min(pixels.frame_bytes, 1 << 62), 1 << 63)
+    problem = f"no room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits"
+    tools.check_fields(file.path, header, FIELDS, sizes, problem)
     # A time stamp follows them, and what fills it up.
-    footer = header["true_image_size"] - pixels.frame_bytes
-    if not pixels.frame_bytes or footer < 0:
-        raise tools.CorruptFileError(
-            "the header makes no sense",
-            path=file.path,
-            where="byte 580 (true_image_size)",
-            expected=f"room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits",
-            found=f"{header['true_image_size']} bytes",
-        )
-    record = replace(pixels, footer=footer)
+    record = replace(pixels, footer=header["true_image_size"] - pixels.frame_bytes)
     start = 8192 if header["version"] >= 5 else 1024
     promised, by = header["allocated_frames"], "the header field allocated_frames"
     settled = nav_shape is not None

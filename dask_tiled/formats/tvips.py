@@ -20,49 +20,24 @@ HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
 MAX_HEADERS = 4096  # in which the start of a scan is looked for
 SERIES: tools.Fields = {
-    "ISize": (0, "i4"),
-    "IVersion": (4, "i4"),
-    "IXDim": (8, "i4"),
-    "IYDim": (12, "i4"),
-    "IBPP": (16, "i4"),
-    "IXOff": (20, "i4"),
-    "IYOff": (24, "i4"),
-    "IXBin": (28, "i4"),
-    "IYBin": (32, "i4"),
-    "IPixelSize": (36, "i4"),
-    "IHT": (40, "i4"),
-    "IMagTotal": (44, "i4"),
+    "ISize": (0, "i4"), "IVersion": (4, "i4"), "IXDim": (8, "i4"), "IYDim": (12, "i4"),
+    "IBPP": (16, "i4"), "IXOff": (20, "i4"), "IYOff": (24, "i4"), "IXBin": (28, "i4"),
+    "IYBin": (32, "i4"), "IPixelSize": (36, "i4"), "IHT": (40, "i4"), "IMagTotal": (44, "i4"),
     "IImgHeaderBytes": (48, "i4"),
-}
+}  # fmt: skip
 # Headers of version 1 end after the third field, those of version 2 where the series says.
 FRAME: tools.Fields = {
-    "ICounter": (0, "u4"),
-    "ITime": (4, "u4"),
-    "IMS": (8, "u4"),
-    "LUT_Index": (12, "u4"),
-    "Faraday": (16, "f4"),
-    "TEM_Mag": (20, "u4"),
-    "TEM_Mag_mode": (24, "u4"),
-    "TEM_Stage_x": (28, "f4"),
-    "TEM_Stage_y": (32, "f4"),
-    "TEM_Stage_z": (36, "f4"),
-    "TEM_Stage_alpha": (40, "f4"),
-    "TEM_Stage_beta": (44, "f4"),
-    "Index_of_rotator": (48, "u4"),
-    "DENS_T_measure": (52, "f4"),
-    "DENS_T_setpoint": (56, "f4"),
-    "DENS_Power": (60, "f4"),
-    "TEM_Obj_current": (64, "f4"),
-    "Scan_x": (68, "f4"),
-    "Scan_y": (72, "f4"),
-}
+    "ICounter": (0, "u4"), "ITime": (4, "u4"), "IMS": (8, "u4"), "LUT_Index": (12, "u4"),
+    "Faraday": (16, "f4"), "TEM_Mag": (20, "u4"), "TEM_Mag_mode": (24, "u4"),
+    "TEM_Stage_x": (28, "f4"), "TEM_Stage_y": (32, "f4"), "TEM_Stage_z": (36, "f4"),
+    "TEM_Stage_alpha": (40, "f4"), "TEM_Stage_beta": (44, "f4"), "Index_of_rotator": (48, "u4"),
+    "DENS_T_measure": (52, "f4"), "DENS_T_setpoint": (56, "f4"), "DENS_Power": (60, "f4"),
+    "TEM_Obj_current": (64, "f4"), "Scan_x": (68, "f4"), "Scan_y": (72, "f4"),
+}  # fmt: skip
 ALLOWED: tools.Allowed = {
-    "ISize": (HEADER_BYTES,),
-    "IVersion": (1, 2),
-    "IXDim": tools.POSITIVE,
-    "IYDim": tools.POSITIVE,
+    "ISize": (HEADER_BYTES,), "IVersion": (1, 2), "IXDim": tools.POSITIVE, "IYDim": tools.POSITIVE,
     "IBPP": (8, 16),
-}
+}  # fmt: skip
 ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 
@@ -124,14 +99,13 @@ class Scan(NamedTuple):
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
     """Find the scan by the first frame headers of a series, and its last one."""
+    scan = None
     if "Scan_y" in headers:
         scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
-        if scan is not None:
-            return scan
-    if "Index_of_rotator" in headers:
+    if scan is None and "Index_of_rotator" in headers:
         rotator = headers["Index_of_rotator"].astype(np.int64)
-        return by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
-    return None
+        scan = by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
+    return scan
 
 
 def by_position(y: npt.NDArray[Any], x: npt.NDArray[Any], n_frames: int) -> Scan | None:
@@ -207,14 +181,10 @@ def describe(
     hysteresis: int = 0,
     series: bool = True,
 ) -> tools.Description:
-    """Describe a TVIPS series.
+    """Describe a TVIPS series, whose files are put into the order of their numbers.
 
     Parameters
     ----------
-    paths : sequence of str
-        One file stands for its series. Several are put into the order of their numbers.
-    nav_shape : tuple of int, optional
-        Shape of the scan, by default what the frame headers say, or one axis of all frames.
     scan : {"auto", "none"}
         Whether to begin where the frame headers say that the scan begins, or with the first frame.
     winding : bool

@@ -5,9 +5,12 @@ known, open it, and compare. The writers follow the published layouts and share 
 package's readers, so that the two cannot agree on a mistake. What they have in common:
 
 - `path` is the file to write, and gets what lies beside it as neighbours; existing files are
-  replaced. Returned is the path that one opens, or a list of all that were written.
+  replaced. Returned is the path that one opens, or a list of all that were written, those with
+  pixels first.
 - `frames` are an array of shape nav + sig, or an iterable of frames, all of one shape and dtype.
   They are gone through once, one in memory at a time: files may be larger than memory.
+- A `volume` or `array` is in C order. It keeps its dtype, and its byte order where a format leaves
+  the choice and there is no `order`.
 - `sig_dims` is the number of trailing axes of an array that make a frame, and `nav_shape` the shape
   of the scan that the file tells, by default that of the array; most need it with an iterable.
 - `order` or `byte_order` is that of all numbers and pixels; `frames_per_file` is by default all.
@@ -20,16 +23,10 @@ package's readers, so that the two cannot agree on a mistake. What they have in 
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
 - Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
-- TVIPS series: `write_tvips`.
-- NanoMegas blockfiles, EMPAD and SEQ files: `write_blo`, `write_empad`, `write_seq`, and
-  `write_seq_corrections` for what lies beside a sequence.
-- PNDetector FRMS6 sets: `write_frms6`.
-- Gatan K2 in-situ sets: `write_k2is`.
-- GIS and FreeSurfer volumes: `write_gis`, `write_mgh`.
-- NRRD and MetaImage volumes, and Ripple files: `write_nrrd`, `write_metaimage`, `write_ripple`.
+- What other cameras write: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
+  `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for what lies beside it.
+- Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Sparse frames: `write_raw_csr`.
-- TIA series of images or spectra: `write_ser`.
-- FITS images, and frames of the ESRF data format: `write_fits`, `write_edf`.
 - A file of known contents against the reader: `check_format`.
 
 >>> import tempfile
@@ -66,33 +63,9 @@ from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
-    "Gap",
-    "check_format",
-    "counting_frames",
-    "iter_counting_frames",
-    "iter_frames",
-    "write_blo",
-    "write_direct_electron",
-    "write_dm",
-    "write_edf",
-    "write_empad",
-    "write_fits",
-    "write_frms6",
-    "write_gis",
-    "write_k2is",
-    "write_metaimage",
-    "write_mgh",
-    "write_mib",
-    "write_mib_series",
-    "write_mrc",
-    "write_npy",
-    "write_nrrd",
-    "write_raw",
-    "write_raw_csr",
-    "write_ripple",
-    "write_seq",
-    "write_seq_corrections",
-    "write_ser",
-    "write_tags",
-    "write_tvips",
-]
+    "Gap", "check_format", "counting_frames", "iter_counting_frames", "iter_frames", "write_blo",
+    "write_direct_electron", "write_dm", "write_edf", "write_empad", "write_fits", "write_frms6",
+    "write_gis", "write_k2is", "write_metaimage", "write_mgh", "write_mib", "write_mib_series",
+    "write_mrc", "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple",
+    "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tvips",
+]  # fmt: skip

@@ -7,9 +7,8 @@ from typing import Any
 
 import dask
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from dask_tiled.testing.frames import Array
 
 
 def check_format(

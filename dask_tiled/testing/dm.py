@@ -76,7 +76,9 @@ def write_dm(
     order = tuple(range(len(nav + sig)))
     if transposed:
         order = order[len(nav) :] + order[: len(nav)]
-    said = _order_tags(nav, sig, transposed=transposed)
+    said: dict[str, Any] = {"Format": "Spectrum image"} if nav and len(sig) == 1 else {}
+    if not transposed and (len(nav + sig) == 4 or (len(nav), len(sig)) == (2, 1)):
+        said["Data Order Swapped"] = True
     main = _picture(name, nav + sig, order, kind, calibrations, {"Meta Data": said, **(tags or {})})
     small = np.full((8, 8), 0x80, "u4").view("V4")
     others = {f"thumbnail of {name}": small} if thumbnail else {}
@@ -120,14 +122,6 @@ def _data_type_of(dtype: np.dtype[Any]) -> int:
     if dtype not in OF_DTYPE:
         raise ValueError(f"no data type for {dtype}")
     return OF_DTYPE[dtype]
-
-
-def _order_tags(nav: tuple[int, ...], sig: tuple[int, ...], *, transposed: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"Format": "Spectrum image"} if nav and len(sig) == 1 else {}
-    usual = len(nav + sig) == 4 or (len(sig) == 1 and len(nav) == 2)
-    if usual and not transposed:
-        said["Data Order Swapped"] = True
-    return said
 
 
 def _picture(

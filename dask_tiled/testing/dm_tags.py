@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -58,24 +58,17 @@ def write_tags(
     trailer
         So many zero bytes follow.
     """
-    path = Path(path)
     chunks = _group(tags, version)
-    head = struct.pack(">I", version)
-    length = _size(chunks)
-    head += struct.pack(">QI" if version == 4 else ">II", length, 1)
-    with path.open("wb") as file:
-        _write(file, [head, *chunks, bytes(trailer)])
-    return path
-
-
-def _write(file: BinaryIO, chunks: Chunks) -> None:
-    for chunk in chunks:
-        if isinstance(chunk, Gap):
-            chunk.offset = file.tell()
-            file.seek(chunk.nbytes, 1)
-        else:
-            file.write(chunk)
-    file.truncate()
+    head = struct.pack(">IQI" if version == 4 else ">III", version, _size(chunks), 1)
+    with Path(path).open("wb") as file:
+        for chunk in (head, *chunks, bytes(trailer)):
+            if isinstance(chunk, Gap):
+                chunk.offset = file.tell()
+                file.seek(chunk.nbytes, 1)
+            else:
+                file.write(chunk)
+        file.truncate()
+    return Path(path)
 
 
 def _size(chunks: Chunks) -> int:
@@ -92,17 +85,16 @@ def _group(tags: Mapping[str, Any] | Sequence[Any], version: int) -> Chunks:
     for label, value in entries:
         name = label.encode("latin1")
         inner = isinstance(value, (Mapping, list))
-        body = _group(value, version) if inner else _value(value, version)
+        if inner:
+            body = _group(value, version)
+        else:
+            info, data = _encoded(value)
+            body = [b"%%%%", _words(version, len(info), *info), data]
         chunks.append(struct.pack(">BH", 20 if inner else 21, len(name)) + name)
         if version == 4:
             chunks.append(struct.pack(">Q", _size(body)))
         chunks += body
     return chunks
-
-
-def _value(value: Any, version: int) -> Chunks:
-    info, data = _encoded(value)
-    return [b"%%%%", _words(version, len(info), *info), data]
 
 
 def _encoded(value: Any) -> tuple[tuple[int, ...], bytes | Gap]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from dask_tiled.testing.frames import Array, Frames, iter_frames, pixels_of
+from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, pixels_of
 from dask_tiled.testing.records import write_records
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
 
 _TYPES = {"i1": "SignedByte", "u1": "UnsignedByte", "i2": "SignedShort", "u2": "UnsignedShort"}
 _TYPES |= {"i4": "SignedInteger", "u4": "UnsignedLong", "i8": "Signed64", "u8": "Unsigned64"}
@@ -18,7 +15,7 @@ _TYPES |= {"f4": "FloatValue", "f8": "DoubleValue"}
 
 
 def write_edf(
-    path: str | os.PathLike[str],
+    path: StrPath,
     frames: Frames,
     *,
     order: Literal["<", ">"] = "<",
@@ -27,12 +24,10 @@ def write_edf(
     general: Mapping[str, Any] | None = None,
     gap: int = 0,
 ) -> Path:
-    """Write an EDF file.
+    """Write a file of the ESRF data format, EDF.
 
     Parameters
     ----------
-    order
-        Byte order of the pixels.
     keys
         Further keys of every header.
     general
@@ -49,11 +44,12 @@ def write_edf(
             "DataType": _TYPES[frame.dtype.str[1:]],
             **{f"Dim_{n}": size for n, size in enumerate(reversed(frame.shape), 1)},
             "Size": frame.nbytes + gap,
+            **(keys or {}),
         }
-        return _header({**header, **(keys or {})}) + pixels_of(frame, order) + b"\xff" * gap
+        return _header(header) + pixels_of(frame, order) + b"\xff" * gap
 
-    block = None if general is None else {"EDF_DataFormatVersion": "2.40", **general}
-    header = _header(block) if block else b""
+    version = {"EDF_DataFormatVersion": "2.40"}
+    header = b"" if general is None else _header({**version, **general})
     write_records(path, iter_frames(frames, sig_dims), record, header=header)
     return Path(path)
 

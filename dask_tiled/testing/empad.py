@@ -32,9 +32,9 @@ def write_empad(
     Parameters
     ----------
     path
-        The `.xml` file to write; the `.raw` file goes beside it.
+        The `.xml` file.
     nav_shape
-        Shape of the scan, (y, x), or of a series, (n,); by default that of an array.
+        Shape of the scan, (y, x), or of a series, (n,).
     mode
         The scan parameters that hold this shape. Those of the other mode, or of both modes for
         None, hold another one, as they do in files recorded while searching.
@@ -65,13 +65,10 @@ def write_empad(
             y, x = shape if name == mode else _STALE
             size = _tag("scan_resolution_x", x) + _tag("scan_resolution_y", y)
             parts.append(f'<scan_parameters mode="{name}">{size}</scan_parameters>')
-    measured = ""
-    if field_of_view is not None:
-        sides = [field_of_view, field_of_view]
-        measured += _tag("optics.get_full_scan_field_of_view", sides)
-    if pixel is not None:
-        measured += _tag("calibrated_pixelsize", pixel)
-    parts.append(_tag("iom_measurements", measured))
+    fov = None if field_of_view is None else [field_of_view] * 2
+    measured = {"optics.get_full_scan_field_of_view": fov, "calibrated_pixelsize": pixel}
+    told = [_tag(name, value) for name, value in measured.items() if value is not None]
+    parts.append(_tag("iom_measurements", "".join(told)))
     path.write_text(f"<root name={quoteattr(path.stem)}>{''.join(parts)}</root>", "utf8")
     return path
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dask_tiled.testing.frames import Array, pixels_of
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
+from dask_tiled.testing.frames import StrPath, pixels_of
 
 _BITS = {"u1": 8, "i2": 16, "i4": 32, "i8": 64, "f4": -32, "f8": -64}
-_MOVED = {"i1": 7, "u2": 15, "u4": 31, "u8": 63}
+_MOVED = {"i1": "u1", "u2": "i2", "u4": "i4", "u8": "i8"}
 
 
 def write_fits(
-    path: str | os.PathLike[str],
-    *images: npt.ArrayLike | None,
-    cards: Mapping[str, Any] | None = None,
+    path: StrPath, *images: npt.ArrayLike | None, cards: Mapping[str, Any] | None = None
 ) -> Path:
     """Write a FITS file: the first image is the primary one, the others are extensions.
 
@@ -34,40 +28,30 @@ def write_fits(
     cards
         Further keys and values of all headers.
     """
-    path = Path(path)
-    with path.open("wb") as file:
-        for number, image in enumerate(images):
-            array = None if image is None else np.asarray(image)
-            data = b"" if array is None else pixels_of(_stored(array), ">")
-            file.write(_header(array, number, cards or {}))
-            file.write(data.ljust(-(-len(data) // 2880) * 2880, b"\0"))
-    return path
+    with Path(path).open("wb") as file:
+        file.writelines(_hdu(image, number, cards or {}) for number, image in enumerate(images))
+    return Path(path)
 
 
-def _stored(array: Array) -> Array:
-    """Flip the highest bit of what FITS has not."""
+def _hdu(image: npt.ArrayLike | None, number: int, further: Mapping[str, Any]) -> bytes:
+    array = np.empty(0, "u1") if image is None else np.asarray(image)
+    sizes = () if image is None else array.shape
     kind = array.dtype.str[1:]
-    if kind not in _MOVED:
-        return array
-    unsigned, signed = f"u{array.itemsize}", f"i{array.itemsize}"
-    flipped = array.view(unsigned) ^ np.array(1 << _MOVED[kind], unsigned)
-    return flipped.view(unsigned if kind == "i1" else signed)
-
-
-def _header(array: Array | None, number: int, further: Mapping[str, Any]) -> bytes:
-    first = {"XTENSION": "IMAGE"} if number else {"SIMPLE": True}
-    bits, sizes = (8, ()) if array is None else (_BITS[_stored(array).dtype.str[1:]], array.shape)
-    cards: dict[str, Any] = {**first, "BITPIX": bits, "NAXIS": len(sizes)}
+    pixels = np.frombuffer(bytearray(pixels_of(array, ">")), "u1")
+    cards: dict[str, Any] = {"XTENSION": "IMAGE"} if number else {"SIMPLE": True}
+    cards |= {"BITPIX": _BITS[_MOVED.get(kind, kind)], "NAXIS": len(sizes)}
     cards |= {f"NAXIS{n}": size for n, size in enumerate(reversed(sizes), 1)}
     cards |= {"PCOUNT": 0, "GCOUNT": 1} if number else {}
-    kind = "" if array is None else array.dtype.str[1:]
     if kind in _MOVED:
-        cards |= {"BSCALE": 1, "BZERO": -128 if kind == "i1" else 1 << _MOVED[kind]}
-    lines = [
-        f"{key:8}= {_value(value):>20}".ljust(80) for key, value in {**cards, **further}.items()
-    ]
-    text = "".join([*lines, "END".ljust(80)])
-    return text.ljust(-(-len(text) // 2880) * 2880).encode("ascii")
+        pixels[:: array.itemsize] ^= 0x80  # the highest bit
+        cards |= {"BSCALE": 1, "BZERO": -128 if kind == "i1" else 1 << (8 * array.itemsize - 1)}
+    lines = [f"{k:8}= {_value(v):>20}".ljust(80) for k, v in {**cards, **further}.items()]
+    text = "".join([*lines, "END".ljust(80)]).encode("ascii")
+    return _filled(text, b" ") + _filled(pixels.tobytes(), b"\0")
+
+
+def _filled(data: bytes, fill: bytes) -> bytes:
+    return data.ljust(-(-len(data) // 2880) * 2880, fill)
 
 
 def _value(value: Any) -> str:

@@ -58,11 +58,7 @@ def counting_frames(
 
 
 def iter_counting_frames(
-    shape: tuple[int, ...],
-    dtype: npt.DTypeLike,
-    *,
-    bits: int | None = None,
-    sig_dims: int = 2,
+    shape: tuple[int, ...], dtype: npt.DTypeLike, *, bits: int | None = None, sig_dims: int = 2
 ) -> Iterator[Array]:
     """Yield the frames of ``counting_frames(shape, dtype, bits=bits)`` one by one.
 

@@ -1,7 +1,4 @@
-"""Write FRMS6 sets of PNDetector's pnCCD: dark frames, files of frames, and a `.hdr` file.
-
-Layout after the descriptions of public readers; nothing is shared with the package's own.
-"""
+"""Write FRMS6 sets of PNDetector's pnCCD: dark frames, files of frames, and a `.hdr` file."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dask_tiled.testing.detached import lines_of
 from dask_tiled.testing.frames import Array, Frames, StrPath, alike, iter_frames
 from dask_tiled.testing.records import in_files, write_records
 
@@ -28,7 +26,7 @@ def write_frms6(
     frames_per_file: int | None = None,
     counted: bool = True,
 ) -> list[Path]:
-    """Write an FRMS6 set as the camera does: each of its rows holds one row of both chips.
+    """Write an FRMS6 set as PNDetector's pnCCD does: each of its rows holds one row of both chips.
 
     Frames and dark frames are given as they lie on the detector, of an even number of rows, as
     integers that fit into 16 bits. Binned rows are there once, though they are shown several times.
@@ -54,16 +52,13 @@ def write_frms6(
     for members in chain([darks], in_files(iter_frames(frames), frames_per_file)):
         paths.append(base.with_name(f"{base.name}_{len(paths):03}.frms6"))
         counts.append(_write_file(paths[-1], members, counted=counted))
-    lines = [
-        "[measurementInfo]",
-        f"darkFrames = {counts[0]}",
-        "dwellTimeMicroseconds = 1000",
-        "gain = 16",
-        f'readoutMode = "bin: {binning}, windowing: {len(first) * binning} x {first.shape[1]}"',
-        f"signalFrames = {sum(counts[1:])}",
-        f"STEMImageSize = {scan_shape[0]}x{scan_shape[1]}",
-    ]
-    base.with_name(f"{base.name}.hdr").write_text("\n".join(lines) + "\n", encoding="ascii")
+    keys: dict[str, object]
+    keys = {"darkFrames": counts[0], "dwellTimeMicroseconds": 1000, "gain": 16}
+    mode = f"bin: {binning}, windowing: {len(first) * binning} x {first.shape[1]}"
+    keys |= {"readoutMode": f'"{mode}"', "signalFrames": sum(counts[1:])}
+    keys |= {"STEMImageSize": f"{scan_shape[0]}x{scan_shape[1]}"}
+    text = "[measurementInfo]\n" + lines_of(keys, " = ")
+    base.with_name(f"{base.name}.hdr").write_text(text, encoding="ascii")
     return paths
 
 
@@ -82,12 +77,7 @@ def _write_file(path: Path, frames: Iterable[Array], *, counted: bool) -> int:
         if frame.dtype.kind not in "iu" or frame.min() < 0 or frame.max() > 0xFFFF:
             raise ValueError(f"expected integers of 16 bits, found {frame.dtype}")
         head = struct.pack("<4xIII12x36s", 1600000000 + number, 250, number, b"a frame header")
-        return head + _fold(frame).astype("<u2").tobytes()
+        upper, lower = np.split(frame, 2)  # chips, of which the lower one stands on its head
+        return head + np.hstack([upper, np.rot90(lower, 2)]).astype("<u2").tobytes()
 
     return write_records(path, every, record, header=header)
-
-
-def _fold(frame: Array) -> Array:
-    """Put the chips side by side; the lower one is mounted upside down."""
-    top, bottom = np.split(frame, 2)
-    return np.hstack([top, np.rot90(bottom, 2)])

@@ -1,7 +1,4 @@
-"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file.
-
-Layout after the descriptions of public readers; nothing is shared with the package's own.
-"""
+"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def write_k2is(
     first_id: int = 17,
     gtg: bool = True,
 ) -> list[Path]:
-    """Write a K2 in-situ set of frames of (1860, 2048), of integers below 4096.
+    """Write a Gatan K2 in-situ set of frames of (1860, 2048), of integers below 4096.
 
     Parameters
     ----------

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.testing.detached import lines_of, write_parts
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
+from dask_tiled.testing.frames import StrPath
+from dask_tiled.testing.records import filler
 
 _TYPES = {"i1": "CHAR", "u1": "UCHAR", "i2": "SHORT", "u2": "USHORT", "i4": "INT", "u4": "UINT"}
 _TYPES |= {"i8": "LONG_LONG", "u8": "ULONG_LONG", "f4": "FLOAT", "f8": "DOUBLE"}
 
 
 def write_metaimage(
-    path: str | os.PathLike[str],
+    path: StrPath,
     volume: npt.ArrayLike,
     *,
     channels: bool = False,
@@ -30,32 +28,19 @@ def write_metaimage(
     pattern: bool = False,
     keys: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write a volume.
+    """Write a MetaImage volume, (z, y, x).
 
     Parameters
     ----------
-    path
-        The file of the header; an existing one is replaced, also those beside it.
-    volume
-        Array in C order, (z, y, x). It keeps its dtype and byte order.
     channels
         Whether its last axis is that of the channels.
     compressed
         Compress the pixels.
-    files
-        Write so many files for the pixels, of equal parts: the path without its suffix, a number of
-        three digits, and ``.raw``. With 0 they follow the header.
-    pattern
-        Name these files by a pattern instead of one by one.
+    files, pattern
+        As for `write_nrrd`.
     keys
-        Keys that come on top, or instead: None leaves one out. Text is written as it is, and
-        sequences with blanks between their items. If there is a ``HeaderSize``, files begin with
-        that many bytes of text, or with seven for -1.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files: pixels, header.
+        As its `fields`. If there is a ``HeaderSize``, files begin with that many bytes of text, or
+        with seven for -1.
     """
     header, stored = Path(path), np.asarray(volume)
     sizes = stored.shape[:-1] if channels else stored.shape
@@ -72,7 +57,7 @@ def write_metaimage(
     }
     text = lines_of(known, " = ")
     size = int(known.get("HeaderSize") or 0)
-    before = b"header " if size < 0 else (b"header " * (size // 7 + 1))[:size]
+    before = filler(b"header ", 7 if size < 0 else size)
     parts = [part.tobytes() for part in stored.reshape(max(files, 1), -1)]
     parts = [before + (zlib.compress(part) if compressed else part) for part in parts]
     if files:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from dask_tiled.testing.frames import pixels_of
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
+from dask_tiled.testing.frames import StrPath, pixels_of
 
 _TYPES = {"u1": 0, "i4": 1, "f4": 3, "i2": 4, "u2": 10}
 
 
 def write_mgh(
-    path: str | os.PathLike[str],
+    path: StrPath,
     volume: npt.ArrayLike,
     *,
     delta: tuple[float, float, float] = (1.0, 1.0, 1.0),

@@ -1,11 +1,6 @@
-"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame.
-
-Written from the layout, frame by frame, and independent of the package's decoders.
-"""
+"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -18,24 +13,11 @@ DEPTHS = {"U08": (6, 1), "U16": (12,), "U32": (24,), "R64": (12, 1, 6, 24)}
 WORD_PIXELS = {1: 64, 6: 8, 12: 4, 24: 4}
 
 
-def check_frame(frame: Array, *, kind: str, depth: int) -> None:
-    """Raise unless every pixel of `frame` fits the pixel type, or the counter of raw data."""
-    if frame.dtype.kind not in "biu":
-        raise TypeError(f"expected integer frames, found {frame.dtype}")
-    bits = depth if kind == "R64" else int(kind[1:])
-    if frame.size and (frame.min() < 0 or int(frame.max()) >= 2**bits):
-        raise ValueError(
-            f"{kind} pixels of {bits} bits: expected values from 0 to {2**bits - 1}, "
-            f"found {frame.min()} to {frame.max()}"
-        )
-
-
 def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -> tuple[int, int]:
     """Return the (height, width) in pixels that a frame header gives for frames of `shape`.
 
-    Processed data ("U") is stored as seen. Raw data of four chips has a quarter of a row of each
-    chip in a stored row, so half the height and twice the width; the two images of 24-bit raw
-    data count as twice the width again. Raw chip rows have to be whole 64-bit words.
+    A stored row of four raw chips holds a quarter of a row of each; the two images of 24-bit raw
+    data count as twice the width. Raw chip rows have to be whole 64-bit words.
     """
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"expected frames of shape (height, width), found {shape}")
@@ -54,17 +36,22 @@ def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -
 
 
 def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
-    """Return the bytes of one frame, without its header.
+    """Return the bytes of one frame, without its header; every pixel has to fit its bits.
 
     Processed data is row-major and big-endian. Raw data ("R64") is a stream of big-endian 64-bit
     words, the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4 of
     12 bits. 24-bit raw data is two 12-bit images, the one with the upper bits first.
-
-    That four-chip 24-bit raw data is two four-chip 12-bit images, one after the other, is an
-    inference from these rules: no capture of that kind was at hand to confirm it.
     """
+    if frame.dtype.kind not in "biu":
+        raise TypeError(f"expected integer frames, found {frame.dtype}")
+    bits = depth if kind == "R64" else int(kind[1:])
+    if frame.size and (frame.min() < 0 or int(frame.max()) >= 2**bits):
+        raise ValueError(
+            f"{kind} pixels of {bits} bits: expected values from 0 to {2**bits - 1}, "
+            f"found {frame.min()} to {frame.max()}"
+        )
     if kind != "R64":
-        return frame.astype(f">u{int(kind[1:]) // 8}").tobytes()
+        return frame.astype(f">u{bits // 8}").tobytes()
     rows = _readout_order(frame) if quad else frame
     if depth == 24:
         upper, lower = np.divmod(rows.astype(np.uint32), 1 << 12)
@@ -85,10 +72,8 @@ def _readout_order(frame: Array) -> Array:
 
 
 def _pack_words(rows: Array, depth: int) -> bytes:
-    lanes: np.ndarray[Any, np.dtype[Any]]
+    lanes: Array = np.ascontiguousarray(rows, "<u2" if depth == 12 else "<u1")
     if depth == 1:
-        lanes = np.packbits(rows.astype(np.uint8), axis=1, bitorder="little")
-    else:
-        lanes = np.ascontiguousarray(rows, "<u1" if depth == 6 else "<u2")
+        lanes = np.packbits(lanes, axis=1, bitorder="little")
     # Lanes in ascending order are a little-endian word; the file has the big-endian one.
     return lanes.view("<u8").astype(">u8").tobytes()

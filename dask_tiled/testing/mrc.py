@@ -1,7 +1,4 @@
-"""Write MRC files, and what Direct Electron's software puts beside them.
-
-The layout follows the MRC2014 standard, and for bytes IMOD's additions to it.
-"""
+"""Write MRC files by MRC2014 and IMOD, and what Direct Electron's software puts beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
+from dask_tiled.testing.frames import Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
 
 MODES = {"i1": 0, "u1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12}
@@ -60,37 +57,21 @@ def write_mrc(
     if kind not in MODES:
         raise TypeError(f"no mode of MRC is for {first.dtype}")
     mode = 3 if first.ndim == 3 else MODES[kind]
+    flags = (1146047817, int(kind == "i1")) if (kind == "u1" if imod is None else imod) else (0, 0)
+    stamps = (b"MAP ", b"DD" if byte_order == "<" else b"\x11\x11") if stamp else (b"", b"")
 
     def header(count: int) -> bytes:
         sizes = (first.shape[1], first.shape[0], count)
         steps = [sizes[axes.index(k)] for k in (1, 2, 3)]
         steps[2] = depth or (1 if space_group == 0 else steps[2])
-        head = bytearray(1024)
+        cell = (size * n for size, n in zip(pixel_size, steps, strict=True))
+        fields = (*sizes, mode, *steps, *cell, 90, 90, 90, *axes, 0, -1, -2)  # not determined
+        kinds = (space_group, len(extended), extended_type, 20140, *flags)
+        ends = (*origin, *stamps, -1, 1, b"synthetic".ljust(80))
+        form = f"{byte_order}4i12x3i6f3i3f2i8x4si40x2i36x3f4s4sfi80s"
+        return struct.pack(form, *fields, *kinds, *ends).ljust(1024, b"\0") + extended
 
-        def put(at: int, kind: str, *values: Any) -> None:
-            struct.pack_into(byte_order + kind, head, at, *values)
-
-        put(0, "4i", *sizes, mode)
-        put(28, "3i", *steps)
-        put(40, "3f", *(size * n for size, n in zip(pixel_size, steps, strict=True)))
-        put(52, "3f", 90, 90, 90)
-        put(64, "3i", *axes)
-        put(76, "3f", 0, -1, -2)  # not determined
-        put(88, "2i", space_group, len(extended))
-        put(104, "4si", extended_type, 20140)
-        if imod or (imod is None and kind == "u1"):
-            put(152, "2i", 1146047817, int(kind == "i1"))
-        put(196, "3f", *origin)
-        if stamp:
-            put(208, "4s2s", b"MAP ", b"DD" if byte_order == "<" else b"\x11\x11")
-        put(216, "f", -1)
-        put(220, "i80s", 1, b"synthetic".ljust(80))
-        return bytes(head) + extended
-
-    def record(_number: int, frame: Array) -> bytes:
-        return pixels_of(frame, byte_order)
-
-    write_records(path, every, record, header=header)
+    write_records(path, every, lambda _, frame: pixels_of(frame, byte_order), header=header)
     return Path(path)
 
 

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import bz2
 import gzip
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.testing.detached import lines_of, write_parts
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
+from dask_tiled.testing.frames import StrPath
 
 _TYPES = {"i1": "signed char", "u1": "uchar", "i2": "short", "u2": "ushort", "i4": "int"}
 _TYPES |= {"u4": "uint", "i8": "longlong", "u8": "ulonglong", "f4": "float", "f8": "double"}
-_PACK: dict[str, Callable[[bytes], bytes]] = {
-    "raw": bytes,
-    "gzip": gzip.compress,
-    "bzip2": bz2.compress,
-}
+_PACK: dict[str, Any] = {"raw": bytes, "gzip": gzip.compress, "bzip2": bz2.compress}
 
 
 def write_nrrd(
-    path: str | os.PathLike[str],
+    path: StrPath,
     volume: npt.ArrayLike,
     *,
     encoding: str = "raw",
@@ -38,15 +30,10 @@ def write_nrrd(
     skip: int = 0,
     fields: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write a volume.
+    """Write a NRRD volume, the axis that comes first in the header last.
 
     Parameters
     ----------
-    path
-        The file of the header; an existing one is replaced, also those beside it.
-    volume
-        Array in C order, the axis that comes first in the header last. It keeps its dtype and byte
-        order.
     encoding
         ``"raw"``, ``"gzip"`` or ``"bzip2"``.
     files
@@ -61,11 +48,6 @@ def write_nrrd(
     fields
         Fields that come on top, or instead: None leaves one out. Text is written as it is, and
         sequences with blanks between their items.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files: pixels, header.
     """
     header, stored = Path(path), np.asarray(volume)
     kind, order = stored.dtype.str[1:], stored.dtype.str[0]

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, same_kind
-from dask_tiled.testing.records import write_records
+from dask_tiled.testing.frames import Frames, StrPath, iter_frames, same_kind
+from dask_tiled.testing.records import filler, write_records
 
 
 def write_raw(
@@ -32,14 +32,12 @@ def write_raw(
     file_header, frame_header, frame_footer
         Sizes in bytes: once at the start of the file, before each frame, after each frame.
     """
-    header = _filler(b"FILE HEADER ", file_header)
-    before = _filler(b"frame header ", frame_header)
-    after = _filler(b"frame footer ", frame_footer)
+    header = filler(b"FILE HEADER ", file_header)
+    before = filler(b"frame header ", frame_header)
+    after = filler(b"frame footer ", frame_footer)
 
-    def record(_number: int, frame: Array) -> bytes:
-        return before + frame.tobytes() + after
-
-    write_records(path, same_kind(iter_frames(frames, sig_dims)), record, header=header)
+    every = same_kind(iter_frames(frames, sig_dims))
+    write_records(path, every, lambda _, frame: before + frame.tobytes() + after, header=header)
     return Path(path)
 
 
@@ -50,14 +48,12 @@ def write_npy(
     version: tuple[int, int] = (1, 0),
     order: Literal["C", "F"] = "C",
 ) -> Path:
-    """Write an array without Python objects as a `.npy` file; its byte order is kept.
+    """Write an array of any shape, without Python objects, as a `.npy` file.
 
     Parameters
     ----------
     path
         The file to write; unlike `numpy.save`, no extension is added.
-    array
-        Of any shape.
     version
         Version of the `.npy` format: (1, 0), (2, 0) or (3, 0).
     order
@@ -68,9 +64,3 @@ def write_npy(
     with Path(path).open("wb") as file:
         np.lib.format.write_array(file, ordered, version=version, allow_pickle=False)
     return Path(path)
-
-
-def _filler(pattern: bytes, size: int) -> bytes:
-    if size < 0:
-        raise ValueError(f"expected a size of 0 bytes or more, found {size}")
-    return (pattern * (size // len(pattern) + 1))[:size]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,8 @@ def write_raw_csr(
     Parameters
     ----------
     path
-        The TOML file to write. Beside it, the files that it names have the same stem and the
-        endings `.indptr`, `.indices` and `.data`.
+        The TOML file. The files that it names have the same stem and the endings `.indptr`,
+        `.indices` and `.data`.
     indptr_dtype, indices_dtype
         Types of the row pointers and of the column numbers, of either byte order.
     shuffle
@@ -41,11 +42,8 @@ def write_raw_csr(
     names = {part: path.with_suffix(f".{part}") for part in types}
     end = 0
     rng = np.random.default_rng(0)
-    with (
-        names["indptr"].open("wb") as indptr,
-        names["indices"].open("wb") as indices,
-        names["data"].open("wb") as data,
-    ):
+    with ExitStack() as stack:
+        indptr, indices, data = (stack.enter_context(file.open("wb")) for file in names.values())
         indptr.write(np.array(0, indptr_dtype).tobytes())
         for frame in every:
             columns = np.flatnonzero(frame)
@@ -59,17 +57,10 @@ def write_raw_csr(
             indptr.write(np.array(end, indptr_dtype).tobytes())
             indices.write(columns.astype(indices_dtype).tobytes())
             data.write(values.tobytes())
-    lines = [
-        "[params]",
-        'filetype = "raw_csr"',
-        f"nav_shape = {[int(n) for n in nav_shape]}",
-        f"sig_shape = {list(first.shape)}",
-        "[raw_csr]",
-    ]
-    for file, name in names.items():
-        lines += [
-            f"{file}_file = {json.dumps(name.name, ensure_ascii=False)}",
-            f'{file}_dtype = "{np.dtype(types[file]).str}"',
-        ]
+    lines = ["[params]", 'filetype = "raw_csr"', f"nav_shape = {[*map(int, nav_shape)]}"]
+    lines += [f"sig_shape = {[*first.shape]}", "[raw_csr]"]
+    for key, name in names.items():
+        lines.append(f"{key}_file = {json.dumps(name.name, ensure_ascii=False)}")
+        lines.append(f'{key}_dtype = "{np.dtype(types[key]).str}"')
     path.write_text("\n".join(lines) + "\n", "utf8")
     return path

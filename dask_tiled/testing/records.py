@@ -37,6 +37,13 @@ def write_records(
     return number - first
 
 
+def filler(text: bytes, size: int) -> bytes:
+    """Repeat a text for so many bytes; a reader that takes it for pixels is noticed."""
+    if size < 0:
+        raise ValueError(f"expected a size of 0 bytes or more, found {size}")
+    return (text * (size // len(text) + 1))[:size]
+
+
 def in_files(frames: Iterator[Array], frames_per_file: int | None) -> Iterator[Iterator[Array]]:
     """Give the frames of each file; they have to be taken before those of the next one."""
     for frame in frames:

@@ -101,32 +101,30 @@ def write_seq_corrections(
         as in those of a camera.
     """
     root = str(path).removesuffix(".seq").removesuffix(".seq") + ".seq"
-    written = []
-    for name, frame in (("dark", dark), ("gain", gain)):
-        if frame is not None:
-            written.append(Path(f"{root}.{name}.mrc"))
-            _write_reference(written[-1], np.asarray(frame), sections)
+    references = {f"{root}.dark.mrc": dark, f"{root}.gain.mrc": gain}
+    files = {
+        name: _reference(np.asarray(frame), sections)
+        for name, frame in references.items()
+        if frame is not None
+    }
     if maps:
-        nodes = "".join(map(_map_text, maps))
-        written.append(Path(f"{root}.Config.Metadata.xml"))
-        written[-1].write_text(
-            '<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>\n'
-            f"<Configuration><BadPixels>{nodes}</BadPixels></Configuration>",
-            "utf8",
-        )
-        written.append(Path(f"{root}.metadata"))
+        xml = '<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>\n<Configuration>'
+        xml += f"<BadPixels>{''.join(map(_map_text, maps))}</BadPixels></Configuration>"
+        files[f"{root}.Config.Metadata.xml"] = xml.encode()
         record = struct.pack("<11i?", 208, 16, *shape[::-1], *offset[::-1], binning, 12, 0, 0, 0, 0)
-        header = struct.pack("<4I", 1, 256, 1, 224)
-        written[-1].write_bytes((header.ljust(at, b"\0") + record).ljust(512, b"\0"))
-    return written
+        header = struct.pack("<4I", 1, 256, 1, 224).ljust(at, b"\0")
+        files[f"{root}.metadata"] = (header + record).ljust(512, b"\0")
+    for name, content in files.items():
+        Path(name).write_bytes(content)
+    return list(map(Path, files))
 
 
-def _write_reference(path: Path, frame: npt.NDArray[Any], sections: int) -> None:
+def _reference(frame: Array, sections: int) -> bytes:
     height, width = frame.shape
     header = struct.pack("<10i", width, height, sections, 2, 0, 0, 0, width, height, 1)
     header += struct.pack("<3i3f3i", width, height, 1, 90, 90, 90, 1, 2, 3)
     header = header.ljust(208, b"\0") + b"MAP DA\0\0"
-    path.write_bytes(header.ljust(1024, b"\0") + frame.astype("<f4").tobytes() + bytes(512))
+    return header.ljust(1024, b"\0") + frame.astype("<f4").tobytes() + bytes(512)
 
 
 def _map_text(attributes: dict[str, Any]) -> str:

@@ -51,8 +51,12 @@ def write_ser(
     sizes = [*nav_shape_of(frames, nav_shape, sig_dims)][::-1] or [1]
     positions = len(sizes) > 1 if positions is None else positions
     first, every = alike(frames, sig_dims)
+    code = CODES.get(first.dtype.str[1:])
+    if code is None or first.ndim not in (1, 2) or not first.size:
+        raise ValueError(f"no frame can be {first.dtype} of {first.shape}")
     cal = cycle(calibrations)
-    element = _element(first, b"".join(struct.pack("<ddi", *next(cal)) for _ in range(sig_dims)))
+    element = b"".join(struct.pack("<ddi", *next(cal)) for _ in range(sig_dims))
+    element += struct.pack(f"<H{first.ndim}I", code, *first.shape[::-1])
     dimensions = b"".join(_dimension(size, next(cal), positions=positions) for size in sizes)
     total, word = math.prod(sizes), {0x0210: "I", 0x0220: "Q"}[version]
     kinds = (0x4122 if first.ndim == 2 else 0x4120, 0x4142 if positions else 0x4152)
@@ -89,10 +93,3 @@ def _dimension(size: int, calibration: Calibration, *, positions: bool) -> bytes
     texts = (b"Position", b"meters") if positions else (b"Number", b"")
     written = b"".join(struct.pack("<I", len(text)) + text for text in texts)
     return struct.pack("<Iddi", size, *calibration) + written
-
-
-def _element(frame: Array, calibrations: bytes) -> bytes:
-    code = CODES.get(frame.dtype.str[1:])
-    if code is None or frame.ndim not in (1, 2) or not frame.size:
-        raise ValueError(f"no frame can be {frame.dtype} of {frame.shape}")
-    return calibrations + struct.pack(f"<H{frame.ndim}I", code, *frame.shape[::-1])

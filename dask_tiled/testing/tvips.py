@@ -1,7 +1,4 @@
-"""Write TVIPS image series: `.tvips` files, the first of which has a header.
-
-The layout follows TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it.
-"""
+"""Write TVIPS image series: `.tvips` files, the first of which has a header."""
 
 from __future__ import annotations
 
@@ -61,7 +58,8 @@ def write_tvips(
             struct.pack_into("<2f", head, 68, *reversed(positions[number]))
         return bytes(head) + pixels_of(frame)
 
-    header = _series_header(first, version, pixel_size, size)
+    sizes = (*first.shape[::-1], 8 * first.itemsize, 0, 0, 1, 1, pixel_size, 200, 80, size)
+    header = struct.pack("<13i", 256, version, *sizes) + b"TVIPS " * 34
     paths: list[Path] = []
     count = 0
     for members in in_files(every, frames_per_file):
@@ -69,10 +67,3 @@ def write_tvips(
         count += write_records(paths[-1], members, record, header=header, first=count)
         header = b""
     return paths
-
-
-def _series_header(frame: Array, version: int, pixel_size: int, size: int) -> bytes:
-    height, width = frame.shape
-    bits = 8 * frame.dtype.itemsize
-    values = (256, version, width, height, bits, 0, 0, 1, 1, pixel_size, 200, 80, size)
-    return struct.pack("<13i", *values) + b"TVIPS " * 34
