@@ -44,15 +44,15 @@ def read_header(path: str) -> Header:
         if head[:8] not in ENCODINGS:
             raise ValueError(f"magic and version {head[:8]!r}")  # noqa: TRY301
         if offset > len(head):
-            raise EOFError(f"the header ends at byte {offset}")  # noqa: TRY301
+            raise EOFError(f"{len(head)} of the {offset} bytes of a header")  # noqa: TRY301
         text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
         # numpy has no public function for version 3, but all that it says can be said in version 2.
-        plain = text.encode("ascii", "backslashreplace")
+        plain = text.encode("ascii", "backslashreplace")  # which may be longer than the header
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
-        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, MAX_HEADER)
+        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal
         problem, found = "the header cannot be read", repr(error)[:200]
-        expected = f"version 1, 2 or 3, and at most {MAX_HEADER} bytes"
+        expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
         raise tools.CorruptFileError(
             problem, path=path, where="byte 0", expected=expected, found=found
         ) from error

@@ -153,6 +153,30 @@ def test_npy_file_that_is_hardly_begun(tmp_path, head):
     assert caught.value.path == str(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"MQ1,000001", r"expected b'\\x93NUMPY', version 1, .* found .*b'MQ1,0000'"),
+        (b"\x93NUMPY\x04\x00", r"version 1, 2 or 3, .* found .*NUMPY.*x04"),
+        (b"\x93NUMPY\x01\x00\x76\x00{'descr'", "found .*18 of the 128 bytes of a header"),
+    ],
+)
+def test_what_is_wrong_with_the_start_of_an_npy_file(tmp_path, content, says):
+    """The magic bytes are told where others are found, and how much of a header is there."""
+    path = tmp_path / "array.npy"
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match=says):
+        open_dataset(path, format="npy")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_long_names_of_fields_that_are_not_ascii(tmp_path, version):
+    """What is within the limit is so however the header is handed on to numpy."""
+    text = npy_text(descr=f"[('{'é' * 20_000}', '<i2')]")
+    path = write_npy_header(tmp_path / "array.npy", text, version=version)
+    assert open_dataset(path).dtype.names == ("é" * 20_000,)
+
+
 @pytest.mark.parametrize("descr", ["('<f8', (2,))", "'(2,2)f4'", "'f4,f4'", "'(3)i2'"])
 def test_npy_dtype_with_a_shape_of_its_own(tmp_path, descr):
     """An array in each element is read as numpy reads it, or refused, but never breaks a graph."""
