@@ -41,6 +41,8 @@ def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
     Processed data is row-major and big-endian. Raw data ("R64") is a stream of big-endian 64-bit
     words, the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4 of
     12 bits. 24-bit raw data is two 12-bit images, the one with the upper bits first.
+
+    That it is so for four chips, too, is an inference: no capture of that kind was at hand.
     """
     if frame.dtype.kind not in "biu":
         raise TypeError(f"expected integer frames, found {frame.dtype}")
