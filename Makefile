@@ -53,6 +53,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/first_result.py
 	@$(VENVS)/bench/bin/python benchmarks/memory.py
 	@$(VENVS)/bench/bin/python benchmarks/backends.py
+	@$(VENVS)/bench/bin/python benchmarks/chunks.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python -m pytest $(BENCH_ARGS) benchmarks/test_parts.py
 

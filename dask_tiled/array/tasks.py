@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.programs import Program
 from dask_tiled.model.indexing import Box
+from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Chunks
 
@@ -45,7 +45,7 @@ def decode(raw: RawChunk) -> Array:
     """
     source, box = raw
     with Workspace() as workspace:
-        pixels = Reader(source, box, workspace).whole(view=not _on_a_cluster())
+        pixels = Reader(source, box, workspace).whole(view=not on_a_cluster())
     return like_numpy(pixels)
 
 
@@ -68,18 +68,6 @@ def like_numpy(pixels: Array) -> Array:
     """Make a scalar of an array without axes, as numpy does with its results."""
     scalar: Array = pixels[()]
     return pixels if pixels.ndim else scalar
-
-
-def _on_a_cluster() -> bool:
-    """Tell whether this is a task of a distributed worker."""
-    worker = sys.modules.get("distributed.worker")
-    if worker is None:
-        return False
-    try:
-        worker.get_worker()
-    except ValueError:
-        return False
-    return True
 
 
 Annotations = dict[str, Any]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class File:
     """One version of one file.
 

@@ -9,14 +9,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.files import File
+from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.ranges import ReadRanges, Window
 
 Bytes = npt.NDArray[np.uint8]
@@ -27,6 +29,10 @@ BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
 LIVING_MAPS = 32
 """So many maps, and no more, live on in results: each holds a descriptor."""
+KEPT_BYTES = 1 << 30
+"""So much of files, and no more, stays mapped from one chunk to the next."""
+KEPT_MAPS = 8
+"""So many files, and no more, stay mapped."""
 OPEN_FILES = 8
 """So many files are mapped at once for one chunk."""
 GAPS = 1.25
@@ -37,6 +43,8 @@ ALIGNMENT = 4096
 """Direct reads begin and end at multiples of this, in the file and in memory."""
 
 _living: WeakSet[mmap.mmap] = WeakSet()
+_kept: WeakKeyDictionary[File, Bytes] = WeakKeyDictionary()
+"""Whole files, for as long as the array lives that was the first to read them."""
 
 
 class Backend(ABC):
@@ -81,7 +89,11 @@ class Backend(ABC):
 
 
 class Mapped(Backend):
-    """Maps a window of a file at a time: nothing is copied.
+    """Maps small files as a whole, and a window at a time of others: nothing is copied.
+
+    To map pages once more takes about as long as to decode what is in them, so small files stay
+    mapped. That is memory of the process, which the system takes back when it needs it; workers of
+    a cluster, which stop at some size of the process, keep none.
 
     A mapping past the end of a file ends the process when it is touched, so the file is looked at
     before, and afterwards too, so that two versions of it never mix.
@@ -93,14 +105,15 @@ class Mapped(Backend):
         self._maps: dict[File, tuple[Bytes, int]] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Map the file around each window, unless that was done for the one before."""
+        """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        for part in ranges.split(min(limit or MAPPED_BYTES, MAPPED_BYTES)):
+        most = ranges.file.size if ranges.file in _kept and not sparse else MAPPED_BYTES
+        for part in ranges.split(min(limit or most, most)):
             yield Window(part, *self._around(part.file, *part.span, sparse=sparse))
 
     def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
         """Map all of the span of read ranges at once, unless there are many maps already."""
-        if len(_living) >= LIVING_MAPS:
+        if len(_living) >= LIVING_MAPS and ranges.file not in _kept:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
@@ -112,14 +125,12 @@ class Mapped(Backend):
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         data, origin = self._maps.get(file, (None, 0))
         if data is None or start < origin or stop > origin + len(data):
-            origin = start - start % mmap.ALLOCATIONGRANULARITY
-            stop = max(stop, min(origin + MAPPED_BYTES, file.size))
-            view = mmap.mmap(self._fd(file), stop - origin, access=mmap.ACCESS_READ, offset=origin)
-            if sparse:
-                view.madvise(mmap.MADV_RANDOM)
-            _living.add(view)
-            # Not closed by hand: it goes with the last array on it, and cannot go before.
-            data = np.frombuffer(view, dtype=np.uint8)
+            fd = self._fd(file)
+            data, origin = None if sparse else _whole(file, fd), 0
+            if data is None:
+                origin = start - start % mmap.ALLOCATIONGRANULARITY
+                stop = max(stop, min(origin + MAPPED_BYTES, file.size))
+                data = _map(fd, origin, stop, sparse=sparse)
             self._maps[file] = data, origin
         return data, origin
 
@@ -134,6 +145,28 @@ class Mapped(Backend):
         self._maps.clear()
         self._fds.clear()
         super().__exit__(*error)
+
+
+def _map(fd: int, start: int, stop: int, *, sparse: bool) -> Bytes:
+    """Map some bytes of a file: not closed by hand, but gone with the last array on it."""
+    view = mmap.mmap(fd, stop - start, access=mmap.ACCESS_READ, offset=start)
+    if sparse:
+        view.madvise(mmap.MADV_RANDOM)
+    _living.add(view)
+    return np.frombuffer(view, dtype=np.uint8)
+
+
+def _whole(file: File, fd: int) -> Bytes | None:
+    """Map a whole file to stay so, unless that is done; None where it would be too much."""
+    found = _kept.get(file)
+    if found is None and file.size <= KEPT_BYTES and not on_a_cluster():
+        try:
+            sizes = [len(data) for data in _kept.values()]
+        except RuntimeError:  # another thread has mapped a file
+            return None
+        if len(sizes) < KEPT_MAPS and sum(sizes) + file.size <= KEPT_BYTES:
+            found = _kept.setdefault(file, _map(fd, 0, file.size, sparse=False))
+    return found
 
 
 class Buffered(Backend):
@@ -315,7 +348,7 @@ _idle: deque[tuple[Key, int]] = deque()
 def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
     """Lend a descriptor of a file that is still the one that was opened, before and after."""
     file.check()  # opening something else that has its name could wait for ever
-    key = file, direct
+    key = replace(file), direct  # another object: arrays that are gone have no file any more
     fd = _take(key)
     if fd is None:
         fd = _open(file.path, direct=direct)

@@ -102,6 +102,14 @@ class _Met(NamedTuple):
 
 def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
     """Find the pieces that a box meets, and which of some frames lie in each."""
+    if len(layout.pieces) == 1:  # as in most files: nothing to look for
+        pieces = layout.pieces.rows()
+        inside = np.ones(len(coordinates[0]) if coordinates else 1, bool)
+        for k, axis in enumerate(coordinates):
+            places = axis - pieces.start[0, k]
+            inside &= (places >= 0) & (places < pieces.shape[0, k])
+        positions = np.flatnonzero(inside)
+        return _Met(pieces, np.zeros_like(positions), positions)
     low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
     high = [int(c.max()) + 1 for c in coordinates]
     high += [cut.start + cut.step * (cut.length - 1) + 1 for cut in sig]
@@ -128,6 +136,10 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
 def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | slice]]:
     """Put pieces together that are read in one go: a piece of each kind, and what meets them."""
     pieces, which = met.pieces, met.which
+    if len(layout.pieces) == 1:
+        if len(which):
+            yield 0, slice(None)
+        return
     labels = np.arange(len(pieces.file))
     if not layout.overlapping:
         labels = _labels(pieces, n)

@@ -596,6 +596,7 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
     desc = Description.of("lattice", layout, {})
     expected = stored[np.add.outer(5 * np.arange(2), 4 * np.arange(50))]
     monkeypatch.setattr(backends, "MAPPED_BYTES", window)
+    monkeypatch.setattr(backends, "KEPT_BYTES", 0)
     monkeypatch.setattr(backends, "BLOCK_BYTES", window)
     for io in backends.BACKENDS:
         arr = build(desc, negotiate(desc), io)

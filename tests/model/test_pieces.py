@@ -209,6 +209,7 @@ def test_blocks_of_columns_that_run_backwards(tmp_path, monkeypatch, window):
     desc = Description.of("packed", layout, {}, base_shape=(1, rows, 16))
     if window is not None:
         monkeypatch.setattr("dask_tiled.reading.backends.MAPPED_BYTES", window)
+        monkeypatch.setattr("dask_tiled.reading.backends.KEPT_BYTES", 0)
     arr = build(desc, negotiate(desc), "mmap")
     for index in [
         ...,

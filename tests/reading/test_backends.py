@@ -86,6 +86,7 @@ def test_every_layout_through_every_backend(layouts, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
+        patch.setattr(backends, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
         patch.setattr(backends, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
         for io in ["auto", *BACKENDS]:
             arr = open_dataset(**options, nav_shape=(count,), roi=roi, io=io)
@@ -210,7 +211,7 @@ def test_buffers_are_of_about_a_block(tmp_path, monkeypatch, io):
 
 
 def test_maps_are_of_bounded_size(path, monkeypatch):
-    """Touched pages count as memory of the process."""
+    """Touched pages count as memory of the process, and only small files stay mapped."""
     sizes = []
 
     class Spy(mmap.mmap):
@@ -219,6 +220,7 @@ def test_maps_are_of_bounded_size(path, monkeypatch):
             return super().__new__(cls, fileno, length, **options)
 
     monkeypatch.setattr(backends, "MAPPED_BYTES", 1500)
+    monkeypatch.setattr(backends, "KEPT_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr(backends.mmap, "mmap", Spy)
     arr = open_dataset(path, io="mmap", chunks=-1, **RAW)
     assert arr.npartitions == 1

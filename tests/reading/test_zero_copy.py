@@ -1,6 +1,7 @@
 """Nothing is copied that need not be, and nothing is read that is not shown."""
 
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -198,8 +199,9 @@ def test_a_file_that_changes_while_it_is_mapped(path, monkeypatch):
     assert caught.value.path == str(path)
 
 
-def test_few_maps_live_on(path):
+def test_few_maps_live_on(path, monkeypatch):
     """Each holds a descriptor, so chunks are copied when there are many views already."""
+    monkeypatch.setattr(backends, "KEPT_BYTES", 0)
     arr = open_dataset(path, chunks=(1, -1, 32), **RAW)
     free = backends.LIVING_MAPS - len(backends._living)  # a test that failed may hold some
     assert free > 0
@@ -211,12 +213,69 @@ def test_few_maps_live_on(path):
     assert is_mapped(chunk(arr))
 
 
-def test_maps_go_with_their_views(path):
+def test_maps_go_with_their_views(path, monkeypatch):
+    monkeypatch.setattr(backends, "KEPT_BYTES", 0)
     arr = open_dataset(path, chunks=(2, -1, -1), **RAW)
     arr.sum(axis=0).compute()
     arr.map_blocks(np.negative).compute()
+    assert not maps_of(path)
+
+
+def maps_of(path):
+    """Count the maps of a file."""
     with open("/proc/self/maps") as maps:
-        assert str(path) not in maps.read()
+        return sum(line.rstrip().endswith(str(path)) for line in maps)
+
+
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    """Begin without the maps of other tests."""
+    monkeypatch.setattr(backends, "_kept", type(backends._kept)())
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_a_small_file_stays_mapped_while_it_is_open(path, dtype):
+    """Once, for all arrays of it; its pages are not mapped again for each chunk."""
+    arr = open_dataset(path, chunks=(2, -1, -1), **{**RAW, "dtype": dtype})
+    for part in (arr, arr[3:5], arr[:, 4:9]):
+        part.compute()
+        part.sum(axis=0).compute()
+        assert maps_of(path) == 1
+    part = arr[1:]
+    del arr
+    part.compute()
+    assert maps_of(path) == 1
+    del part
+    gc.collect()
+    assert not maps_of(path)
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_little_stays_mapped(path, tmp_path, monkeypatch):
+    """Not more than so many bytes and files together."""
+    paths = [write_raw(tmp_path / f"{k}.raw", FRAMES) for k in range(4)]
+    for limits, count in (((3, 8), 3), ((8, 2), 2), ((0, 8), 0)):
+        monkeypatch.setattr(backends, "KEPT_BYTES", limits[0] * path.stat().st_size)
+        monkeypatch.setattr(backends, "KEPT_MAPS", limits[1])
+        arr = open_dataset(paths, chunks=(5, -1, -1), **RAW)
+        for _ in range(2):
+            np.testing.assert_array_equal(arr.compute(), np.concatenate([FRAMES] * 4))
+        assert sum(map(maps_of, paths)) == count
+        del arr
+        gc.collect()
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_file_that_stays_mapped_may_change(path):
+    """It is looked at for every chunk, and its new version is mapped anew."""
+    arr = open_dataset(path, chunks=-1, **{**RAW, "dtype": ">u2"})
+    arr.compute()
+    write_raw(path, FRAMES[:6])
+    with pytest.raises(StaleFileError):
+        arr.compute()
+    again = open_dataset(path, chunks=-1, **RAW)
+    np.testing.assert_array_equal(again.compute(), FRAMES[:6])
 
 
 def describe_block(block):
@@ -225,6 +284,7 @@ def describe_block(block):
 
 
 @pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.slow
 def test_workers_own_their_chunks(path, processes):
     """Results are kept there, and sent: a view would count as memory that cannot be given back."""
@@ -240,6 +300,8 @@ def test_workers_own_their_chunks(path, processes):
         assert writeable.all()
         kept = client.persist(arr)
         np.testing.assert_array_equal(client.compute(kept[3:5]).result(), FRAMES[3:5])
+        inside = client.run(lambda: len(backends._kept))
+        assert set(inside.values()) == {0}
         with dask.config.set(scheduler="synchronous"):  # not the cluster's, though there is one
             assert is_mapped(chunk(arr))
 
