@@ -8,11 +8,12 @@ PYTEST_SPREAD := --numprocesses=auto --dist=worksteal
 DEMO_ARGS ?=
 BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
 COMPARE_ARGS ?=
+EXPRESSIONS_ARGS ?=
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast lint format docs bench compare clean
+.PHONY: help environments demo test test-fast lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -22,6 +23,7 @@ help:
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
 	@echo "make compare the readers of others on the same files; writes the tables of the docs"
+	@echo "make expressions  what users type, beside dask on numpy.memmap and RosettaSciIO"
 	@echo "make clean   remove everything the others made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed)
@@ -60,6 +62,9 @@ bench: $(VENVS)/bench/installed
 compare: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/compare.py --plot docs/_static/performance.svg \
 		--rst docs/performance_table.rst.inc $(COMPARE_ARGS)
+
+expressions: $(VENVS)/bench/installed
+	@$(VENVS)/bench/bin/python benchmarks/expressions.py $(EXPRESSIONS_ARGS)
 
 clean:
 	rm -rf $(VENVS) demo-output docs/_build docs/_generated build dist

@@ -1,1 +1,1 @@
-"""The parts of ``benchmarks/compare.py``: formats, readers, limits, measuring, table and plot."""
+"""The parts of ``benchmarks/compare.py`` and ``benchmarks/expressions.py``."""

@@ -149,6 +149,7 @@ WORDS = ">u8"
 
 FORMATS = {
     "raw-u16": raw("raw u16", "<u2", 200, 2**16),
+    "raw-f4": raw("raw f4", "<f4", 200, 2**24),
     "raw-f4-be": raw("raw f4, big-endian", ">f4", 200, 2**24),
     "merlin-u8": merlin("Merlin U08", "u1", 30, 8, kind="U08", words=("u1", (256, 256))),
     "merlin-u16": merlin("Merlin U16", "u2", 200, 12, kind="U16", words=(">u2", (256, 256))),

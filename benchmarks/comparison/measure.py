@@ -68,15 +68,21 @@ def time_scan(
             elif job in known:
                 notes[name] = _check(known[job], None if name in limits else wanted)
                 runs[name] = known[job]
-        seconds: dict[str, list[float]] = {name: [] for name in notes}
-        for repeat in range(1, repeats + 1):
-            for name, run in runs.items():
-                if not notes[name]:
-                    start = time.perf_counter()
-                    run(repeat)
-                    seconds[name].append(time.perf_counter() - start)
+        seconds = take_turns({k: run for k, run in runs.items() if not notes[k]}, repeats)
         for name, note in notes.items():
-            yield Timing(name, scan.format.name, job, threads, scan.nbytes, seconds[name], note)
+            times = seconds.get(name, [])
+            yield Timing(name, scan.format.name, job, threads, scan.nbytes, times, note)
+
+
+def take_turns(runs: Mapping[str, Job], repeats: int) -> dict[str, list[float]]:
+    """Time jobs one after the other, again and again."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for repeat in range(1, repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run(repeat)
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
 
 
 def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
@@ -84,7 +90,7 @@ def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
     try:
         return reader(scan)
     except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
-        return _reason(error)
+        return reason(error)
 
 
 def _check(run: Job, wanted: Any) -> str:
@@ -92,7 +98,7 @@ def _check(run: Job, wanted: Any) -> str:
     try:
         result = run(0)
     except Exception as error:  # noqa: BLE001 - as above
-        return _reason(error)
+        return reason(error)
     if wanted is None:
         return ""
     # Some readers add up in single precision.
@@ -100,6 +106,7 @@ def _check(run: Job, wanted: Any) -> str:
     return "" if right else "wrong"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Say in a line why something failed."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}"[:120].rstrip(": ")

@@ -115,13 +115,18 @@ def load_frames(path: str, fmt: FileFormat, first: int, start: int, stop: int) -
 
 def rosettasciio(scan: Scan) -> Jobs:
     """Use the lazy arrays of RosettaSciIO, in the chunks that it gives."""
+    return plain_jobs(rosettasciio_array(scan), scan, flipped=scan.format.upside_down)
+
+
+def rosettasciio_array(scan: Scan) -> da.Array:
+    """Open a scan with RosettaSciIO; the scan may be one axis of it or two."""
     fmt = scan.format
     if not fmt.rosettasciio:
         raise NotImplementedError("no reader for this format")
     module = import_module(f"rsciio.{fmt.rosettasciio}")
     options = fmt.rosettasciio_options(scan.nav)
     (signal, *_) = module.file_reader(str(scan.path), lazy=True, **options)
-    return plain_jobs(signal["data"], scan, flipped=fmt.upside_down)
+    return signal["data"]
 
 
 def libertem(scan: Scan, context: Any) -> Jobs:

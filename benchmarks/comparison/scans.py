@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -101,6 +102,7 @@ def example_frames(fmt: FileFormat) -> Array:
     return frames
 
 
+@cache
 def segments(sig: Shape) -> Array:
     """Make 16 detectors: four rings, each in four quadrants."""
     y, x = np.indices(sig) - (np.array(sig)[:, None, None] - 1) / 2

@@ -6,6 +6,7 @@ import csv
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from comparison.facts import sentence
 from comparison.measure import Timing
@@ -43,7 +44,7 @@ def speedup(row: Mapping[str, Timing], *names: str) -> float | None:
 def cell(timing: Timing | None, *, per_second: bool) -> str:
     """Write a median: GB/s of the file, or milliseconds."""
     if timing is None or not timing.seconds:
-        return timing.note if timing is not None and timing.note == "wrong" else NOTHING
+        return "wrong" if timing is not None and timing.note.startswith("wrong") else NOTHING
     seconds = statistics.median(timing.seconds)
     if per_second:
         return f"{timing.nbytes / seconds / 1e9:.3g}"
@@ -91,12 +92,7 @@ def notes(timings: Sequence[Timing]) -> list[str]:
 
 def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
     """Print everything to the terminal."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = 160
+    console = make_console()
     console.print(sentence(facts), highlight=False)
     for threads in dict.fromkeys(timing.threads for timing in timings):
         rows = rows_of(timing for timing in timings if timing.threads == threads)
@@ -104,14 +100,42 @@ def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
             per_second = job in STREAMING
             head, body = table(rows, job, per_second=per_second)
             unit = "GB/s" if per_second else "ms"
-            shown = Table(title=f"{JOBS[job]}, {cores(threads)}, {unit}", title_justify="left")
-            for k, name in enumerate(head):
-                shown.add_column(name, justify="right" if k else "left")
-            for line in body:
-                shown.add_row(*line)
-            console.print(shown)
+            print_table(console, f"{JOBS[job]}, {cores(threads)}, {unit}", head, body)
     for note in notes(timings):
         console.print(note, markup=False, highlight=False)
+
+
+def make_console() -> Any:
+    """Make a console, which is wide enough where nobody looks."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    return console
+
+
+def print_table(
+    console: Any, title: str, head: Sequence[str], body: Iterable[Sequence[str]]
+) -> None:
+    """Print one table, numbers to the right."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left")
+    for k, name in enumerate(head):
+        shown.add_column(name, justify="right" if k else "left")
+    for line in body:
+        shown.add_row(*map(escape, line))
+    console.print(shown)
+
+
+def csv_table(title: str, head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """Write one table for the documentation."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *body])
+    lines = text.getvalue().splitlines()
+    return [f".. csv-table:: {title}", "   :header-rows: 1", "", *(f"   {x}" for x in lines), ""]
 
 
 def cores(threads: str) -> str:
@@ -133,10 +157,7 @@ def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") ->
             per_second = job in STREAMING
             head, body = table(rows, job, per_second=per_second)
             unit = "GB/s" if per_second else "ms"
-            lines += [f".. csv-table:: {JOBS[job].capitalize()}, {unit}", "   :header-rows: 1"]
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([head, *body])
-            lines += ["", *(f"   {line}" for line in text.getvalue().splitlines()), ""]
+            lines += csv_table(f"{JOBS[job].capitalize()}, {unit}", head, body)
     found = notes(timings)
     if found:
         title = "What could not be done"

@@ -1,0 +1,148 @@
+"""Expressions on the arrays of all readers: results compared, times taken, both shown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import compute
+
+import dask_tiled
+from comparison import table as tables
+from comparison.expressions import EXPRESSIONS, PARTS, Expression, code
+from comparison.facts import sentence
+from comparison.file_format import Array
+from comparison.limits import page_cache
+from comparison.measure import Timing, reason, take_turns
+from comparison.readers import OURS, rosettasciio_array
+from comparison.scans import Scan
+
+KEPT, ANEW, OTHER = "memmap kept", "memmap anew", "RosettaSciIO"
+LIMIT = "page cache"
+
+
+def mapped(scan: Scan, chunks: Any) -> da.Array:
+    """Map the file, and let dask take views of it: ``da.from_array`` would copy it to memory."""
+    fmt, (path,) = scan.format, scan.files
+    offset = path.stat().st_size - scan.nbytes
+    stored = np.memmap(path, fmt.record, "r", offset, scan.nav)["pixels"]
+
+    def block(block_info: Any = None) -> Array:
+        y, x, *rest = (slice(*ends) for ends in block_info[None]["array-location"])
+        part = stored[y, x]
+        if fmt.decode is not None:
+            frames = fmt.decode(part.reshape(-1, *part.shape[2:]))
+            part = frames.reshape(*part.shape[:2], *fmt.sig)
+        return part[:, :, *rest]
+
+    dtype = stored.dtype if fmt.decode is None else np.dtype(fmt.dtype)
+    meta = np.empty((0,) * 4, dtype)
+    # Without a name, dask reads the whole file to make one.
+    return da.map_blocks(block, name=f"mapped-{path}", chunks=chunks, dtype=dtype, meta=meta)
+
+
+def evaluate(expression: Expression, arr: Any) -> list[Array]:
+    """Do what a user waits for."""
+    (result,) = compute(expression(arr))
+    return [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
+
+
+def check(found: Sequence[Array], wanted: Sequence[Array]) -> str:
+    """Tell what is wrong with results."""
+    for one, other in zip(found, wanted, strict=True):
+        if one.shape != other.shape or one.dtype.newbyteorder("=") != other.dtype.newbyteorder("="):
+            return f"wrong: {one.dtype}{one.shape}, not {other.dtype}{other.shape}"
+        exact = {2: 1e-2, 4: 1e-4}.get(one.dtype.itemsize, 1e-9) if one.dtype.kind == "f" else 0
+        # Numbers that cancel are as exact as those that do not.
+        atol = exact and exact * float(np.abs(other[np.isfinite(other)]).max(initial=0))
+        close = np.isclose(one, other, rtol=exact, atol=atol, equal_nan=True)
+        if not close.all():
+            return f"wrong: {1 - close.mean():.2%} of the values"
+    return ""
+
+
+def time_expressions(
+    scan: Scan, names: Sequence[str], *, repeats: int, threads: str
+) -> Iterator[Timing]:
+    """Time expressions on the arrays of all readers, and the limit, in turns."""
+    own = dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, **scan.format.options)
+    kept = mapped(scan, own.chunks)
+    arrays = {KEPT: lambda: kept, ANEW: lambda: mapped(scan, own.chunks), OURS: lambda: own}
+    shown = {KEPT: kept, OURS: own}
+    failed = {LIMIT: "", ANEW: ""}
+    try:
+        other = rosettasciio_array(scan).reshape(own.shape)
+        arrays[OTHER] = lambda: other
+        shown[OTHER] = other[..., ::-1, :] if scan.format.upside_down else other
+    except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
+        failed[OTHER] = reason(error)
+    with ThreadPoolExecutor(1) as pool:
+        limit = page_cache(scan, pool, 1)["scan"]
+        for name in names:
+            found: dict[str, list[Array]] = {}
+            said = dict(failed)
+            for reader, arr in shown.items():
+                try:
+                    found[reader] = evaluate(EXPRESSIONS[name], arr)
+                    said[reader] = check(found[reader], found[KEPT])
+                except Exception as error:  # noqa: BLE001 - as above
+                    said[reader] = reason(error)
+            runs = {
+                reader: lambda _, make=make, name=name: evaluate(EXPRESSIONS[name], make())
+                for reader, make in arrays.items()
+                if not said[reader]
+            }
+            seconds = take_turns({LIMIT: limit} | runs, repeats)
+            for reader, note in said.items():
+                times = seconds.get(reader, [])
+                yield Timing(reader, scan.format.name, name, threads, scan.nbytes, times, note)
+
+
+def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Make the table of one format: its head, a row for each expression, and what it comes to."""
+    ratios = {
+        x: {k: tables.speedup(row, x) for k, row in rows.items()} for x in (KEPT, ANEW, OTHER)
+    }
+    body = []
+    for name, row in rows.items():
+        rate, share = tables.cell(row[OURS], per_second=True), tables.speedup(row, LIMIT)
+        whole = [tables.NOTHING] * 2 if name in PARTS or not share else [rate, f"{share:.0%}"]
+        cells = [tables.cell(row[OURS], per_second=False), *whole]
+        body.append([name, code(name), *cells, *(tables.ratio(x[name]) for x in ratios.values())])
+    summary = []
+    for peer, every in ratios.items():
+        if found := {name: value for name, value in every.items() if value is not None}:
+            mean = tables.ratio(statistics.geometric_mean(found.values()))
+            slow = [f"{name} ({value:.2f})" for name, value in found.items() if value < 1]
+            line = f"{mean} times as fast as {peer}: geometric mean of {len(found)} expressions; "
+            summary.append(f"{line}{len(slow)} below 1: {', '.join(slow) or 'none'}.")
+    return (
+        ["name", "expression", "ms", "GB/s", "of limit", *(f"/ {x}" for x in ratios)],
+        body,
+        summary,
+    )
+
+
+def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | None) -> None:
+    """Print the tables, and write them for the documentation."""
+    console = tables.make_console()
+    console.print(sentence(facts), highlight=False)
+    lines = [".. Written by benchmarks/expressions.py --rst; do not edit.", "", sentence(facts), ""]
+    every = tables.rows_of(timings)
+    for fmt in dict.fromkeys(timing.format for timing in timings):
+        rows = {job: row for (job, row_format), row in every.items() if row_format == fmt}
+        head, body, summary = summarised(rows)
+        title = f"{fmt}, threads: {timings[0].threads}"
+        tables.print_table(console, title, head, body)
+        console.print(*summary, sep="\n", markup=False, highlight=False)
+        quoted = [[name, f"``{text}``", *cells] for name, text, *cells in body]
+        lines += [*tables.csv_table(title, head, quoted), *(f"{line}\n" for line in summary)]
+    for note in tables.notes(timings):
+        console.print(note, markup=False, highlight=False)
+    if path:
+        path.write_text("\n".join(lines))

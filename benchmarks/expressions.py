@@ -1,0 +1,75 @@
+"""Everyday expressions of an opened scan: dask-tiled beside the same code on other dask arrays.
+
+Run ``python benchmarks/expressions.py``, with ``--help`` for what there is to choose. The others
+are dask over ``numpy.memmap`` in the chunks of dask-tiled, with a mapping that is kept, so that its
+pages are known to the process, or made anew; and RosettaSciIO's lazy array in its own chunks. What
+is timed is all from the opened array to the result, after that has been compared with the kept
+mapping's: values, shape and type. All take turns, and with them a limit: one core that reads the
+freshly mapped file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from comparison.cores import core_count, pin
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=float, default=256, help="size of each file")
+    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument("--threads", default="2", help="of dask, each on a core: 1, 2, all, sync")
+    formats = ("merlin-u16", "raw-u16", "raw-f4", "merlin-r12")
+    parser.add_argument("--formats", nargs="+", metavar="KEY", default=formats)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of comparison/expressions.py")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--rst", type=Path, help="write the tables for the documentation")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and show."""
+    args = arguments()
+    # numpy and numba count the cores when they are imported, which is later.
+    pin("1" if args.threads == "sync" else args.threads)
+
+    import dask
+
+    from comparison.evaluation import report, time_expressions
+    from comparison.expressions import EXPRESSIONS
+    from comparison.facts import facts
+    from comparison.measure import Timing
+    from comparison.scans import prepare
+
+    names = args.only or list(EXPRESSIONS)
+    if unknown := {*names} - {*EXPRESSIONS}:
+        sys.exit(f"no such expressions: {', '.join(unknown)}; there are {', '.join(EXPRESSIONS)}")
+    warnings.simplefilter("ignore")  # dask advises on chunks, in every run
+    scheduler = "synchronous" if args.threads == "sync" else "threads"
+    timings: list[Timing] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="expressions-") as scratch,
+        dask.config.set(scheduler=scheduler, num_workers=core_count()),
+    ):
+        for key in args.formats:
+            scan = prepare(key, args.dir or Path(scratch), args.mib)
+            timings += time_expressions(scan, names, repeats=args.repeats, threads=args.threads)
+    about = facts(args.mib, args.repeats)
+    if args.json:
+        run = {"facts": about, "timings": [timing._asdict() for timing in timings]}
+        args.json.write_text(json.dumps(run, indent=1))
+    report(timings, about, args.rst)
+
+
+if __name__ == "__main__":
+    main()
