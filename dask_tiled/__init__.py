@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dask_tiled import tiles
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
-from dask_tiled.array.tiled_array import TiledArray, TiledExpression, scheme_of
+from dask_tiled.array.tiled_array import TiledArray, scheme_of
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
@@ -30,7 +30,7 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TiledExpression", "TilingError",
+    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TilingError",
     "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "describe",
     "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate", "open_dataset",
     "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles", "to_zarr",

@@ -9,8 +9,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.job_arrays import job_array
-from dask_tiled.array.reductions import combine_by
+from dask_tiled.array.job_arrays import combine_by, job_array
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.errors import TilingError

@@ -1,6 +1,11 @@
-"""What tests of errors ask of every error, and of every damaged file."""
+"""What several tests ask: of errors, of damaged files, and of how something is computed."""
+
+from dask._task_spec import TaskRef
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled import DatasetError, open_dataset
+from dask_tiled.array.rewriting import rewritten
 
 
 def assert_names(error, path):
@@ -25,3 +30,20 @@ def opens_or_says_why(path, **options):
         return
     assert says.path is not None
     assert len(str(says)) < 5000
+
+
+def on_tiles(*results):
+    """Tell whether nothing is decoded to whole chunks when results are computed together."""
+    graph = HighLevelGraph.merge(*(result.__dask_graph__() for result in results))
+    keys = [result.__dask_keys__() for result in results]
+    names = rewritten(graph, list(flatten(keys))).layers
+    return not any(name.startswith("load-") for name in names)
+
+
+def recipe_of(result):
+    """Give the recipe by which a result is computed."""
+    layers = rewritten(result.__dask_graph__(), list(flatten(result.__dask_keys__()))).layers
+    value, _ = layers[result.name].indices[0]
+    value = layers[value.key][value.key].value if isinstance(value, TaskRef) else value
+    (recipe,) = value.recipes
+    return recipe

@@ -7,12 +7,12 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
+from checks import on_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, StaleFileError, TiledArray, TilingRequest, open_volumes
-from dask_tiled.array.tile_layer import TileLayer
 from dask_tiled.testing import write_gis, write_mib, write_mrc, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -54,7 +54,7 @@ def test_reductions_run_on_tiles(folder, name, chunks):
     for axis in (0, (1, 2, 3), None):
         found, expected = getattr(arr, name)(axis=axis), getattr(PIXELS, name)(axis=axis)
         assert found.dtype == expected.dtype
-        assert any(isinstance(layer, TileLayer) for layer in found.dask.layers.values())
+        assert on_tiles(found)
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-10)
 
 

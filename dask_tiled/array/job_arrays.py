@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask.base import tokenize
+from dask.blockwise import blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.array.tasks import Grid, inherited, like_numpy
-from dask_tiled.array.tile_layer import Pixels, Results, TileLayer, block_of, result_of
+from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, run_job
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import Array, Job
-from dask_tiled.engine.tile_loop import run_jobs_on_array
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.negotiation import TilingRequest, usual_tile_bytes
-
-SMALL_RESULTS = 1 << 20
-"""Results of so many bytes stay in the cache, however many there are."""
-RESULTS_READ = 32
-"""So many times the bytes of its results a chunk should have, as long as no thread goes without."""
-
-ROOT = "dask-tiled"
-"""A layer without tasks below all jobs: dask fuses what has none before it could find others."""
+from dask_tiled.tiling.negotiation import TilingRequest, tile_for, usual_tile_bytes
 
 
 class Reducible(NamedTuple):
-    """An array and what is known of it."""
+    """An array, and how many of its axes are navigation axes."""
 
-    arr: Any
-    nav_ndim: int  # how many of its axes are navigation axes
-    pixels: Pixels | None = None  # where its chunks are read from; without it they are computed
+    arr: da.Array
+    nav_ndim: int
 
 
 def job_array(
@@ -45,82 +36,77 @@ def job_array(
     gone: tuple[int, ...] = (),
     tail: tuple[int, ...] = (),
     combine: Callable[..., Array] | None = None,
-    split_every: Any = None,
 ) -> da.Array:
     """Do a job on every chunk of an array, and reduce the axes that are ``gone``.
 
     The results have further axes, of the lengths ``tail``. ``combine(results, axes)`` reduces each
     of some results along axes, and all of them to one; without it, one chunk is all that is gone.
     """
-    arr, nav_ndim, pixels = x
-    some = split_every or config.get("split_every", 4)
-    some = max(2, math.prod(some.values()) if isinstance(some, dict) else int(some))
-    name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone, combine, some)}"
-    if pixels is None:
-        return _of_blocks(x, job, Results(gone, tail, combine, some, 0), name)
-    results = Results(gone, tail, combine, some, 0)
-    longer = _longer(pixels, job, results)
-    layer = TileLayer(name, pixels, job, results._replace(longer=longer), inherited(arr))
-    chunks = tuple(arr.chunks[axis] for axis in layer.kept) + tuple((n,) for n in tail)
-    meta = np.empty((0,) * len(chunks), job.dtype)
-    graph = HighLevelGraph({name: layer, ROOT: MaterializedLayer({})}, {name: {ROOT}, ROOT: set()})
-    return da.Array(graph, name, chunks, meta=meta)
-
-
-def _longer(pixels: Pixels, job: Job, results: Results) -> int:
-    """Tell how many chunks had better be one: results take long to write and to combine, too.
-
-    It is 0 where chunks must stay as they are: somebody wants all of one at once, or it is not
-    little that comes of each.
-    """
-    largest, gone = tuple(map(max, pixels.chunks)), {*results.gone}
-    kept = (n for axis, n in enumerate(largest) if axis not in gone)
-    nbytes = math.prod((*kept, *results.tail)) * job.dtype.itemsize
-    is_total = results.combine is not None and {*range(pixels.description.nav_ndim)} <= gone
-    if job.request.by == "chunk" or (nbytes > SMALL_RESULTS and not is_total):
-        return 0
-    read = max(1, math.prod(largest)) * pixels.description.dtype.itemsize
-    wanted = -(-RESULTS_READ * nbytes // read) if nbytes > SMALL_RESULTS else 1
-    return min(wanted, -(-math.prod(pixels.numblocks) // machine.thread_count()))
-
-
-def _of_blocks(x: Reducible, job: Job, results: Results, name: str) -> da.Array:
-    """Do a job on the chunks of an array that is computed."""
-    arr, nav_ndim, _ = x
-    gone, tail, combine, split_every, _ = results
-    dropped = gone if combine is None else ()
-    kept = tuple(axis for axis in range(arr.ndim) if axis not in dropped)
-    chunks = tuple((1,) * arr.numblocks[k] if k in gone else arr.chunks[k] for k in kept)
+    arr, nav_ndim = x
+    name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone)}"
+    axes, new = tuple(range(arr.ndim)), tuple(range(arr.ndim, arr.ndim + len(tail)))
+    chunks = tuple((1,) * len(axis) if k in gone else axis for k, axis in enumerate(arr.chunks))
     chunks += tuple((n,) for n in tail)
-    blocks = da.map_blocks(
-        _run_on_block,
-        arr,
-        job,
-        Grid.of(arr.chunks),
-        nav_ndim,
-        _tile_of(arr, nav_ndim, job.request),
-        kept,
-        chunks=chunks,
-        drop_axis=list(dropped),
-        new_axis=list(range(len(kept), len(chunks))),
-        dtype=job.dtype,
-        meta=np.empty((0,) * len(chunks), job.dtype),
-        name=name,
+    value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(x, job.request))
+    meta = np.empty((0,) * len(chunks), job.dtype)
+    if da.array_expr_enabled():
+        blocks = da.map_blocks(
+            run_job, arr, value, new_axis=new, chunks=chunks, dtype=job.dtype, meta=meta, name=name
+        )
+        if combine is None:
+            return blocks[tuple(0 if k in gone else slice(None) for k in range(blocks.ndim))]
+        return _combined(blocks, gone, combine)
+    layer = blockwise(
+        run_job,
+        name,
+        axes + new,
+        *(arr.name, axes, value, None, ArrayBlockIdDep(arr.chunks), axes),
+        numblocks={arr.name: arr.numblocks},
+        new_axes=dict.fromkeys(new, 1),
     )
-    if combine is None or not gone:
+    graph = _above(arr, name, layer)
+    blocks = da.Array(graph, name, chunks, meta=meta)
+    if not gone:
         return blocks
+    return _squeezed(blocks, gone) if combine is None else _combined(blocks, gone, combine)
+
+
+def _above(arr: Any, name: str, layer: Any) -> HighLevelGraph:
+    return HighLevelGraph.from_collections(name, layer, dependencies=[arr])
+
+
+def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Array]) -> da.Array:
+    """Combine the results of all chunks."""
+    meta = np.empty((0,) * (blocks.ndim - len(gone)), blocks.dtype)
     reduce = partial(_reduce, combine=combine)
-    meta = np.empty((0,) * (blocks.ndim - len(gone)), job.dtype)
-    return da.reduction(
-        blocks,
-        reduce,
-        reduce,
-        axis=gone,
-        dtype=job.dtype,
-        split_every=split_every,
-        concatenate=False,
-        meta=meta,
-    )
+    options: Any = {"axis": gone, "dtype": blocks.dtype, "concatenate": False, "meta": meta}
+    return da.reduction(blocks, reduce, reduce, **options)
+
+
+def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
+    """Take away axes with one pixel, in symbols: there may be a million chunks."""
+    axes = tuple(range(blocks.ndim))
+    kept = tuple(axis for axis in axes if axis not in gone)
+    name, numblocks = f"squeeze-{blocks.name}", {blocks.name: blocks.numblocks}
+    layer = blockwise(_squeeze, name, kept, blocks.name, axes, gone, None, numblocks=numblocks)
+    graph = _above(blocks, name, layer)
+    chunks = tuple(blocks.chunks[axis] for axis in kept)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), blocks.dtype))
+
+
+def _squeeze(block: Any, gone: tuple[int, ...]) -> Array:
+    while isinstance(block, list):  # of one chunk, for each axis that is gone
+        (block,) = block
+    return like_numpy(block.squeeze(gone))
+
+
+def combine_by(results: Sequence[Array], axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
+    """Reduce results one by one, without putting them side by side first."""
+    total, *others = (ufunc.reduce(x, axes, dtype=x.dtype) if axes else x for x in results)
+    for number, block in enumerate(others):
+        own = number and isinstance(total, np.ndarray)  # the first is somebody else's
+        total = ufunc(total, block, out=total if own else None)
+    return total
 
 
 def _reduce(
@@ -135,9 +121,13 @@ def _reduce(
     return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
-def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int, ...]:
-    """Choose tiles of whole frames for an array of which nothing is known but its chunks."""
-    largest = tuple(map(max, arr.chunks))
+def _tile_of(x: Reducible, request: TilingRequest) -> tuple[int, ...]:
+    """Choose tiles: as negotiated, or whole frames where nothing is known but the chunks."""
+    arr, nav_ndim = x
+    description = arr.description if isinstance(arr, TiledArray) else None
+    if description is not None and description.nav_ndim == nav_ndim:
+        return tile_for(description, [request], arr.chunks)
+    largest = tuple(max(axis, default=0) for axis in arr.chunks)
     frames = math.prod(largest[:nav_ndim])
     sig = largest[nav_ndim:]
     nbytes = request.nbytes or usual_tile_bytes(machine.cache_bytes())
@@ -145,19 +135,3 @@ def _tile_of(arr: da.Array, nav_ndim: int, request: TilingRequest) -> tuple[int,
     if request.by == "chunk":
         depth = frames
     return (max(1, min(depth, request.depth or depth, frames)), *sig)
-
-
-def _run_on_block(
-    pixels: Array,
-    job: Job,
-    grid: Grid,
-    nav_ndim: int,
-    tile_shape: tuple[int, ...],
-    kept: tuple[int, ...],
-    block_id: tuple[int, ...],
-) -> Array:
-    axes = range(len(grid.axes))
-    box = grid.box(block_of(block_id, kept, len(axes)))
-    dropped = tuple(axis for axis in axes if axis not in kept)
-    results = run_jobs_on_array(pixels, box, grid.shape[:nav_ndim], tile_shape, [job])
-    return result_of(results, 0, dropped, None, ())

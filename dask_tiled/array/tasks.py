@@ -13,8 +13,8 @@ from dask.blockwise import _fuse_annotations, blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.engine.evaluation import evaluate
-from dask_tiled.engine.programs import Program
+from dask_tiled.engine.jobs import Job
+from dask_tiled.engine.tile_loop import run_jobs_on_array
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Reader, Source, Workspace
@@ -54,14 +54,25 @@ def pixels_of(source: Source, grid: Grid, block_id: Block) -> Array:
     return decode(load(source, grid, block_id))
 
 
-def read_box(source: Source, box: Box) -> Array:
-    """Decode a chunk of which the box is known."""
-    return decode(RawChunk(source, box))
+class ChunkJob:
+    """A job, and what has to be known of the array to do it on a chunk.
+
+    It is a plain class, so that dask passes it on as one value and does not look inside.
+    """
+
+    def __init__(self, job: Job, grid: Grid, nav_ndim: int, tile_shape: tuple[int, ...]) -> None:
+        self.job = job
+        self.grid = grid
+        self.nav_ndim = nav_ndim
+        self.tile_shape = tile_shape
 
 
-def compute(program: Program, grid: Grid, block_id: Block) -> Array:
-    """Compute one chunk of an expression: an array of its own, C-contiguous, or a scalar."""
-    return like_numpy(evaluate(program, grid.box(block_id)))
+def run_job(pixels: Array, job: ChunkJob, block_id: tuple[int, ...]) -> Array:
+    """Do a job on the pixels of a chunk; axes that are gone have length 1."""
+    nav_shape = job.grid.shape[: job.nav_ndim]
+    box = job.grid.box(block_id[: pixels.ndim])
+    (found,) = run_jobs_on_array(pixels, box, nav_shape, job.tile_shape, [job.job])
+    return found
 
 
 def like_numpy(pixels: Array) -> Array:
@@ -82,7 +93,7 @@ def inherited(*arrays: Any) -> Annotations:
 
 def symbolic_graph(
     chunks: Chunks,
-    value: Program | Source,
+    value: Source,
     grid: Grid,
     functions: Mapping[str, Callable[..., Any]],
 ) -> HighLevelGraph:

@@ -148,7 +148,7 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
             hint="Fill them: dask.array.ma.filled.",
         )
     if sig_ndim is None and isinstance(arr, TiledArray) and arr.description is not None:
-        return arr.reducible()
+        return Reducible(arr, arr.description.nav_ndim)
     if any(np.isnan(n) for axis in arr.chunks for n in axis):
         raise TilingError(
             "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
@@ -171,8 +171,8 @@ def _whole_frames(x: Reducible) -> Reducible:
     if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
         return x
     chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
-    if isinstance(x.arr, TiledArray) and x.pixels is not None:
-        return x.arr.with_chunks(chunks).reducible()
+    if isinstance(x.arr, TiledArray) and x.arr.description is not None:
+        return x._replace(arr=x.arr.with_chunks(chunks))
     return x._replace(arr=x.arr.rechunk(chunks))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.engine.expressions import Operand
 from dask_tiled.engine.programs import RESULT, Program, Read, Register
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
@@ -25,8 +26,11 @@ KEPT_SOURCES = 256
 """Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
 
 
-def evaluate(program: Program, box: Box) -> Array:
-    """Compute one chunk: an array of its own, C-contiguous."""
+def evaluate(program: Program, box: Box, operands: Sequence[Array] = ()) -> Array:
+    """Compute one chunk: an array of its own, C-contiguous.
+
+    Operands have as many axes as the chunk, those that they are repeated along of length 1.
+    """
     shape = tuple(stop - start for start, stop in box)
     out = np.empty(shape, program.dtype)
     if out.size:
@@ -42,8 +46,15 @@ def evaluate(program: Program, box: Box) -> Array:
                 tiles = kept[source] if source < len(kept) else make(program.sources[source])
                 return tiles.read(number, memory)
 
-            _run(program, read, registers, out[place])
+            some = [_part(x, tile) for x in operands]
+            _run(program, read, registers, out[place], some)
     return out
+
+
+def _part(operand: Array, tile: Box) -> Array:
+    """Take what a tile needs of an array that is repeated along axes of length 1."""
+    cuts = (slice(*ab) if n > 1 else slice(None) for n, ab in zip(operand.shape, tile, strict=True))
+    return operand[tuple(cuts)]
 
 
 def _tile_pixels(program: Program) -> int | None:
@@ -106,17 +117,33 @@ class _Registers:
         return lambda shape: self.give(register, shape)
 
 
-def _run(program: Program, read: Callable[..., Array], registers: _Registers, out: Array) -> None:
+def _run(
+    program: Program,
+    read: Callable[..., Array],
+    registers: _Registers,
+    out: Array,
+    arrays: Sequence[Array],
+) -> None:
     """Compute one tile; ``read(source, memory)`` gives that of a source."""
     values: dict[int, Array] = {}
     for step in program.steps:
         to = step.to
         if isinstance(step, Read):
             values.pop(to.number, None)  # it may be a view of a file
+            if to.number == RESULT:  # nothing is computed
+                out[...] = read(step.source, out.reshape).reshape(out.shape)
+                continue
             found = read(step.source, registers.maker(to))
             values[to.number] = found.reshape(out.shape)
             continue
-        operands = [values[x.number] if isinstance(x, Register) else x for x in step.operands]
+        operands = [
+            values[x.number]
+            if isinstance(x, Register)
+            else arrays[x.number]
+            if isinstance(x, Operand)
+            else x
+            for x in step.operands
+        ]
         result = out if to.number == RESULT else registers.give(to, out.shape)
         function: Any = step.function
         function(*operands, out=result)

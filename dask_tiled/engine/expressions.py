@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import tokenize
@@ -39,7 +39,31 @@ class Cast:
         return "dask_tiled.Cast", self.dtype.str
 
 
-Function = np.ufunc | Cast
+class Select:
+    """What takes pixels of one array or another, called like a ufunc."""
+
+    __name__ = "where"
+
+    def __call__(self, condition: Any, these: Any, others: Any, out: Any = None) -> Any:
+        """Take these pixels where the condition is true, and the others elsewhere."""
+        chosen = np.where(condition, these, others)
+        if out is None:
+            return chosen
+        out[...] = chosen
+        return out
+
+    def __dask_tokenize__(self) -> str:
+        return "dask_tiled.Select"
+
+
+class Operand(NamedTuple):
+    """An array that an expression works on beside its sources; chunks of it come with each task."""
+
+    number: int
+    dtype: np.dtype
+
+
+Function = np.ufunc | Cast | Select
 
 
 class Call:
@@ -67,13 +91,14 @@ def call(function: Any, operands: Sequence[Any]) -> Call | None:
     if isinstance(function, np.ufunc):
         if function.nout != 1 or function.signature or function.nin != len(operands):
             return None
-    elif not isinstance(function, Cast):
+    elif not isinstance(function, (Cast, Select)):
         return None
-    scalars = [x if isinstance(x, (Source, Call)) else as_scalar(x) for x in operands]
+    arrays = Source, Call, Operand
+    scalars = [x if isinstance(x, arrays) else as_scalar(x) for x in operands]
     if any(x is None for x in scalars):
         return None
     # numpy says best which type comes out; scalars count by their type, Python's by their kind.
-    tried = [np.ones(1, x.dtype) if isinstance(x, (Source, Call)) else x for x in scalars]
+    tried = [np.ones(1, x.dtype) if isinstance(x, arrays) else x for x in scalars]
     try:
         with np.errstate(all="ignore"):
             dtype = function(*tried).dtype
@@ -93,7 +118,7 @@ def as_scalar(value: Any) -> Any:
     return value if type(value) in (bool, int, float, complex) else None
 
 
-class _Operand(np.ndarray):
+class _Shown(np.ndarray):
     """Stands for an expression where numpy is asked what an operator does."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
@@ -105,11 +130,10 @@ def call_operator(function: Callable[..., Any], operands: Sequence[Any]) -> Call
 
     numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.
     """
-    if any(not isinstance(x, (Source, Call)) and as_scalar(x) is None for x in operands):
+    arrays = Source, Call, Operand
+    if any(not isinstance(x, arrays) and as_scalar(x) is None for x in operands):
         return None
-    shown = [
-        np.ones(1, x.dtype).view(_Operand) if isinstance(x, (Source, Call)) else x for x in operands
-    ]
+    shown = [np.ones(1, x.dtype).view(_Shown) if isinstance(x, arrays) else x for x in operands]
     found = {id(one): x for one, x in zip(shown, operands, strict=True)}
     ufunc, inputs = function(*shown)
     return call(ufunc, [found.get(id(x), x) for x in inputs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -53,6 +53,8 @@ class Fold:
     results an axis of their own, the last one."""
     weights: Array | None = None
     """Weights of the pixels: one, then the signal axes of the whole array."""
+    kept: tuple[int, ...] | None = None
+    """Navigation axes that the results have; all of them or none, if nothing is said."""
 
     request = TilingRequest("frame")
 
@@ -67,40 +69,38 @@ class Fold:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         weights = None if self.weights is None else tokenize(self.weights)
-        return "dask_tiled.Fold", self.name, str(self.dtype), repr(self.initial), weights
+        values = self.name, str(self.dtype), repr(self.initial), weights, self.kept
+        return "dask_tiled.Fold", *values
 
 
-class FoldSink:
-    """What a fold makes of one chunk."""
+class FrameSink:
+    """Shows the frames of one chunk to a function of ``dask_tiled.kernels``, as files hold them."""
 
-    def __init__(self, fold: Fold, chunk: Chunk) -> None:
-        self._fold = fold
+    def __init__(
+        self, name: str, chunk: Chunk, rows: Index, results: Array, weights: Array
+    ) -> None:
+        self._name = name
         self._chunk = chunk
         self._pixel = np.dtype(np.uint8) if chunk.dtype == bool else chunk.dtype
-        frames, pixels = math.prod(chunk.nav_shape), math.prod(chunk.sig_shape)
-        dtype = fold.dtype
-        if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
-            dtype = np.dtype(f"{dtype.kind}4")
-        shape = (frames, len(fold.initial)) if fold.by_frame else (len(fold.initial), pixels)
-        self._results = np.empty(shape, dtype)
-        columns = self._results if fold.by_frame else self._results.T
-        columns[...] = fold.initial
-        weights: Array = np.empty((0, 0), np.float32)
-        if fold.weights is not None:
-            sig = tuple(slice(*bounds) for bounds in chunk.box[chunk.nav_ndim :])
-            part = fold.weights[(slice(None), *sig)]
-            weights = np.ascontiguousarray(part).reshape(len(part), -1)
+        self._rows = rows  # which row of the results each frame goes to
+        self._results = results
         self._weights = weights
-        self._any_order = fold.by_frame and not weights.size  # of the pixels
-        self._held = weights.nbytes if fold.by_frame else self._results.nbytes
-        self._types = self._pixel, dtype, weights.dtype
+        self._types = self._pixel, results.dtype, weights.dtype
+        by_frame = name.endswith("_frames")
+        self._any_order = by_frame and not weights.size  # of the pixels
+        self._is_by_frame = by_frame
+        self._held = weights.nbytes if by_frame else results.nbytes
+        self._together: Index | None = None  # frames of one number are shown together
         self._places: Places | None = None
         self._taken: Array = np.empty((0, 0))
         self._fresh: dict[int, bool] = {}
 
+    needs_order = False
+    """Whether the pixels of a frame must come in its order."""
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
-        self._take(tile.reshape(len(tile), -1), np.arange(first, first + len(tile)), 0)
+        self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)
 
     def fill(self, frames: Index, value: Any) -> None:
         """Fold frames that have one value everywhere."""
@@ -108,7 +108,7 @@ class FoldSink:
             return
         tile = np.full((1, math.prod(self._chunk.sig_shape)), value, self._chunk.dtype)
         for frame in frames:
-            self._take(tile, frame[None], 0)
+            self._take(tile, self._rows[frame : frame + 1], 0)
 
     def expect(self, units: Iterable[Units]) -> None:
         """Prepare for units that come from now on, and never hold the same pixels."""
@@ -122,20 +122,25 @@ class FoldSink:
         units, runs, decoder = ranges.units, ranges.units.runs, ranges.units.decoder
         if self._places is not None and self._places.units is not units:
             self._put_back()  # other units may hold the same pixels of other frames
-        tile = as_frames(window, pixel)
+        tile = as_frames(window, pixel) if self._together is None else None
         if tile is not None:
-            self._take(tile, ranges.frames, int(runs.dests[0]) // pixel.itemsize)
+            self._take(tile, self._rows[ranges.frames], int(runs.dests[0]) // pixel.itemsize)
             return
-        name = as_is(self._fold.name, decoder, pixel)
+        if self._together is not None:
+            order = np.argsort(self._together[ranges.frames], kind="stable")
+            ranges = ranges._replace(offsets=ranges.offsets[order], frames=ranges.frames[order])
+            window = window._replace(ranges=ranges)
+        rows = self._rows[ranges.frames]
+        name = as_is(self._name, decoder, pixel)
         if not name and self._held <= HELD_BYTES and units.are_as_shown():
-            name = function_of(self._fold.name, pixel)
+            name = function_of(self._name, pixel)
         if not name or abs(runs.step) != decoder.nbytes:
             fresh = self._fresh.get(id(units))
             if fresh is None:  # a part of some units: who knows which others it meets
                 self._fresh.clear()
             else:
                 self._fresh[id(units)] = False
-            self._decode(window, fresh=bool(fresh))
+            self._decode(window, rows, fresh=bool(fresh))
             return
         starts = runs.starts + min(0, runs.step * (runs.length - 1))
         nbytes = runs.length * decoder.nbytes
@@ -143,7 +148,7 @@ class FoldSink:
             fold_in_place(name, *self._types)(
                 window.data,
                 window.offsets,
-                ranges.frames,
+                rows,
                 starts,
                 runs.dests // pixel.itemsize,
                 nbytes,
@@ -155,35 +160,35 @@ class FoldSink:
         count = decoder.nbytes // pixel.itemsize
         copy = replace(plain(pixel), nbytes=decoder.nbytes, pixels=count)
         copied = runs._replace(starts=starts, step=decoder.nbytes)
-        self._fold_units(name, copy, copied, window, self._results, self._weights)
+        self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
 
-    def _decode(self, window: Window, *, fresh: bool) -> None:
+    def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
         units = window.ranges.units
-        name = function_of(self._fold.name, self._pixel)
+        name = function_of(self._name, self._pixel)
         results, weights = self._results, self._weights
         if are_adjacent(units) or self._any_order:
-            self._fold_units(name, units.decoder, units.runs, window, results, weights)
+            self._fold_units(name, units.decoder, units.runs, window, rows, results, weights)
             return
         if self._places is None:
             self._places = Places(units, self._pixel)
-            if self._fold.by_frame:
+            if self._is_by_frame:
                 self._taken = self._places.take(self._weights, self._taken)
             elif fresh:
                 self._taken = self._places.room(self._results, self._taken)
-                self._taken.T[...] = self._fold.initial
+                self._begin(self._taken)
             else:
                 self._taken = self._places.take(self._results, self._taken)
-        if self._fold.by_frame:
+        if self._is_by_frame:
             weights = self._taken
         else:
             results = self._taken
         runs = units.runs._replace(dests=self._places.firsts * self._pixel.itemsize)
-        self._fold_units(name, units.decoder, runs, window, results, weights)
+        self._fold_units(name, units.decoder, runs, window, rows, results, weights)
 
     def _put_back(self) -> None:
         """Put results that are in the order of the file into that of the frame."""
-        if self._places is not None and not self._fold.by_frame:
+        if self._places is not None and not self._is_by_frame:
             self._places.put(self._taken, self._results)
         self._places = None
 
@@ -193,14 +198,14 @@ class FoldSink:
         decoder: Decoder,
         runs: Runs,
         window: Window,
+        rows: Index,
         results: Array,
         weights: Array,
     ) -> None:
         from dask_tiled.kernels.fold_functions import add_packed, fold_units
 
-        frames = window.ranges.frames
         firsts = runs.dests // self._pixel.itemsize
-        if adds_packed(name, decoder, results.dtype):
+        if len(results) == 1 and adds_packed(name, decoder, results.dtype):
             add_packed(results.dtype)(
                 window.data,
                 window.offsets,
@@ -214,7 +219,7 @@ class FoldSink:
             return
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
-        depth = 1 if self._fold.name == "sum_frames" else min(DEPTH, len(frames))
+        depth = 1 if self._name in ONE_BY_ONE else min(DEPTH, len(rows))
         limit = max(1, BLOCK_BYTES // depth)
         block = min(runs.length, max(1, limit // decoder.width))
         group = 1
@@ -223,7 +228,7 @@ class FoldSink:
         fold_units(name, *self._types, decoder.kernel)(
             window.data,
             window.offsets,
-            frames,
+            rows,
             runs.starts,
             runs.step,
             firsts,
@@ -243,26 +248,81 @@ class FoldSink:
         from dask_tiled.kernels.fold_functions import fold
 
         self._put_back()
-        function = fold(function_of(self._fold.name, self._pixel), *self._types)
+        function = fold(function_of(self._name, self._pixel), *self._types)
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
+
+    def _begin(self, results: Array) -> None:
+        """Make results what they are before anything is folded into them."""
+        raise NotImplementedError
+
+    def result(self) -> Array:
+        """Give what became of the chunk."""
+        raise NotImplementedError
+
+
+class FoldSink(FrameSink):
+    """What a fold makes of one chunk."""
+
+    def __init__(self, fold: Fold, chunk: Chunk) -> None:
+        self._fold = fold
+        frames, pixels = math.prod(chunk.nav_shape), math.prod(chunk.sig_shape)
+        dtype = fold.dtype
+        if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
+            dtype = np.dtype(f"{dtype.kind}4")
+        kept = fold.kept
+        if kept is None:
+            kept = tuple(range(chunk.nav_ndim)) if fold.by_frame else ()
+        rows, self._nav_shape = rows_of(chunk.nav_shape, kept)
+        count, values = math.prod(self._nav_shape), len(fold.initial)
+        results = np.empty((count, values) if fold.by_frame else (count * values, pixels), dtype)
+        self._begin(results)
+        weights: Array = np.empty((0, 0), np.float32)
+        if fold.weights is not None:
+            sig = tuple(slice(*bounds) for bounds in chunk.box[chunk.nav_ndim :])
+            part = fold.weights[(slice(None), *sig)]
+            weights = np.ascontiguousarray(part).reshape(len(part), -1)
+        super().__init__(fold.name, chunk, rows, results, weights)
+        if count > 1 and not fold.by_frame:
+            self._together = rows
+
+    def _begin(self, results: Array) -> None:
+        values = np.array(self._fold.initial, results.dtype)
+        if self._fold.by_frame:
+            results[...] = values
+        else:
+            results.reshape(-1, len(values), results.shape[1])[...] = values[:, None]
 
     def result(self) -> Array:
         """Give the results: with the axes of the chunk, those that are gone of length 1."""
         self._put_back()
-        fold, chunk = self._fold, self._chunk
-        ones = (1,) * len(chunk.nav_shape), (1,) * len(chunk.sig_shape)
-        shape = chunk.nav_shape + ones[1] if fold.by_frame else ones[0] + chunk.sig_shape
-        results = self._results if fold.by_frame else self._results.T
+        fold, chunk, values = self._fold, self._chunk, len(self._fold.initial)
+        sig_shape = (1,) * len(chunk.sig_shape) if fold.by_frame else chunk.sig_shape
+        results = self._results
+        if not fold.by_frame:
+            results = np.moveaxis(results.reshape(-1, values, math.prod(sig_shape)), 1, 2)
         if fold.name.startswith("moments"):
-            sizes = chunk.sig_shape if fold.by_frame else chunk.nav_shape
-            _about_the_mean(results, math.prod(sizes))
-        tail = (len(fold.initial),) if len(fold.initial) > 1 or fold.weights is not None else ()
-        return results.astype(fold.dtype, copy=False).reshape(shape + tail)
+            frames = math.prod(chunk.nav_shape) // math.prod(self._nav_shape)
+            _about_the_mean(results, frames * math.prod(chunk.sig_shape) // math.prod(sig_shape))
+        tail = (values,) if values > 1 or fold.weights is not None else ()
+        return results.astype(fold.dtype, copy=False).reshape(self._nav_shape + sig_shape + tail)
+
+
+def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
+    """Give each point of a grid the number of its place along the axes that are kept, in C order.
+
+    Returns
+    -------
+    int64 array, tuple of int
+        The number of each point in C order, and the shape of the grid with 1 for axes not kept.
+    """
+    left = tuple(n if axis in kept else 1 for axis, n in enumerate(shape))
+    numbers = np.arange(math.prod(left)).reshape(left)
+    return np.broadcast_to(numbers, shape).flatten(), left
 
 
 def _about_the_mean(results: Array, count: int) -> None:
     """Turn a value and the sums of differences from it into number, mean and spread."""
-    shift, total, squares = results.T
+    shift, total, squares = np.moveaxis(results, -1, 0)
     with np.errstate(all="ignore"):  # infinite pixels have no spread
         total /= count
         squares -= count * total * total
@@ -270,6 +330,8 @@ def _about_the_mean(results: Array, count: int) -> None:
     shift[...] = count
 
 
+ONE_BY_ONE = {"sum_frames", "run_program"}
+"""Functions that frames are shown to one by one: they want long runs of pixels."""
 ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}
 """Folds that the order of a frame's pixels is nothing to."""
 

@@ -66,11 +66,15 @@ class Program:
         return self.steps[-1].to.dtype
 
     @property
+    def nbytes(self) -> int:
+        """What it takes, about."""
+        nbytes = sum(source.nbytes for source in self.sources)
+        return nbytes + SOURCE_BYTES * len(self.sources) + STEP_BYTES * len(self.steps)
+
+    @property
     def is_large(self) -> bool:
         """Whether it is too large to be a part of every task."""
-        nbytes = sum(source.nbytes for source in self.sources)
-        own = SOURCE_BYTES * len(self.sources) + STEP_BYTES * len(self.steps)
-        return nbytes + own > LARGE_BYTES
+        return self.nbytes > LARGE_BYTES
 
     def expression(self, show: Callable[[Source], Source] = lambda source: source) -> Call:
         """Give the expression that it computes, of other sources if these are to be shown so."""
@@ -86,8 +90,10 @@ class Program:
         return found
 
 
-def compiled(root: Call) -> Program:
+def compiled(root: Node) -> Program:
     """Make the program of an expression. What occurs in it several times is computed once."""
+    if isinstance(root, Source):
+        return Program((root,), (Read(0, Register(RESULT, root.dtype)),), root.dtype.itemsize)
     needs: dict[str, int] = {}
     for node in _postorder(root, lambda call: call.nodes):
         wanted = {x.token: needs[x.token] for x in node.nodes} if isinstance(node, Call) else {}

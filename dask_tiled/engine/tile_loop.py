@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from dask_tiled.engine.folding import FoldSink, are_adjacent
+from dask_tiled.engine.folding import FrameSink, are_adjacent
 from dask_tiled.engine.jobs import Array, Chunk, Job, Sink, TileInfo
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index, c_order
@@ -116,12 +116,15 @@ LEAST_RUN = 64
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk, where all jobs are folds and pixels stay as they are; tell whether it was."""
-    folds = [sink for sink in sinks if isinstance(sink, FoldSink)]
+    folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     layout, conversion = reader.source.layout, reader.source.conversion
     exact = conversion.nothing and not (layout.partial or layout.overlapping)
     if len(folds) < len(sinks) or not exact or not all(map(_has_long_runs, reader.ranges)):
         return False
     pieces = [piece for piece in reader.ranges if isinstance(piece, ReadRanges)]
+    in_order = all(are_adjacent(piece.units) for piece in pieces)
+    if not in_order and any(fold.needs_order for fold in folds):
+        return False
     units = {id(piece.units): piece.units for piece in pieces}.values()
     # Every frame is covered. If all units together hold no more than a frame, none share a pixel.
     if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dask.array.utils import meta_from_array
 
 from dask_tiled.array.tasks import Grid
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.stores import MARK, Target, export_to_path, export_to_store, local_path
 from dask_tiled.model.description import Description
@@ -84,7 +84,7 @@ def to_zarr(
     """
     _check(arr, store, attributes)
     grid = _grid(arr, chunks)
-    arr = _aligned(arr, grid)
+    arr = read_once(_aligned(arr, grid))
     if isinstance(compressors, str) and compressors == "auto":
         from zarr.codecs import ZstdCodec
 

@@ -15,9 +15,17 @@ from dask_tiled.kernels.fused_folds import fold_signature
 
 @cache
 def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
-    """Give a function of :mod:`dask_tiled.kernels.folds`."""
+    """Give a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
+    module = "primitives" if name == "run_program" else "folds"
     signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
-    return compiled(f"dask_tiled.kernels.folds:{name}", signature, reorder=True)
+    return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=True)
+
+
+@cache
+def primitive(name: str, *dtypes: np.dtype) -> int:
+    """Give the address of a function of :mod:`dask_tiled.kernels.primitives`."""
+    signature = types.void(*(types.CPointer(from_dtype(one)) for one in dtypes), NUMBER)
+    return _address_of(compiled(f"dask_tiled.kernels.primitives:{name}", signature, reorder=True))
 
 
 @cache

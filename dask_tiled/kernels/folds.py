@@ -4,9 +4,9 @@ Every fold has one signature::
 
     fold(tile, rows, first, results, weights)
 
-``tile`` holds pixels ``first`` and on of some frames. Folds by frame keep their results in the rows
-``rows``, folds by pixel in the columns from ``first`` on. Where a tile is larger than the innermost
-cache, they take it block by block.
+``tile`` holds pixels ``first`` and on of some frames, and ``rows`` tells which row of the results
+each frame goes to. Folds by frame have a result in each row, or several; folds by pixel have one
+for each pixel. A tile that is larger than the innermost cache is taken block by block.
 """
 
 from __future__ import annotations
@@ -105,11 +105,15 @@ def sum_packed_frames(tile, rows, first, results, weights):
 
 def sum_pixels(tile, rows, first, results, weights):
     """Add up the frames."""
-    for top in range(0, tile.shape[0], DEPTH):
-        stop = min(top + DEPTH, tile.shape[0])
+    top = 0
+    while top < tile.shape[0]:
+        row = rows[top]
+        stop = top + 1
+        while stop < min(top + DEPTH, tile.shape[0]) and rows[stop] == row:
+            stop += 1
         for start in range(0, tile.shape[1], BLOCK):
             end = min(start + BLOCK, tile.shape[1])
-            part = results[0, first + start : first + end]
+            part = results[row, first + start : first + end]
             i = top
             while i + 4 <= stop:  # four at a time, or the sums are moved about too often
                 a, b = tile[i, start:end], tile[i + 1, start:end]
@@ -122,6 +126,7 @@ def sum_pixels(tile, rows, first, results, weights):
                 for j in range(part.size):
                     part[j] += a[j]
                 i += 1
+        top = stop
 
 
 def min_frames(tile, rows, first, results, weights):
@@ -147,7 +152,7 @@ def max_frames(tile, rows, first, results, weights):
 def min_pixels(tile, rows, first, results, weights):
     """Find the frame in which each pixel is least."""
     for i in range(tile.shape[0]):
-        part = results[0, first : first + tile.shape[1]]
+        part = results[rows[i], first : first + tile.shape[1]]
         for j in range(part.size):
             value = tile[i, j]
             part[j] = value if value < part[j] or value != value else part[j]  # noqa: PLR0124
@@ -156,7 +161,7 @@ def min_pixels(tile, rows, first, results, weights):
 def max_pixels(tile, rows, first, results, weights):
     """Find the frame in which each pixel is greatest."""
     for i in range(tile.shape[0]):
-        part = results[0, first : first + tile.shape[1]]
+        part = results[rows[i], first : first + tile.shape[1]]
         for j in range(part.size):
             value = tile[i, j]
             part[j] = value if value > part[j] or value != value else part[j]  # noqa: PLR0124
@@ -183,7 +188,7 @@ def all_frames(tile, rows, first, results, weights):
 def any_pixels(tile, rows, first, results, weights):
     """Tell for each pixel whether it is not zero in a frame."""
     for i in range(tile.shape[0]):
-        part = results[0, first : first + tile.shape[1]]
+        part = results[rows[i], first : first + tile.shape[1]]
         for j in range(part.size):
             part[j] |= tile[i, j] != 0
 
@@ -191,7 +196,7 @@ def any_pixels(tile, rows, first, results, weights):
 def all_pixels(tile, rows, first, results, weights):
     """Tell for each pixel whether it is zero in no frame."""
     for i in range(tile.shape[0]):
-        part = results[0, first : first + tile.shape[1]]
+        part = results[rows[i], first : first + tile.shape[1]]
         for j in range(part.size):
             part[j] &= tile[i, j] != 0
 
@@ -216,16 +221,20 @@ def moments_frames(tile, rows, first, results, weights):
 
 
 def moments_pixels(tile, rows, first, results, weights):
-    """Keep for each pixel one value, the sum of differences from it, and of their squares."""
+    """Keep for each pixel one value, the sum of differences from it, and of their squares.
+
+    These are three rows of results for each row of pixels.
+    """
     stop = first + tile.shape[1]
-    shift, total, squares = results[0, first:stop], results[1, first:stop], results[2, first:stop]
-    new = False
-    for j in range(shift.size):
-        new |= np.isnan(shift[j])
-    if new:
-        for j in range(shift.size):
-            shift[j] = tile[0, j] if np.isnan(shift[j]) else shift[j]
+    last = -1
     for i in range(tile.shape[0]):
+        row = 3 * rows[i]
+        shift, total = results[row, first:stop], results[row + 1, first:stop]
+        squares = results[row + 2, first:stop]
+        if row != last:
+            for j in range(shift.size):
+                shift[j] = tile[i, j] if np.isnan(shift[j]) else shift[j]
+            last = row
         for j in range(shift.size):
             difference = tile[i, j] - shift[j]
             total[j] += difference

@@ -26,7 +26,7 @@ def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
     return types.void(tile, NUMBERS, NUMBER, result[:, ::1], weight[:, ::1])
 
 
-def _call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Call the function of a signature whose address is the first of the values."""
     address, *values = values
     convention = context.call_conv
@@ -45,7 +45,7 @@ def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, co
     """Run a decoder."""
 
     def codegen(context, builder, signature, values):
-        return _call(context, builder, SIGNATURE, values)
+        return call_address(context, builder, SIGNATURE, values)
 
     return types.void(types.int64, *SIGNATURE.args), codegen
 
@@ -56,7 +56,7 @@ def call_fold(typingctx, address, tile, rows, first, results, weights):
     fold = fold_signature(tile.dtype, results.dtype, weights.dtype)
 
     def codegen(context, builder, signature, values):
-        return _call(context, builder, fold, values)
+        return call_address(context, builder, fold, values)
 
     return types.void(types.int64, *fold.args), codegen
 

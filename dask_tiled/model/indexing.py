@@ -26,6 +26,11 @@ class Cut(NamedTuple):
     length: int
     kept: bool = True
 
+    @property
+    def slice(self) -> slice:
+        """The same as a slice."""
+        return slice(self.start, self.start + self.step * (self.length - 1) + 1, self.step)
+
     def of(self, other: Cut) -> Cut:
         """Cut again, in the positions that this cut shows."""
         start = self.start + self.step * other.start
@@ -66,6 +71,35 @@ def _basic_cut(item: Any, size: int) -> Cut | None:
     at = operator.index(item)
     at += size * (at < 0)
     return Cut(at, 1, 1, kept=False) if 0 <= at < size else None
+
+
+def nav_index(index: Any, nav_ndim: int, ndim: int) -> tuple[Any, Any] | None:
+    """Cut an index in two: what it says of the navigation axes, and of the signal axes.
+
+    None where that cannot be told apart, or where it is no index of numpy.
+    """
+    items: list[Any] = list(index) if isinstance(index, tuple) else [index]
+    items = [np.asarray(item) if isinstance(item, list) else item for item in items]
+    known = slice, int, np.integer, np.ndarray, type(Ellipsis)
+    arrays = [item for item in items if isinstance(item, np.ndarray)]
+    if not all(isinstance(item, known) and not isinstance(item, bool) for item in items):
+        return None
+    if any(array.dtype.kind not in "biu" or not array.ndim for array in arrays):
+        return None
+    masks = [isinstance(item, np.ndarray) and item.dtype.kind == "b" for item in items]
+    sizes = [item.ndim if mask else 1 for item, mask in zip(items, masks, strict=True)]
+    dots = [k for k, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        return None
+    missing = ndim - sum(sizes) + len(dots)
+    at = dots[0] if dots else len(items)
+    items[at : at + len(dots)] = [slice(None)] * missing
+    sizes[at : at + len(dots)] = [1] * missing
+    first = next((k for k in range(len(items) + 1) if sum(sizes[:k]) == nav_ndim), None)
+    sig = items[first:]
+    if missing < 0 or first is None or not all(isinstance(item, slice) for item in sig):
+        return None
+    return tuple(items[:first]), tuple(sig)
 
 
 def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:

@@ -89,11 +89,7 @@ class Backend(ABC):
 
 
 class Mapped(Backend):
-    """Maps small files as a whole, and a window at a time of others: nothing is copied.
-
-    To map pages once more takes about as long as to decode what is in them, so small files stay
-    mapped. That is memory of the process, which the system takes back when it needs it; workers of
-    a cluster, which stop at some size of the process, keep none.
+    """Maps a window of a file at a time: nothing is copied.
 
     A mapping past the end of a file ends the process when it is touched, so the file is looked at
     before, and afterwards too, so that two versions of it never mix.
@@ -107,13 +103,17 @@ class Mapped(Backend):
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        most = ranges.file.size if ranges.file in _kept and not sparse else MAPPED_BYTES
+        most = self._most(ranges.file)
         for part in ranges.split(min(limit or most, most)):
             yield Window(part, *self._around(part.file, *part.span, sparse=sparse))
 
+    def _most(self, file: File) -> int:  # noqa: ARG002
+        """Tell how much of a file is shown at once."""
+        return MAPPED_BYTES
+
     def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
         """Map all of the span of read ranges at once, unless there are many maps already."""
-        if len(_living) >= LIVING_MAPS and ranges.file not in _kept:
+        if len(_living) >= LIVING_MAPS and self._most(ranges.file) == MAPPED_BYTES:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
@@ -125,14 +125,14 @@ class Mapped(Backend):
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         data, origin = self._maps.get(file, (None, 0))
         if data is None or start < origin or stop > origin + len(data):
-            fd = self._fd(file)
-            data, origin = None if sparse else _whole(file, fd), 0
-            if data is None:
-                origin = start - start % mmap.ALLOCATIONGRANULARITY
-                stop = max(stop, min(origin + MAPPED_BYTES, file.size))
-                data = _map(fd, origin, stop, sparse=sparse)
+            data, origin = self._map(file, start, stop, sparse=sparse)
             self._maps[file] = data, origin
         return data, origin
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
+        start -= start % mmap.ALLOCATIONGRANULARITY
+        stop = max(stop, min(start + MAPPED_BYTES, file.size))
+        return _map(self._fd(file), start, stop, sparse=sparse), start
 
     def _fd(self, file: File) -> int:
         if file not in self._fds:
@@ -251,13 +251,25 @@ class Direct(Buffered):
 
 
 class Auto(Mapped):
-    """Maps what is dense, and reads what is sparse frame by frame: each as it is fastest."""
+    """Maps what is dense, and reads what is sparse frame by frame: each as it is fastest.
+
+    To map pages once more takes about as long as to decode what is in them, so small files stay
+    mapped. That is memory of the process, which the system takes back when it needs it; workers of
+    a cluster, which stop at some size of the process, keep none.
+    """
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Choose for each piece."""
         if _spread(ranges) > SPARSE:
             return Buffered().windows(ranges, limit)
         return super().windows(ranges, limit)
+
+    def _most(self, file: File) -> int:
+        return file.size if file in _kept else MAPPED_BYTES
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
+        data = None if sparse else _whole(file, self._fd(file))
+        return super()._map(file, start, stop, sparse=sparse) if data is None else (data, 0)
 
 
 def _spread(ranges: ReadRanges) -> float:

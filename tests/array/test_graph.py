@@ -1,5 +1,6 @@
 """The graph: symbolic, small, one task per chunk; its slices, names and what dask makes of it."""
 
+import contextlib
 import copy
 import mmap
 import os
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from strategies import basic_indices, chunked
 
 import dask_tiled
-from dask_tiled import DatasetError, StaleFileError, TiledArray, TiledExpression, scheme_of
+from dask_tiled import DatasetError, StaleFileError, TiledArray, scheme_of
 from dask_tiled.array.tasks import decode, load
 from dask_tiled.reading.backends import BACKENDS, Mapped
 from dask_tiled.reading.ranges import Window
@@ -369,19 +370,42 @@ def test_the_whole_is_the_array(scan):
         assert type(arr[index]) is TiledArray
 
 
-FALLBACKS = {
+PICKS = {
     "list": np.s_[[2, 0]],
-    "list on y": np.s_[:, :, [1, 3]],
+    "list on x": np.s_[:, [4, 0, 0]],
     "array": np.s_[np.array([1, 1, 0])],
+    "from behind": np.s_[[-1, 3], ..., ::2],
     "mask": np.s_[np.array([True, False, True, False, False, True, True])],
+    "mask of the scan": np.s_[np.arange(35).reshape(7, 5) % 3 == 1],
+    "mask of the scan, and slices": np.s_[np.arange(35).reshape(7, 5) > 20, 1:, ::2],
+    "points": np.s_[[6, 0, 2], [4, 4, 1]],
+    "negative step": np.s_[::-1],
+    "negative steps": np.s_[5::-2, ::-1, 1:3],
+    "int and list": np.s_[3, [1, 4]],
+    "list and int": np.s_[[1, 4], 3, 1:3],
+}
+
+
+@pytest.mark.parametrize("index", PICKS.values(), ids=PICKS)
+def test_frames_in_any_order_are_read_alone(small, index):
+    arr, frames = open_small(small)
+    found = arr[index]
+    assert type(found) is TiledArray
+    np.testing.assert_array_equal(found.compute(), frames[index])
+    np.testing.assert_array_equal(found[1:].sum(axis=0).compute(), frames[index][1:].sum(axis=0))
+    np.testing.assert_array_equal(arr[1:, ::2][[3, 1]].compute(), frames[1:, ::2][[3, 1]])
+    with contextlib.suppress(NotImplementedError, IndexError, ValueError):
+        assert found.chunks == da.from_array(frames, chunks=arr.chunks)[index].chunks
+
+
+FALLBACKS = {
+    "list on y": np.s_[:, :, [1, 3]],
     "none": np.s_[None],
     "none among slices": np.s_[1:, None, ..., ::2],
-    "negative step": np.s_[::-1],
     "negative step on x": np.s_[2, ..., ::-2],
     "empty": np.s_[5:5],
     "empty on x": np.s_[..., 3:1],
     "no mask": np.s_[np.zeros(7, bool)],
-    "list and int": np.s_[[1, 4], 3, 1:3],
 }
 
 
@@ -514,7 +538,7 @@ OPERATIONS = {
 def test_operations_are_numpy_s(small, operation):
     arr, frames = open_small(small)
     found = operation(arr, da)
-    assert type(found) in (da.Array, TiledExpression)
+    assert type(found) is da.Array
     np.testing.assert_allclose(found.compute(), operation(frames, np), rtol=1e-12)
 
 

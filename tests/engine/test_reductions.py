@@ -4,13 +4,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from checks import on_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import Corrections, Description, negotiate
-from dask_tiled.array import job_arrays
-from dask_tiled.array.tile_layer import TileLayer, result_of
 from dask_tiled.array.tiled_array import build
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.files import File
@@ -24,7 +23,6 @@ from dask_tiled.testing import (
     write_npy,
     write_raw,
 )
-from dask_tiled.tiling import machine
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -32,10 +30,6 @@ NAMES = ("sum", "mean", "min", "max", "any", "all", "var", "std")
 AXES = {"nav": (0, 1), "sig": (2, 3), "everything": None}
 NAV, SIG = (5, 7), (8, 64)
 RTOL = {np.dtype("f4"): 2e-6, np.dtype("f8"): 1e-12}
-
-
-def runs_on_tiles(result):
-    return any(isinstance(layer, TileLayer) for layer in result.dask.layers.values())
 
 
 def check(arr, frames, names=NAMES, axes=((0, 1), (2, 3), None), **options):
@@ -90,18 +84,18 @@ def test_axes_that_run_on_tiles(path, frames, name):
         [0, 1],
     ):
         found = getattr(arr, name)(axis=axis)
-        assert runs_on_tiles(found), axis
+        assert on_tiles(found), axis
         plain = axis if axis is None else tuple(axis)
         np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=plain))
-    assert runs_on_tiles(getattr(arr, name)())
-    assert runs_on_tiles(getattr(arr, name)((0, 1)))
+    assert on_tiles(getattr(arr, name)())
+    assert on_tiles(getattr(arr, name)((0, 1)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("axis", [0, 3, -2, (1, 2), (0, 2, 3), (0, 1, 3), ()], ids=str)
-def test_other_axes_are_left_to_dask(path, frames, name, axis):
+def test_any_axes(path, frames, name, axis):
     found = getattr(opened(path), name)(axis=axis)
-    assert not runs_on_tiles(found)
+    assert on_tiles(found)
     expected = getattr(frames, name)(axis=axis)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found.compute(), expected)
@@ -121,7 +115,7 @@ def test_axes_of_what_slices_leave(path, frames):
         for axis in axes:
             for name in NAMES:
                 found = getattr(arr[index], name)(axis=axis)
-                assert runs_on_tiles(found), (index, axis)
+                assert on_tiles(found), (index, axis)
                 expected = getattr(frames[index], name)(axis=axis)
                 np.testing.assert_allclose(found.compute(), expected)
 
@@ -130,7 +124,7 @@ def test_axes_of_what_slices_leave(path, frames):
 def test_keepdims(path, frames, axis):
     for name in NAMES:
         found = getattr(opened(path, chunks=(2, 3, 4, 64)), name)(axis=axis, keepdims=True)
-        assert runs_on_tiles(found)
+        assert on_tiles(found)
         expected = getattr(frames, name)(axis=axis, keepdims=True)
         assert found.shape == expected.shape
         np.testing.assert_allclose(found.compute(), expected)
@@ -142,7 +136,7 @@ def test_degrees_of_freedom(path, frames, name, axis):
     arr = opened(path, chunks=(2, 3, 4, 64))
     for ddof in (0, 1, 1.5, 2):
         found = getattr(arr, name)(axis=axis, ddof=ddof)
-        assert runs_on_tiles(found)
+        assert on_tiles(found)
         np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=axis, ddof=ddof))
     few = arr[:1, :1]
     with np.errstate(all="ignore"), pytest.warns(RuntimeWarning):
@@ -159,15 +153,15 @@ def test_split_every(path, frames, split_every):
             np.testing.assert_allclose(found.compute(), getattr(frames, name)(axis=axis))
 
 
-def test_options_that_are_left_to_dask(path, frames):
+def test_options(path, frames):
     arr = opened(path, chunks=(2, 7, 8, 64))
     for name in ("sum", "mean", "var", "std"):
         found = getattr(arr, name)(axis=(0, 1), dtype="f4")
-        assert not runs_on_tiles(found)
+        assert on_tiles(found)
         assert found.dtype == "f4"
         expected = getattr(frames, name)(axis=(0, 1), dtype="f8")
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-3)
-        assert runs_on_tiles(getattr(arr, name)(axis=(0, 1), dtype=None, out=None))
+        assert on_tiles(getattr(arr, name)(axis=(0, 1), dtype=None, out=None))
     out = da.zeros(SIG, dtype="u8")
     arr.sum(axis=(0, 1), out=out)
     np.testing.assert_array_equal(out.compute(), frames.sum(axis=(0, 1)))
@@ -185,7 +179,7 @@ def test_functions_of_numpy(path, frames, name):
     ]:
         found = function(arr, *args, **options)
         assert isinstance(found, da.Array)
-        assert runs_on_tiles(found)
+        assert on_tiles(found)
         np.testing.assert_allclose(found.compute(), function(frames, *args, **options))
         same = getattr(da, name)(arr, *args, **options)
         np.testing.assert_allclose(same.compute(), found.compute())
@@ -233,7 +227,7 @@ def test_arrays_to_which_items_were_assigned(path, frames):
     changed = frames.copy()
     changed[0, 0] = 7
     check(arr, changed)
-    assert not runs_on_tiles(arr.sum())
+    assert not on_tiles(arr.sum())
 
 
 def test_empty_chunks(path, frames):
@@ -273,13 +267,12 @@ def test_types(tmp_path, dtype):
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 4, 5, 16))
     native = frames.astype(kind.newbyteorder("="))
     if dtype in ("f2", "c8"):
-        assert not runs_on_tiles(arr.sum())
         for name in NAMES:
             if name not in ("min", "max") or dtype == "f2":
                 found = getattr(arr, name)(axis=(0, 1)).compute()
                 np.testing.assert_allclose(found, getattr(native, name)(axis=(0, 1)), atol=1e-2)
         return
-    assert runs_on_tiles(arr.sum())
+    assert on_tiles(arr.sum())
     check(arr, native)
 
 
@@ -289,7 +282,7 @@ def test_negative_zeros_are_zeros(tmp_path, dtype):
     frames = np.full((3, 4, 5, 16), -0.0, dtype)
     frames[1, 2] = 1
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
-    assert runs_on_tiles(arr.any())
+    assert on_tiles(arr.any())
     check(arr, frames.astype(frames.dtype.newbyteorder("=")))
 
 
@@ -463,7 +456,7 @@ def test_converted_pixels(path, frames):
         arr = dask_tiled.open_dataset(
             mib, nav_shape=NAV, dtype=dtype, chunks=(2, 7, 8, 64), sync_offset=-2, fill_value=1
         )
-        assert runs_on_tiles(arr.sum())
+        assert on_tiles(arr.sum())
         check(arr, shifted(frames.astype(dtype), -2, 1))
 
 
@@ -603,37 +596,3 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
         np.testing.assert_array_equal(arr.sum(axis=0).compute(), expected)
         assert arr.sum(axis=(1, 2)).compute() == expected.sum()
         np.testing.assert_array_equal(arr.compute(), expected[None])
-
-
-def chunks_read(result):
-    tasks = dict(result.dask.cull(result.__dask_keys__()))
-    return sum(getattr(task, "func", None) is result_of for task in tasks.values())
-
-
-@pytest.mark.parametrize(
-    ("threads", "results_read", "chunks", "expected"),
-    [
-        (1, 2, (1, 1, 8, 64), 10),  # four of seven, and three: sums take twice the bytes
-        (1, 100, (1, 1, 8, 64), 1),
-        (5, 100, (1, 1, 8, 64), 5),  # one row of seven for each thread
-        (35, 100, (1, 1, 8, 64), 35),
-        (1, 100, (2, 4, 8, 32), 2),
-        (1, 4, (2, 4, 8, 64), 6),  # they have eight frames already
-    ],
-)
-def test_chunks_are_merged_for_large_results(
-    path, frames, monkeypatch, threads, results_read, chunks, expected
-):
-    monkeypatch.setattr(job_arrays, "SMALL_RESULTS", 0)
-    monkeypatch.setattr(job_arrays, "RESULTS_READ", results_read)
-    monkeypatch.setattr(machine, "thread_count", lambda: threads)
-    arr = opened(path).with_chunks(chunks)
-    check(arr, frames)
-    assert chunks_read(arr.sum(axis=(0, 1))) == expected
-    assert chunks_read(arr.sum(axis=(2, 3))) == arr.npartitions
-
-
-def test_chunks_are_not_merged_for_small_results(path, monkeypatch):
-    monkeypatch.setattr(machine, "thread_count", lambda: 1)
-    arr = opened(path).with_chunks((1, 1, 8, 64))
-    assert chunks_read(arr.sum(axis=(0, 1))) == 35

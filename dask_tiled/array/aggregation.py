@@ -1,0 +1,121 @@
+"""Reductions from the results of chunks on: in full precision, without putting them side by side.
+
+dask adds up results of float32 in float32, and concatenates what it combines. Where a reduction of
+opened arrays is known from its first step to its last, it is done by the tasks of this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count, product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from dask._task_spec import Task, TaskRef
+from dask.array import reductions
+
+from dask_tiled.array.tasks import Grid, like_numpy
+from dask_tiled.engine.vectors import UFUNCS, Reduction
+
+Array = npt.NDArray[Any]
+Key = tuple[Any, ...]
+
+SOME = 4
+"""So many results are combined at once."""
+LAST = {
+    *(np.sum, np.prod, np.any, np.all, np.min, np.max),
+    *(reductions.mean_agg, reductions.moment_agg),
+}
+"""dask's functions that end a reduction."""
+
+
+class Ending(NamedTuple):
+    """The last step of a reduction: what becomes of the results of all chunks."""
+
+    reduction: Reduction
+    function: Any
+    keepdims: bool
+    dtype: np.dtype | None
+    ddof: float
+
+    def tasks(self, name: str, of: str, grid: Grid, numblocks: Sequence[int]) -> Iterator[Task]:
+        """Make the tasks that combine the results of chunks, which have all axes."""
+        gone = self.reduction.axes
+        numbers = [
+            [
+                k
+                for k in range(n)
+                if axis not in gone or grid.axes[axis][k][0] < grid.axes[axis][k][1]
+            ]
+            for axis, n in enumerate(numblocks)
+        ]
+        kept = [[0] if axis in gone else some for axis, some in enumerate(numbers)]
+        pixels = math.prod(grid.shape[axis] for axis in gone)
+        for block in product(*kept):
+            places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
+            parts: list[Key] = [(of, *place) for place in product(*places)]
+            shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
+            for level in count():
+                if len(parts) <= SOME:
+                    break
+                groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
+                parts = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
+                for key, group in zip(parts, groups, strict=True):
+                    yield Task(key, combined, self.reduction.name, *map(TaskRef, group))
+            yield Task((name, *shown), finished, self, pixels, *map(TaskRef, parts))
+
+
+def ending_of(reduction: Reduction, task: Any) -> Ending | None:
+    """Read a task of dask as the last step of a reduction; None where it is none."""
+    function = task.func if isinstance(task, Task) else task[0] if isinstance(task, tuple) else None
+    *_, function = getattr(function, "funcs", (function,))  # those that are called one by one
+    if not callable(function):
+        return None
+    last = partial(function)
+    given = dict(last.keywords)
+    axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
+    dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)
+    given.pop("implicit_complex_dtype", None)
+    if given or last.func not in LAST or axes != reduction.axes or keepdims is None:
+        return None
+    return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
+
+
+def combined(name: str, *results: Array) -> Array:
+    """Combine results of several chunks."""
+    if name == "moments":
+        return _merged(results)
+    total, *others = results
+    for number, block in enumerate(others):
+        own = total if number and isinstance(total, np.ndarray) else None
+        total = UFUNCS[name](total, block, out=own)
+    return total
+
+
+def finished(ending: Ending, pixels: int, *results: Array) -> Array:
+    """Combine the last results, and make of them what was asked for."""
+    total, axes = combined(ending.reduction.name, *results), ending.reduction.axes
+    with np.errstate(all="ignore"):
+        if ending.function is reductions.mean_agg:
+            total = total / pixels
+        elif ending.function is reductions.moment_agg:
+            total = total[..., 2] / np.maximum(total[..., 0] - ending.ddof, 0)
+    if ending.dtype is not None:
+        total = total.astype(ending.dtype, copy=False)
+    return like_numpy(total if ending.keepdims else total.squeeze(axes))
+
+
+def _merged(results: Sequence[Array]) -> Array:
+    """Merge number, mean and spread of several parts, after Chan, Golub and LeVeque."""
+    n, mean, squares = np.moveaxis(results[0], -1, 0)
+    with np.errstate(all="ignore"):  # infinite pixels have no spread
+        for other in results[1:]:
+            m, centre, spread = np.moveaxis(other, -1, 0)
+            before, n = n, n + m
+            step = (centre - mean) * (m / n)
+            squares = squares + spread + (centre - mean) * step * before
+            mean = mean + step
+    return np.stack([n, mean, squares], axis=-1)

@@ -1,0 +1,258 @@
+"""What the layers of a graph compute of opened arrays."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask._task_spec import Alias, Task, TaskRef
+from dask.array import chunk
+from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from dask_tiled.array.recipes import Apply, Beside, Tree, cut
+from dask_tiled.array.recognition import Step, contraction_of, is_elementwise, reduction_of
+from dask_tiled.array.tasks import Grid, decode, load, run_job
+from dask_tiled.model.indexing import Cut, cut_chunks
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks
+
+
+class Known(NamedTuple):
+    """What a layer computes of opened arrays."""
+
+    tree: Tree
+    source: Source
+    """One of the sources: all of them have the same axes."""
+    chunks: Chunks
+    grid: Grid
+    labels: tuple[Any, ...]
+    """Those that the layer gives to the axes of the sources."""
+    annotations: dict[str, Any]
+    step: Step | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing is computed."""
+        return self.step is None and isinstance(self.tree, Source)
+
+
+def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
+    """Find the layers that compute something of opened arrays, from the sources on."""
+    known: dict[str, Known] = {}
+    layers: Mapping[Any, Any] = graph.layers
+    for name in in_order(graph.dependencies):
+        layer = layers[name]
+        found = None
+        if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
+            found = _source(layers, layer) or _job(layer, known) or _expression(layer, known)
+        elif isinstance(layer, MaterializedLayer) and layer.mapping:
+            found = _part(layer, known)
+        if found is not None:
+            known[name] = found
+    return known
+
+
+def in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
+    """Give the names of all layers, each after those that it depends on."""
+    done: set[str] = set()
+    stack = list(dependencies)
+    while stack:
+        name = stack[-1]
+        others = [x for x in dependencies.get(name, ()) if x not in done]
+        if name in done or not others:
+            stack.pop()
+            if name not in done:
+                done.add(name)
+                yield name
+        else:
+            stack += others
+
+
+def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:
+    """Know a layer that reads an opened array."""
+    if layer.task.func is not decode:
+        return None
+    ((name, _),) = layer.indices
+    reads = layers.get(name)
+    if not isinstance(reads, Blockwise) or reads.task.func is not load:
+        return None
+    source: Any
+    grid: Any
+    (source, _), (grid, _), *_ = reads.indices
+    if isinstance(source, TaskRef):
+        source = layers[source.key][source.key].value
+    block_ids: Any
+    (block_ids,) = reads.io_deps.values()
+    annotations = _fused(reads.annotations, layer.annotations)
+    labels = tuple(layer.output_indices)
+    return Known(source, source, block_ids.chunks, grid, labels, annotations)
+
+
+def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:
+    """Know a layer that does a job on a known one."""
+    if layer.task.func is not run_job:
+        return None
+    (name, index), (job, _), *_ = layer.indices
+    one = known.get(name)
+    if one is None or one.step is not None:
+        return None
+    step = Step(job, partial(run_job, job=job))
+    return one._replace(
+        step=step, labels=tuple(index), annotations=_fused(one.annotations, layer.annotations)
+    )
+
+
+def _fused(*annotations: Any) -> dict[str, Any]:
+    fused: dict[str, Any] = _fuse_annotations(*(one or {} for one in annotations))
+    return fused
+
+
+def _expression(layer: Any, known: Mapping[str, Known]) -> Known | None:
+    """Know a layer that computes something of known ones."""
+    found = _operands(layer, known)
+    if found is None:
+        return None
+    (one, operands), function, kwargs = found, layer.task.func, dict(layer.task.kwargs)
+    if is_elementwise(function, kwargs):
+        tree = Apply(function, kwargs, operands)
+        return one._replace(tree=tree) if one.labels == tuple(layer.output_indices) else None
+    step = None
+    if len(operands) == 1:
+        step = reduction_of(function, kwargs)
+    elif len(operands) == 2 and operands[0] is one.tree and isinstance(operands[1], Beside):
+        step = contraction_of(function, kwargs, operands[1].axes)
+        one = one._replace(tree=Apply(operator.mul, {}, operands))
+    return one._replace(step=step) if step else None
+
+
+def _operands(layer: Any, known: Mapping[str, Known]) -> tuple[Known, tuple[Any, ...]] | None:
+    """List what a layer calls its function on: known ones of the same axes and chunks, and others.
+
+    The first of the known ones gets the annotations of all.
+    """
+    numbers = {TaskRef(blockwise_token(k)): k for k in range(len(layer.indices))}
+    if layer.new_axes or not all(isinstance(x, TaskRef) and x in numbers for x in layer.task.args):
+        return None
+    arguments = [layer.indices[numbers[x]] for x in layer.task.args]
+    inner = [known.get(value) if index is not None else None for value, index in arguments]
+    inner = [x if x is not None and x.step is None else None for x in inner]
+    which = next((k for k, x in enumerate(inner) if x is not None), None)
+    if which is None:
+        return None
+    first: Any = inner[which]
+    first = first._replace(labels=tuple(arguments[which][1]))
+    operands: list[Any] = []
+    for one, (value, index) in zip(inner, arguments, strict=True):
+        if one is not None and (tuple(index), one.chunks) == (first.labels, first.chunks):
+            operands.append(one.tree)
+        elif one is not None:
+            return None
+        else:
+            operands.append(value if index is None else _beside(layer, value, index, first))
+    if any(isinstance(x, TaskRef) for x in operands):
+        return None
+    annotations = _fused(layer.annotations, *(x.annotations for x in inner if x is not None))
+    return first._replace(annotations=annotations), tuple(operands)
+
+
+def _beside(layer: Any, name: str, index: Any, first: Known) -> Beside | TaskRef:
+    """Show an array that is repeated along axes that it has not, unless it may be longer."""
+    axes = [first.labels.index(x) if x in first.labels else -1 for x in index]
+    unknown = name in layer.io_deps or -1 in axes or axes != sorted({*axes})
+    if unknown or any(first.grid.shape[axis] == 1 for axis in axes):
+        return TaskRef(name)
+    return Beside(name, tuple(axes), tuple(layer.numblocks[name]), (None,) * len(axes))
+
+
+def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
+    """Know a layer that cuts a known one: what it cuts of each axis, the sources give at once."""
+    key, task = next(iter(layer.mapping.items()))
+    block, _ = _taken(task)
+    whole = known.get(block[0]) if block else None
+    if whole is None or whole.step is not None or not isinstance(key, tuple):
+        return None
+    cuts = cuts_of(layer.mapping, key, whole.grid)
+    if cuts is None:
+        return None
+    tree = cut(whole.tree, cuts, whole.grid.shape)
+    if tree is None:
+        return None
+    chunks = tuple(
+        cut_chunks(axis, one) for axis, one in zip(whole.chunks, cuts, strict=True) if one.kept
+    )
+    if math.prod(map(len, chunks)) != len(layer.mapping):
+        return None
+    labels = tuple(range(len(chunks)))
+    source = whole.source.cut(cuts)
+    return Known(
+        tree, source, chunks, Grid.of(chunks), labels, _fused(whole.annotations, layer.annotations)
+    )
+
+
+def _taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Read which chunk a task takes, and what of it; nothing where it does something else."""
+    if isinstance(task, Alias) and isinstance(task.target, tuple):
+        return task.target, (slice(None),) * (len(task.target) - 1)
+    if not isinstance(task, Task) or task.func not in (operator.getitem, chunk.getitem):
+        return (), ()
+    of, index = task.args[0], task.args[1]
+    if not isinstance(of, TaskRef) or not isinstance(of.key, tuple) or not isinstance(index, tuple):
+        return (), ()
+    return of.key, index
+
+
+def cuts_of(tasks: Mapping[Any, Any], first: tuple[Any, ...], grid: Grid) -> list[Cut] | None:
+    """Read what dask's tasks of basic indices take of each axis; None for others."""
+    name = first[0]
+    origin = (name, *(0 for _ in first[1:]))
+    block, index = _taken(tasks.get(origin))
+    if len(index) != len(grid.axes):
+        return None
+    cuts, kept = list[Cut](), 0
+    for axis, one in enumerate(index):
+        found: Cut | None = None
+        if isinstance(one, slice):
+            kept += 1
+            found = _cut_along(tasks, origin, kept, axis, grid)
+        elif isinstance(one, (int, np.integer)):
+            low, high = grid.axes[axis][block[1 + axis]]
+            found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
+        if found is None:
+            return None
+        cuts.append(found)
+    return cuts if kept == len(first) - 1 else None
+
+
+def _cut_along(
+    tasks: Mapping[Any, Any], origin: tuple[Any, ...], kept: int, axis: int, grid: Grid
+) -> Cut | None:
+    """Put together what slices take of the chunks along an axis."""
+    positions: list[range] = []
+    for number in count():
+        task = tasks.get((*origin[:kept], number, *origin[kept + 1 :]))
+        if task is None:
+            break
+        block, index = _taken(task)
+        if len(index) != len(grid.axes):
+            return None
+        low, high = grid.axes[axis][block[1 + axis]]
+        positions.append(range(low, high)[index[axis]])
+    start, length = positions[0][0] if positions[0] else -1, sum(map(len, positions))
+    step = positions[0].step
+    if not all(positions) or step < 1:
+        return None
+    if len(positions) > 1 and len(positions[0]) == 1:
+        step = positions[1][0] - start
+    expected = range(start, start + step * length, step)
+    done = 0
+    for some in positions:
+        if some != expected[done : done + len(some)]:
+            return None
+        done += len(some)
+    return Cut(start, step if length > 1 else 1, length)

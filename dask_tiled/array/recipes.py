@@ -1,0 +1,354 @@
+"""Recipes: what is made of a chunk of opened arrays, in vectors wherever there are primitives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.recognition import Step, node_of
+from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy
+from dask_tiled.engine.evaluation import evaluate
+from dask_tiled.engine.expressions import Call, Operand
+from dask_tiled.engine.folding import Fold, can_fold
+from dask_tiled.engine.jobs import Job
+from dask_tiled.engine.programs import Program, Read, compiled
+from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
+from dask_tiled.engine.vectors import NoPrimitive, Programmed, Reduction, neutral, sum_dtype
+from dask_tiled.model.indexing import Box, Cut
+from dask_tiled.reading.reader import LARGE_BYTES, Source
+
+Array = npt.NDArray[Any]
+
+TILE_BYTES = 1 << 20
+
+
+class Beside(NamedTuple):
+    """An array that pixels are computed with, as a layer of the graph."""
+
+    name: str
+    axes: tuple[int, ...]
+    """Those of the expression that it has."""
+    numblocks: tuple[int, ...]
+    cuts: tuple[Cut | None, ...]
+    """What is taken of its axes, where they are longer than 1."""
+
+    def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
+        """Cut it as the expression is cut, if it has no further chunks along what is cut."""
+        found = []
+        for axis, blocks, before in zip(self.axes, self.numblocks, self.cuts, strict=True):
+            one = cuts[axis]
+            if one == Cut(0, 1, sizes[axis]):
+                found.append(before)
+            elif blocks > 1 or not one.kept:
+                return None
+            else:
+                found.append(one if before is None else before.of(one))
+        kept = [axis for axis, one in enumerate(cuts) if one.kept]
+        axes = tuple(map(kept.index, self.axes))
+        return self._replace(axes=axes, cuts=tuple(found))
+
+    def part(self, block: Array, ndim: int) -> Array:
+        """Take what is wanted of a chunk, with all axes of the expression."""
+        found = np.asarray(block)
+        place = [
+            slice(None) if one is None or n == 1 else one.slice
+            for n, one in zip(found.shape, self.cuts, strict=True)
+        ]
+        found = found[tuple(place)]
+        return found[tuple(slice(None) if k in self.axes else None for k in range(ndim))]
+
+
+class Apply:
+    """A function of pixels, as dask calls it, of others, of arrays beside, and of values."""
+
+    __slots__ = ("function", "kwargs", "operands")
+
+    def __init__(self, function: Callable[..., Any], kwargs: Any, operands: Any) -> None:
+        self.function = function
+        self.kwargs: dict[str, Any] = kwargs
+        self.operands: tuple[Any, ...] = operands
+
+
+Tree = Apply | Source
+NODES = Apply, Source
+
+
+def in_order(tree: Tree) -> Iterator[Tree]:
+    """Give all nodes of a tree, each once, after those that it needs; it may be of any depth."""
+    done: set[int] = set()
+    stack = [tree]
+    while stack:
+        node = stack[-1]
+        operands = node.operands if isinstance(node, Apply) else ()
+        waiting = [x for x in operands if isinstance(x, NODES) and id(x) not in done]
+        if waiting and id(node) not in done:
+            stack += waiting
+            continue
+        stack.pop()
+        if id(node) not in done:
+            done.add(id(node))
+            yield node
+
+
+def cut(tree: Tree, cuts: Sequence[Cut], sizes: Sequence[int]) -> Tree | None:
+    """Show a part of the pixels of a tree; None where that is not known."""
+    made: dict[int, Any] = {}
+    for node in in_order(tree):
+        if isinstance(node, Source):
+            made[id(node)] = node.cut(cuts)
+        else:
+            operands = [
+                made[id(x)]
+                if isinstance(x, NODES)
+                else x.cut(cuts, sizes)
+                if isinstance(x, Beside)
+                else x
+                for x in node.operands
+            ]
+            lost = any(
+                x is None and isinstance(y, Beside)
+                for x, y in zip(operands, node.operands, strict=True)
+            )
+            if lost:
+                return None
+            made[id(node)] = Apply(node.function, node.kwargs, tuple(operands))
+    found: Tree = made[id(tree)]
+    return found
+
+
+class _Step(NamedTuple):
+    """The number of a step of a recipe."""
+
+    number: int
+
+
+class _Slot(NamedTuple):
+    """The number of an array beside."""
+
+    number: int
+
+
+class Recipe:
+    """What is computed of the pixels of a chunk, and how it is reduced.
+
+    The types of arrays beside are known when they are there: the program is made then.
+    """
+
+    def __init__(self, tree: Tree, nav_ndim: int, last: Step | None) -> None:
+        self._nav_ndim = nav_ndim
+        self._last = last
+        beside: dict[Beside, int] = {}
+        numbers: dict[int, int] = {}
+        self._steps: list[tuple[Any, dict[str, Any], list[Any]]] = []
+        for node in in_order(tree):
+            if isinstance(node, Apply):
+                operands = [
+                    _Step(numbers[id(x)])
+                    if isinstance(x, NODES)
+                    else _Slot(beside.setdefault(x, len(beside)))
+                    if isinstance(x, Beside)
+                    else x
+                    for x in node.operands
+                ]
+                self._steps.append((node.function, node.kwargs, operands))
+            else:
+                self._steps.append((None, {}, [node]))
+            numbers[id(node)] = len(numbers)
+        self.beside = tuple(beside)
+        self._programs: dict[tuple[np.dtype, ...], Program | None] = {}
+
+    @property
+    def _sources(self) -> list[Source]:
+        return [operands[0] for function, _, operands in self._steps if function is None]
+
+    @property
+    def sources(self) -> set[str]:
+        """The tokens of all that is read."""
+        return {source.token for source in self._sources}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too large to be a part of every task."""
+        nbytes = sum(500 + source.nbytes for source in self._sources)
+        return 100 * len(self._steps) + nbytes > LARGE_BYTES
+
+    def program(self, operands: Sequence[Array]) -> Program | None:
+        """Give the program for arrays beside of some types; None if the engine has none."""
+        dtypes = tuple(block.dtype for block in operands)
+        if dtypes not in self._programs:
+            self._programs[dtypes] = self._program(dtypes)
+        return self._programs[dtypes]
+
+    def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | None:
+        nodes: list[Any] = []
+        for function, kwargs, operands in self._steps:
+            given = [
+                Operand(x.number, dtypes[x.number]) if isinstance(x, _Slot) else x for x in operands
+            ]
+            given = [nodes[x.number] if isinstance(x, _Step) else x for x in given]
+            nodes.append(given[0] if function is None else node_of(function, kwargs, given))
+            if nodes[-1] is None:
+                return None
+        return compiled(nodes[-1]) if isinstance(nodes[-1], Source | Call) else None
+
+    def make(
+        self, box: Box, block_id: tuple[int, ...], blocks: Sequence[Array], pixels: Array | None
+    ) -> Any:
+        """Make one chunk as dask would, of all its pixels at once."""
+        operands = [
+            one.part(block, len(box)) for one, block in zip(self.beside, blocks, strict=True)
+        ]
+        program = self.program(operands)
+        if program is not None and pixels is None:
+            found = evaluate(program, box, operands)
+        else:
+            found = self._pixels(box, operands, pixels)
+        if self._last is None:
+            return like_numpy(found)
+        given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
+        return self._last.plain(found, **given)
+
+    def _pixels(self, box: Box, operands: Sequence[Array], pixels: Array | None) -> Any:
+        values: list[Any] = []
+        for function, kwargs, inner in self._steps:
+            given = [values[x.number] if isinstance(x, _Step) else x for x in inner]
+            given = [operands[x.number] if isinstance(x, _Slot) else x for x in given]
+            if function is not None:
+                values.append(function(*given, **kwargs))
+            else:
+                values.append(evaluate(compiled(given[0]), box) if pixels is None else pixels)
+        return values[-1]
+
+    def job(self, box: Box, blocks: Sequence[Array]) -> Job:
+        """Give what the engine does with a chunk; NoPrimitive if it has nothing to do it with."""
+        operands = [
+            one.part(block, len(box)) for one, block in zip(self.beside, blocks, strict=True)
+        ]
+        program = self.program(operands)
+        reduction = None if self._last is None else self._last.done
+        if program is None or len(program.sources) != 1 or any(a == b for a, b in box):
+            raise NoPrimitive
+        if isinstance(reduction, ChunkJob):
+            if len(program.steps) > 1 or reduction.nav_ndim != self._nav_ndim:
+                raise NoPrimitive
+            return reduction.job
+        fold = self._fold(program, box, reduction)
+        if fold is None and reduction is not None and reduction.name == "moments":
+            raise NoPrimitive
+        return fold or Programmed(program, tuple(operands), reduction)
+
+    def tile_shape(self, frames: int, sig_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Give the shape of the tiles that it wishes."""
+        job = None if self._last is None else self._last.done
+        if isinstance(job, ChunkJob):
+            return (frames, *sig_shape) if job.job.request.by == "chunk" else job.tile_shape
+        frame = math.prod(sig_shape) * self._sources[0].dtype.itemsize
+        return (max(1, TILE_BYTES // max(1, frame)), *sig_shape)
+
+    def finish(self, found: Array, box: Box) -> Any:
+        """Make of what a job gave what dask's function returns."""
+        if self._last is None:
+            return like_numpy(found)
+        reduction, _, finish = self._last
+        if (
+            isinstance(reduction, Reduction)
+            and reduction.name in ("sum", "prod")
+            and reduction.dtype
+        ):
+            found = found.astype(reduction.dtype, copy=False)
+        return finish(found, tuple(b - a for a, b in box)) if finish else found
+
+    def _fold(self, program: Program, box: Box, reduction: Reduction | None) -> Job | None:
+        """Find the fold that does the same, faster."""
+        (step, *more), pixel = program.steps, program.sources[0].dtype
+        if more or not isinstance(step, Read) or reduction is None:
+            return None
+        name, axes, dtype = reduction
+        sig = {*range(self._nav_ndim, len(box))}
+        by_frame = sig <= {*axes}
+        if name == "prod" or not can_fold(pixel) or not (by_frame or not sig & {*axes}):
+            return None
+        if by_frame and name in ("min", "max") and pixel.kind == "f":
+            return None  # numpy's loop is the faster one
+        kept = tuple(axis for axis in range(self._nav_ndim) if axis not in axes)
+        initial: tuple[Any, ...] = (np.nan, 0, 0)
+        if name == "moments":
+            dtype = np.dtype(np.float64)
+        else:
+            if pixel.kind == "b":
+                name = {"min": "all", "max": "any"}.get(name, name)
+            if name == "sum":
+                dtype = sum_dtype(pixel, dtype or pixel)
+            else:
+                dtype = np.dtype(bool) if name in ("any", "all") else pixel
+            initial = (neutral(name, dtype),)
+        return Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, initial, kept=kept)
+
+
+class Together:
+    """Recipes whose chunks are made of the same pixels. It is no value that dask looks into."""
+
+    def __init__(self, recipes: Sequence[Recipe], source: Source, grid: Grid) -> None:
+        self.recipes = recipes
+        self._source = source
+        self._grid = grid
+        self._slots = slots = list(dict.fromkeys(x for one in recipes for x in one.beside))
+        self._given = [[slots.index(x) for x in one.beside] for one in recipes]
+
+    @property
+    def beside(self) -> Sequence[Beside]:
+        """The arrays beside of all recipes."""
+        return self._slots
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too large to be a part of every task."""
+        return any(recipe.is_large for recipe in self.recipes)
+
+    def make(self, block_id: tuple[int, ...], pixels: Array | None, *blocks: Array) -> list[Any]:
+        """Make the chunks of all recipes."""
+        box = self._grid.box(block_id)
+        given = [[blocks[k] for k in some] for some in self._given]
+        jobs: dict[int, Job] = {}
+        for k, (recipe, some) in enumerate(zip(self.recipes, given, strict=True)):
+            with suppress(NoPrimitive):
+                jobs[k] = recipe.job(box, some)
+        found: dict[int, Any] = {}
+        with suppress(NoPrimitive):
+            done = self._run(box, pixels, jobs) if jobs else []
+            found = {k: self.recipes[k].finish(x, box) for k, x in zip(jobs, done, strict=True)}
+        return [
+            found[k] if k in found else recipe.make(box, block_id, given[k], pixels)
+            for k, recipe in enumerate(self.recipes)
+        ]
+
+    def _run(self, box: Box, pixels: Array | None, jobs: Mapping[int, Job]) -> list[Array]:
+        n = self._source.layout.nav_ndim
+        sizes = tuple(b - a for a, b in box)
+        frames, sig_shape = math.prod(sizes[:n]), sizes[n:]
+        shapes = [self.recipes[k].tile_shape(frames, sig_shape) for k in jobs]
+        depth = max(shape[0] for shape in shapes)
+        if depth < frames:
+            depth = min(shape[0] for shape in shapes)
+        same = all(shape[1:] == shapes[0][1:] for shape in shapes)
+        tile = (depth, *(shapes[0][1:] if same else sig_shape))
+        nav_shape = self._grid.shape[:n]
+        if pixels is not None:
+            return run_jobs_on_array(pixels, box, nav_shape, tile, list(jobs.values()))
+        return run_jobs(self._source, box, nav_shape, tile, list(jobs.values()))
+
+
+def make_all(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:
+    """Make a chunk of each of some recipes."""
+    return recipes.make(block_id, pixels, *blocks)
+
+
+def make(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+    """Make a chunk of the only recipe."""
+    (found,) = recipes.make(block_id, pixels, *blocks)
+    return found

@@ -1,0 +1,180 @@
+"""What dask's functions of chunks do, in the words of the engine."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.array import chunk, einsumfuncs, reductions, routines
+
+from dask_tiled.array.tasks import ChunkJob
+from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
+from dask_tiled.engine.vectors import UFUNCS, Reduction, neutral
+
+OPERATORS = {
+    getattr(operator, name)
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"),
+        *("lshift", "rshift", "lt", "le", "eq", "ne", "ge", "gt", "neg", "pos", "abs", "invert"),
+    )
+}
+
+
+def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
+    """Tell whether a function of chunks makes a pixel of one pixel of each operand."""
+    if function is chunk.astype:
+        return kwargs.keys() == {"astype_dtype"}
+    known = function in OPERATORS or function is np.where or function is np.clip
+    return not kwargs and (known or isinstance(function, np.ufunc))
+
+
+def node_of(function: Any, kwargs: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Make the expression of such a function of others; None where the engine has none."""
+    if isinstance(function, np.ufunc):
+        return call(function, operands)
+    if function is chunk.astype:
+        dtype = np.dtype(kwargs["astype_dtype"])
+        return operands[0] if operands[0].dtype == dtype else call(Cast(dtype), operands)
+    if function is np.where:
+        return _select(*operands) if len(operands) == 3 else None
+    if function is np.clip:
+        return _clip(*operands) if len(operands) == 3 else None
+    return call_operator(function, operands)
+
+
+def _select(condition: Any, these: Any, others: Any) -> Call | None:
+    values = [x if hasattr(x, "dtype") else as_scalar(x) for x in (these, others)]
+    if any(x is None for x in values):
+        return None
+    dtype = np.result_type(*(x.dtype if hasattr(x, "dtype") else x for x in values))
+    return Call(Select(), (condition, *values), dtype)
+
+
+def _clip(pixels: Any, low: Any, high: Any) -> Any:
+    found = pixels
+    for ufunc, limit in ((np.maximum, low), (np.minimum, high)):
+        found = found if limit is None or found is None else call(ufunc, [found, limit])
+    return found
+
+
+class Step(NamedTuple):
+    """What is made of the pixels of a chunk in the end: the first step of a reduction, or a job."""
+
+    done: Reduction | ChunkJob
+    plain: Callable[..., Any]
+    """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number."""
+    finish: Callable[..., Any] | None = None
+    """``finish(reduced, shape)`` makes what dask's function returns."""
+
+    def raw(self) -> Step:
+        """Leave the results of the engine as they are: sums of floats in double precision."""
+        assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
+        name, axes, dtype = self.done
+        if dtype is not None and dtype.kind in "fc":
+            dtype = np.result_type(dtype, np.float64)
+        reduction = Reduction(name, axes, dtype)
+        return Step(reduction, partial(reduced, reduction=reduction))
+
+
+def reduced(pixels: Any, reduction: Reduction) -> Any:
+    """Reduce pixels as the engine does, where it has nothing to do it with."""
+    name, axes, dtype = reduction
+    if name == "moments":
+        exact, count = pixels.astype(np.float64), math.prod(pixels.shape[axis] for axis in axes)
+        with np.errstate(all="ignore"):
+            mean = exact.sum(axes, keepdims=True) / count
+            squares = ((exact - mean) ** 2).sum(axes, keepdims=True)
+        return np.stack([np.full(mean.shape, count), mean, squares], axis=-1)
+    if not pixels.size:
+        shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
+        return np.full(shape, neutral(name, dtype or pixels.dtype), dtype or pixels.dtype)
+    options: Any = {"dtype": dtype} if name in ("sum", "prod") else {}
+    return UFUNCS[name].reduce(pixels, axes, keepdims=True, **options)
+
+
+NAMES = {
+    chunk.sum: "sum",
+    chunk.prod: "prod",
+    chunk.any: "any",
+    chunk.all: "all",
+    reductions.chunk_min: "min",
+    reductions.chunk_max: "max",
+    reductions.mean_chunk: "sum",
+    reductions.moment_chunk: "moments",
+}
+
+
+def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
+    """Read a function of chunks as the first step of a reduction; None if it is none."""
+    plain = partial(function, **kwargs)
+    given = dict(plain.keywords)
+    name = NAMES.get(plain.func)
+    axes, dtype = given.pop("axis", None), given.pop("dtype", None)
+    if name is None or plain.args or not given.pop("keepdims", None):
+        return None
+    if given.pop("implicit_complex_dtype", None) or given.pop("order", 2) != 2:
+        return None
+    if given or not isinstance(axes, tuple) or (name in ("sum", "prod") and dtype is None):
+        return None
+    if name in ("any", "all"):
+        dtype = bool
+    finish: Any = {reductions.mean_chunk: _mean, reductions.moment_chunk: _moments}.get(plain.func)
+    finish = finish and partial(finish, axes)
+    return Step(Reduction(name, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
+
+
+def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    count = math.prod(shape[axis] for axis in axes)
+    return {"n": np.full(total.shape, count, total.dtype), "total": total}
+
+
+def _moments(axes: tuple[int, ...], moments: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    count = math.prod(shape[axis] for axis in axes)
+    mean, squares = moments[..., 1], moments[..., 2:]
+    with np.errstate(all="ignore"):
+        return {"total": mean * count, "n": np.full(mean.shape, count), "M": squares}
+
+
+def contraction_of(function: Any, kwargs: dict[str, Any], axes: Sequence[Any]) -> Step | None:
+    """Read a function of two operands as a sum of their products; None if it is none.
+
+    ``axes`` are those of the first operand that the second one has.
+    """
+    if function is routines._tensordot:  # noqa: SLF001 - what dask calls
+        gone, others = (tuple(some) for some in kwargs["axes"])
+        if [*gone] != [axes[k] for k in others] or len(gone) < len(axes) or kwargs["is_sparse"]:
+            return None
+        return _product(tuple(sorted(gone)), None)
+    if function is not einsumfuncs.chunk_einsum or kwargs["kernel_dtype"] is not None:
+        return None
+    given, _, out = kwargs["subscripts"].partition("->")
+    first, _, second = given.partition(",")
+    if len({*first}) < len(first) or [first[k] for k in axes] != [*second]:
+        return None
+    gone = tuple(k for k, letter in enumerate(first) if letter not in out)
+    if [*out] != [letter for letter in first if letter in out]:
+        return None
+    return _product(gone, len(first) - len(gone))
+
+
+def _product(gone: tuple[int, ...], kept: int | None) -> Step | None:
+    """Add up products over some axes; ``kept`` axes come first where einsum moves the others."""
+    if not gone:
+        return None
+    finish = None if kept is None else partial(_moved, gone)
+    plain = partial(_added, gone=gone, finish=finish)
+    return Step(Reduction("sum", gone, None), plain, finish)
+
+
+def _moved(gone: tuple[int, ...], found: Any, _: tuple[int, ...]) -> Any:
+    kept = tuple(n for axis, n in enumerate(found.shape) if axis not in gone)
+    return found.reshape(kept + (1,) * len(gone))
+
+
+def _added(products: Any, gone: tuple[int, ...], finish: Callable[..., Any] | None) -> Any:
+    found = products.sum(gone, dtype=products.dtype, keepdims=True)
+    return finish(found, products.shape) if finish else found

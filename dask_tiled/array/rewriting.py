@@ -1,0 +1,192 @@
+"""Where dask optimises a graph: what is computed of opened arrays becomes tasks of the engine.
+
+dask's own layers say what they compute, whatever the user typed. Those that compute pixels of
+opened arrays one by one, and the first steps of reductions of these, are put together to recipes;
+a chunk of a recipe is one task, which reads tile by tile. All other layers stay as they are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+from dask import config
+from dask._task_spec import DataNode, TaskRef
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.layers import ArrayBlockIdDep
+
+from dask_tiled.array.aggregation import Ending, ending_of
+from dask_tiled.array.known import Known, in_order, known_layers
+from dask_tiled.array.recipes import Recipe, Together, make, make_all
+from dask_tiled.engine.vectors import Reduction
+
+
+def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
+    """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it."""
+    if isinstance(dsk, HighLevelGraph):
+        dsk = rewritten(dsk, list(flatten([keys])))
+    return da.optimize(dsk, keys, **kwargs)
+
+
+def switch_on() -> None:
+    """Let dask optimise graphs by :func:`optimize`, unless the user has set something else."""
+    if config.get("array_optimize", None) is None:
+        config.set(array_optimize=optimize)
+
+
+def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
+    """Put what the engine can compute into tasks of it; other layers stay as they are."""
+    known = known_layers(graph)
+    if all(x.is_read for x in known.values()):
+        return graph
+    wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
+    endings = _endings(graph, known, wanted)
+    waiting = list(wanted)
+    made: dict[str, Making] = {}
+    layers: dict[str, Layer] = {}
+    dependencies: dict[str, set[str]] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in dependencies:
+            continue
+        if name in endings:
+            dependencies[name] = {endings[name][0]}
+        elif name in known and not known[name].is_read:
+            one = known[name]
+            recipe = Recipe(one.tree, one.source.layout.nav_ndim, one.step)
+            made[name] = Making(one, graph.layers[name], recipe)
+            dependencies[name] = {x.name for x in recipe.beside}
+        else:
+            layers[name] = graph.layers[name]
+            dependencies[name] = {*graph.dependencies[name]}
+        waiting += dependencies[name]
+    reads = {name: x for name, x in known.items() if x.is_read and name in layers}
+    for names in _groups(made, reads, dependencies):
+        pixels = next((name for name in names if name in reads), None)
+        some = [name for name in names if name in made]
+        if some:
+            _make(some, pixels, made, layers, dependencies)
+    for name, (of, ending) in endings.items():
+        if name in dependencies:
+            one = known[of]
+            numblocks = tuple(map(len, one.chunks))
+            tasks = ending.tasks(name, of, one.grid, numblocks)
+            layers[name] = MaterializedLayer({task.key: task for task in tasks})
+            layers[name].annotations = graph.layers[name].annotations
+    return HighLevelGraph(layers, dependencies)
+
+
+def _endings(
+    graph: HighLevelGraph, known: dict[str, Known], wanted: set[str]
+) -> dict[str, tuple[str, Ending]]:
+    """Find reductions that are known from the first step to the last one, and nowhere looked into.
+
+    The first steps of these leave their results as the engine has them.
+    """
+    users: dict[str, list[str]] = {}
+    for name, others in graph.dependencies.items():
+        for other in others:
+            users.setdefault(other, []).append(name)
+    found = {}
+    for first, one in known.items():
+        if one.step is None or not isinstance(one.step.done, Reduction) or 0 in one.grid.shape:
+            continue
+        name = first
+        while name not in wanted and len(users.get(name, ())) == 1:
+            (name,) = users[name]
+            layer = graph.layers[name]
+            if not isinstance(layer, MaterializedLayer) or graph.dependencies[
+                name
+            ] & known.keys() - {first}:
+                break
+            ending = ending_of(one.step.done, next(iter(layer.mapping.values())))
+            if ending is not None and "-aggregate-" in name:
+                found[name] = first, ending
+                known[first] = one._replace(step=one.step.raw())
+                break
+    return found
+
+
+class Making(NamedTuple):
+    """A layer that is made anew."""
+
+    known: Known
+    layer: Any
+    recipe: Recipe
+
+
+def _groups(
+    made: Mapping[str, Making], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
+) -> list[list[str]]:
+    """Group layers that read the same chunks, and of which none waits for another."""
+    stages: dict[str, int] = {}
+    groups: dict[Any, list[str]] = {}
+    for name in in_order(dependencies):
+        below = max((stages[x] for x in dependencies[name]), default=0)
+        stages[name] = below + (name in made or name in reads)
+        if name in reads:
+            company: Any = {reads[name].source.token}
+        elif name in made:
+            company = made[name].recipe.sources
+        else:
+            continue
+        one = reads[name] if name in reads else made[name].known
+        key = tuple(sorted(company)) if len(company) == 1 else name, one.chunks, stages[name]
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
+
+
+def _make(
+    names: Sequence[str],
+    pixels: str | None,
+    made: Mapping[str, Making],
+    layers: dict[str, Layer],
+    dependencies: dict[str, set[str]],
+) -> None:
+    """Make the layers of a group, which read the same chunks once; ``pixels`` has read them."""
+    one = made[names[0]]
+    recipes = Together([made[name].recipe for name in names], one.known.source, one.known.grid)
+    together = len(names) > 1
+    key = f"together-{tokenize(*names)}" if together else names[0]
+    axes = tuple(range(len(one.known.chunks)))
+    labels = axes if together else one.known.labels
+    output = axes if together else getattr(one.layer, "output_indices", labels)
+    value: Any = recipes
+    dependencies[key] = {x.name for x in recipes.beside} | ({pixels} if pixels else set())
+    if recipes.is_large:  # a cluster sends it to each worker once
+        held = f"recipes-{key}"
+        layers[held], value = MaterializedLayer({held: DataNode(held, recipes)}), TaskRef(held)
+        dependencies[held] = set()
+        dependencies[key].add(held)
+    arguments: list[Any] = [value, None, ArrayBlockIdDep(one.known.chunks), labels]
+    arguments += [pixels, labels if pixels else None]
+    numblocks = {pixels: tuple(map(len, one.known.chunks))} if pixels else {}
+    for beside in recipes.beside:
+        arguments += [beside.name, tuple(labels[axis] for axis in beside.axes)]
+        numblocks[beside.name] = beside.numblocks
+    function = make_all if together else make
+    new_axes = {} if together else getattr(one.layer, "new_axes", {})
+    layers[key] = blockwise(
+        function, key, tuple(output), *arguments, numblocks=numblocks, new_axes=new_axes
+    )
+    layers[key].annotations = one.known.annotations or None
+    for number, name in enumerate(names if together else ()):
+        known, layer, _ = made[name]
+        output = getattr(layer, "output_indices", known.labels)
+        numblocks = {key: tuple(map(len, known.chunks))}
+        arguments = [key, known.labels, number, None]
+        layers[name] = blockwise(
+            operator.getitem,
+            name,
+            tuple(output),
+            *arguments,
+            numblocks=numblocks,
+            new_axes=getattr(layer, "new_axes", {}),
+        )
+        layers[name].annotations = known.annotations or None
+        dependencies[name] = {key}

@@ -1,0 +1,65 @@
+"""The inner loops of numpy's ufuncs, by their addresses: every ufunc, as fast as numpy has it.
+
+They stand in the structure that numpy's C interface documents, ``PyUFuncObject``; numba has its
+types from it, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class _UFunc(ctypes.Structure):
+    """The beginning of PyUFuncObject."""
+
+    _fields_ = (
+        ("ob_refcnt", ctypes.c_ssize_t),
+        ("ob_type", ctypes.c_void_p),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+    )
+
+
+class Loop(NamedTuple):
+    """An inner loop: its operands and its result have these types."""
+
+    address: int
+    data: int
+    dtypes: tuple[np.dtype, ...]
+
+
+NEEDS_PYTHON = {"power"}
+"""Of whole numbers it may raise, which a loop without Python cannot."""
+
+
+@cache
+def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
+    """Find the loop for operands of some types; of Python's numbers, the type of Python.
+
+    It is None where there is no loop that can be called by itself.
+    """
+    try:
+        dtypes = ufunc.resolve_dtypes((*operands, None))
+    except TypeError:
+        return None
+    name = "".join(dtype.char for dtype in dtypes)
+    signature = f"{name[:-1]}->{name[-1]}"
+    if signature not in ufunc.types or not all(dtype.isnative for dtype in dtypes):
+        return None
+    if ufunc.__name__ in NEEDS_PYTHON and dtypes[0].kind in "iu":
+        return None
+    found = _UFunc.from_address(id(ufunc))
+    if (found.nin, found.nout, found.ntypes) != (ufunc.nin, 1, len(ufunc.types)):
+        return None
+    number = ufunc.types.index(signature)
+    address = found.functions[number]
+    return Loop(address, found.data[number] or 0, dtypes) if address else None

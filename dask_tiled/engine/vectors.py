@@ -1,0 +1,342 @@
+"""Programs as jobs: vector after vector of pixels, into an output or into a reduction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.engine.expressions import Cast, Operand, Select
+from dask_tiled.engine.folding import FrameSink, are_narrow, can_fold, rows_of
+from dask_tiled.engine.jobs import Chunk
+from dask_tiled.engine.loops import loop_of
+from dask_tiled.engine.programs import Program, Read, Register, Step
+from dask_tiled.tiling.negotiation import TilingRequest
+
+Array = npt.NDArray[Any]
+
+VECTOR_BYTES = 16384
+"""Of the widest pixels in a program."""
+LEAST_ROW = 16
+"""Neighbouring pixels that are worth the calls."""
+
+UFUNCS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+class Reduction(NamedTuple):
+    """What is made of the pixels of a chunk: one of UFUNCS over some axes, which stay with 1."""
+
+    name: str
+    axes: tuple[int, ...]
+    dtype: np.dtype | None
+    """Of the result; None for that of the pixels."""
+
+
+class NoPrimitive(Exception):  # noqa: N818 - it is no error
+    """There is no primitive for a step of a program."""
+
+
+@dataclass(frozen=True, eq=False)
+class Programmed:
+    """The job of a program: a chunk of an expression of one source, or a reduction of it."""
+
+    program: Program
+    operands: tuple[Array, ...]
+    """Those of the program, cut to the chunk."""
+    reduction: Reduction | None
+
+    request = TilingRequest("frame")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the results."""
+        wanted = None if self.reduction is None else self.reduction.dtype
+        return self.program.dtype if wanted is None else wanted
+
+    def begin(self, chunk: Chunk) -> VectorSink:
+        """Begin to work on a chunk; NoPrimitive if that cannot be done in vectors."""
+        return VectorSink(self, chunk)
+
+
+class Value(NamedTuple):
+    """Pixels that a step takes or gives."""
+
+    place: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether they are neighbours."""
+        return self.place[-1] == self.dtype.itemsize
+
+
+class VectorSink(FrameSink):
+    """What a program makes of one chunk."""
+
+    needs_order = True
+
+    def __init__(self, job: Programmed, chunk: Chunk) -> None:
+        _plain(chunk.dtype)
+        self._job, self._shape = job, tuple(b - a for a, b in chunk.box)
+        gone = () if job.reduction is None else job.reduction.axes
+        self._kept = tuple(axis not in gone for axis in range(len(self._shape)))
+        self._table = table = _Table(self._shape, chunk, self._kept, job)
+        program = np.array(table.rows, np.int64)
+        header = np.zeros((2, 16), np.int64)
+        header[0, :3] = table.columns, table.per_frame, table.vector
+        frames = np.arange(math.prod(chunk.nav_shape))
+        super().__init__("run_program", chunk, frames, program, header)
+        rows, nav_shape = rows_of(
+            chunk.nav_shape, [axis for axis in range(chunk.nav_ndim) if self._kept[axis]]
+        )
+        if 1 < math.prod(nav_shape) < len(frames) and any(self._kept[chunk.nav_ndim :]):
+            self._together = rows
+
+    def result(self) -> Array:
+        """Give the output, or the reduction with axes of length 1."""
+        shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self._kept, strict=True))
+        return self._table.results.reshape(shape).astype(self._job.dtype, copy=False)
+
+
+def _plain(dtype: np.dtype) -> np.dtype:
+    """Give the type by which primitives of our own know pixels."""
+    if not can_fold(dtype):
+        raise NoPrimitive(dtype)
+    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
+
+
+class _Table:
+    """The steps of a program as numbers, and the memory that they work in."""
+
+    def __init__(
+        self, shape: tuple[int, ...], chunk: Chunk, kept: tuple[bool, ...], job: Programmed
+    ) -> None:
+        self.rows: list[list[int]] = []
+        self._shape = shape
+        self._alive: list[Any] = []
+        self._registers: dict[Any, Array] = {}
+        self._arrays = [
+            block.reshape((1,) * (len(shape) - block.ndim) + block.shape) for block in job.operands
+        ]
+        patterns = [tuple(n > 1 for n in block.shape) for block in self._arrays]
+        self._first = _first_of_row(shape, chunk.nav_ndim, [*patterns, kept])
+        self.columns = math.prod(shape[self._first :])
+        self.per_frame = math.prod(shape[chunk.nav_ndim : self._first])
+        if self.columns < LEAST_ROW:
+            raise NoPrimitive
+        widest = max((x.to.dtype.itemsize for x in job.program.steps), default=1)
+        self.vector = max(1, VECTOR_BYTES // max(4, widest))
+        self._values: dict[int, Value] = {}
+        self._tile = Value((1, 0, 0, 0, chunk.dtype.itemsize), chunk.dtype)
+        *steps, last = job.program.steps
+        for step in steps:
+            self._step(step, None)
+        if job.reduction is None:
+            self.results: Array = np.empty(shape, last.to.dtype)
+            self._step(last, self._output(kept))
+        else:
+            self._reduce(last, job.reduction, kept)
+
+    def _step(self, step: Read | Step, to: Value | None) -> Value:
+        """Add what one step of a program needs."""
+        if isinstance(step, Read):
+            value = self._tile
+        elif isinstance(step.function, Cast):
+            value = self._cast(self._value(step.operands[0]), step.to.dtype, to or step.to)
+        elif isinstance(step.function, Select):
+            condition, *others = (
+                self._cast(self._value(x, dtype), dtype)
+                for x, dtype in zip(
+                    step.operands, (bool, step.to.dtype, step.to.dtype), strict=True
+                )
+            )
+            value = to or self._register(step.to.number, step.to.dtype)
+            self._own("select", [condition, *others], value)
+        else:
+            value = self._call(step, to)
+        self._values[step.to.number] = value
+        return value
+
+    def _call(self, step: Step, to: Value | None) -> Value:
+        ufunc = step.function
+        types = tuple(
+            x.dtype if isinstance(x, (Register, Operand, np.generic)) else type(x)
+            for x in step.operands
+        )
+        loop = loop_of(ufunc, types)
+        if loop is None:
+            raise NoPrimitive(ufunc)
+        *inner, result = loop.dtypes
+        operands = [
+            self._cast(self._value(x, dtype), dtype, k)
+            for k, (x, dtype) in enumerate(zip(step.operands, inner, strict=True))
+        ]
+        if result != step.to.dtype:
+            raise NoPrimitive(ufunc)
+        value = to or self._register(step.to.number, result)
+        self._add(loop.address, loop.data, [*operands, value])
+        return value
+
+    def _reduce(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
+        name, _, dtype = reduction
+        trailing = kept[self._first] if self._first < len(kept) else False
+        kept_shape = tuple(n for n, k in zip(self._shape, kept, strict=True) if k)
+        value_dtype = last.to.dtype
+        if dtype is None:
+            dtype = value_dtype
+        if name == "sum":
+            dtype = sum_dtype(value_dtype, dtype)
+        count = math.prod(self._shape) // max(1, math.prod(kept_shape))
+        if name == "sum" and trailing and are_narrow(value_dtype, count) and dtype.kind in "iu":
+            dtype = np.dtype(f"{dtype.kind}4")
+        self.results = np.full(kept_shape, neutral(name, dtype), dtype)
+        out = self._output(kept)
+        if name == "sum" and not trailing and self._dot(last, out):
+            return
+        value = self._step(last, None)
+        if name == "sum":
+            self._own("add_each" if trailing else "add_row", [value], out)
+            return
+        loop = loop_of(UFUNCS[name], (dtype, dtype))
+        if loop is None:
+            raise NoPrimitive(name)
+        self._add(loop.address, loop.data, [out, self._cast(value, dtype), out])
+
+    def _dot(self, last: Read | Step, out: Value) -> bool:
+        """Add up products with weights without making them."""
+        if not isinstance(last, Step) or last.function is not np.multiply:
+            return False
+        if last.to.dtype.kind != "f" or out.dtype.kind != "f":
+            return False
+        for x, weights in (last.operands, last.operands[::-1]):
+            if isinstance(x, Register) and isinstance(weights, Operand):
+                value = self._value(weights, last.to.dtype)
+                if value.is_dense:
+                    self._own("add_products", [self._value(x), value], out)
+                    return True
+        return False
+
+    def _value(self, operand: Any, dtype: Any = None) -> Value:
+        """Find an operand; numbers and arrays have the type then."""
+        if isinstance(operand, Register):
+            return self._values[operand.number]
+        if isinstance(operand, Operand):
+            block = np.ascontiguousarray(self._arrays[operand.number], dtype)
+            return self._array(block, tuple(n > 1 for n in block.shape))
+        try:
+            one = np.array(operand, dtype).reshape(1)
+        except OverflowError as error:
+            raise NoPrimitive(operand) from error
+        self._alive.append(one)
+        return Value((0, one.ctypes.data, 0, 0, 0), one.dtype)
+
+    def _output(self, kept: tuple[bool, ...]) -> Value:
+        return self._array(self.results, kept)
+
+    def _array(self, array: Array, kept: tuple[bool, ...]) -> Value:
+        """Show an array that has some axes of the chunk."""
+        lead = self._shape[: self._first]
+        axes = [axis for axis in range(self._first) if kept[axis]]
+        trailing = any(
+            kept[axis] and self._shape[axis] > 1 for axis in range(self._first, len(kept))
+        )
+        step = array.itemsize * trailing
+        width = array.itemsize * (self.columns if trailing else 1)
+        numbers = 0
+        if any(self._shape[axis] > 1 for axis in range(self._first) if not kept[axis]):
+            rows, _ = rows_of(lead, axes)
+            self._alive.append(rows)
+            numbers = rows.ctypes.data
+        self._alive.append(array)
+        return Value((2, array.ctypes.data, width, numbers, step), array.dtype)
+
+    def _register(self, key: Any, dtype: np.dtype) -> Value:
+        if key not in self._registers:
+            self._registers[key] = np.empty(self.vector * 16, np.uint8)
+        return Value((0, self._registers[key].ctypes.data, 0, 0, dtype.itemsize), dtype)
+
+    def _cast(self, value: Value, dtype: Any, to: Any = 0) -> Value:
+        """Convert pixels, if they are of another type."""
+        dtype = np.dtype(dtype)
+        if value.dtype == dtype and not isinstance(to, (Value, Register)):
+            return value
+        if isinstance(to, Register):
+            to = self._register(to.number, dtype)
+        elif not isinstance(to, Value):
+            to = self._register(("cast", to), dtype)
+        self._own("truth" if dtype.kind == "b" else "cast", [value], to)
+        return to
+
+    def _own(self, name: str, operands: list[Value], out: Value) -> None:
+        """Add a primitive of our own."""
+        from dask_tiled.kernels.fold_functions import primitive
+
+        dense = []
+        for k, x in enumerate(operands):
+            if x.is_dense:
+                dense.append(x)
+                continue
+            dense.append(self._register(("spread", k), x.dtype))
+            self._primitive(primitive("spread", *[_plain(x.dtype)] * 4), [x], dense[-1])
+        types = [_plain(x.dtype) for x in dense]
+        types += [types[0]] * (3 - len(types))
+        self._primitive(primitive(name, *types, _plain(out.dtype)), dense, out)
+
+    def _primitive(self, address: int, operands: list[Value], out: Value) -> None:
+        shown = operands + operands[-1:] * (3 - len(operands))
+        self._add(address, -1, [*shown, out])
+
+    def _add(self, address: int, data: int, places: Sequence[Value]) -> None:
+        row = [address, data, len(places)]
+        for value in places:
+            row += value.place
+        self.rows.append(row + [0] * (23 - len(row)))
+
+
+def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
+    """Choose the type in which pixels are added up whose sums are wanted in another."""
+    if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
+        return np.dtype("i8" if pixel.kind == "i" else "u8")
+    return np.dtype(np.float64)
+
+
+def neutral(name: str, dtype: np.dtype) -> Any:
+    """Give the value that changes nothing."""
+    if name in ("sum", "any"):
+        return 0
+    if name in ("prod", "all"):
+        return 1
+    if dtype.kind == "f":
+        return np.inf if name == "min" else -np.inf
+    if dtype.kind == "b":
+        return name == "min"
+    limits = np.iinfo(dtype)
+    return limits.max if name == "min" else limits.min
+
+
+def _first_of_row(
+    shape: tuple[int, ...], nav_ndim: int, patterns: Sequence[tuple[bool, ...]]
+) -> int:
+    """Find the first of the last axes that all patterns have, or have not, together."""
+    first = len(shape)
+    seen: list[bool | None] = [None] * len(patterns)
+    while first > nav_ndim:
+        axis = first - 1
+        if shape[axis] > 1:
+            now = [pattern[axis] for pattern in patterns]
+            if any(s is not None and s != n for s, n in zip(seen, now, strict=True)):
+                break
+            seen = [*now]
+        first = axis
+    return first

@@ -1,0 +1,185 @@
+"""Primitives: single steps on vectors of pixels, and the driver that runs a program of them.
+
+A primitive takes addresses and a number of pixels, so that one driver, compiled once, can call all
+of them; those of numpy are the inner loops of its ufuncs. Those of this module have one form::
+
+    primitive(a, b, c, out, n)
+
+with as many operands as they need; the rest are not looked at. The pixels of each are neighbours.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined]
+from numba.extending import intrinsic
+
+from dask_tiled.kernels.fused_folds import call_address
+
+FIXED, TILE, ARRAY = 0, 1, 2
+"""Where an operand lies: always in the same place, in the tile, or in an array of rows."""
+ADDRESS, DATA, OPERANDS, PLACES = 0, 1, 2, 3
+"""Columns of a step: what is called, with what beside, how many operands, then their places."""
+MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
+"""Columns of a place."""
+PLACE_COLUMNS = 5
+MOST_OPERANDS = 4
+STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS
+COLUMNS, PER_FRAME, VECTOR = 0, 1, 2
+"""Where the header of a program has the pixels of a row, the rows of a frame, the pixels of a
+vector."""
+
+
+PRIMITIVE = types.void(*[types.voidptr] * MOST_OPERANDS, types.int64)
+
+
+def cast(a, b, c, out, n):
+    """Convert pixels."""
+    pixels, converted = carray(a, n), carray(out, n)
+    for k in range(n):
+        converted[k] = pixels[k]
+
+
+def truth(a, b, c, out, n):
+    """Tell which pixels are not zero."""
+    pixels, converted = carray(a, n), carray(out, n)
+    for k in range(n):
+        converted[k] = pixels[k] != 0
+
+
+def spread(a, b, c, out, n):
+    """Repeat one value."""
+    repeated = carray(out, n)
+    value = carray(a, 1)[0]
+    for k in range(n):
+        repeated[k] = value
+
+
+def select(a, b, c, out, n):
+    """Take pixels of b where a is true, and of c elsewhere."""
+    wanted, chosen = carray(a, n), carray(out, n)
+    these, others = carray(b, n), carray(c, n)
+    for k in range(n):
+        x, y = these[k], others[k]  # both, or it is not done several at a time
+        chosen[k] = x if wanted[k] else y
+
+
+def add_row(a, b, c, out, n):
+    """Add all pixels to one sum."""
+    pixels, total = carray(a, n), carray(out, 1)
+    added = total[0]
+    for k in range(n):
+        added += pixels[k]
+    total[0] = added
+
+
+def add_each(a, b, c, out, n):
+    """Add each pixel to a sum of its own."""
+    pixels, sums = carray(a, n), carray(out, n)
+    for k in range(n):
+        sums[k] += pixels[k]
+
+
+def add_products(a, b, c, out, n):
+    """Add all products of pixels and weights to one sum."""
+    pixels, weights, total = carray(a, n), carray(b, n), carray(out, 1)
+    kind = weights.dtype.type  # or numba would go over to double precision
+    added = kind(0)
+    for k in range(n):
+        added += kind(pixels[k]) * weights[k]
+    total[0] += added
+
+
+@intrinsic
+def call_loop(typingctx, address, args, dims, steps, data):
+    """Run an inner loop of numpy."""
+    numbers = types.void(*[types.int64] * 5)
+
+    def codegen(context, builder, signature, values):
+        pointer = ir.IntType(8).as_pointer()
+        loop = ir.FunctionType(ir.VoidType(), [pointer] * 4).as_pointer()
+        address, *rest = values
+        function = builder.inttoptr(address, loop)
+        builder.call(function, [builder.inttoptr(value, pointer) for value in rest])
+        return context.get_dummy_value()
+
+    return numbers, codegen
+
+
+@intrinsic
+def call_primitive(typingctx, address, a, b, c, out, n):
+    """Run a primitive of this module."""
+    numbers = types.void(*[types.int64] * 6)
+
+    def codegen(context, builder, signature, values):
+        pointer = ir.IntType(8).as_pointer()
+        address, *operands, n = values
+        shown = [builder.inttoptr(value, pointer) for value in operands]
+        return call_address(context, builder, PRIMITIVE, [address, *shown, n])
+
+    return numbers, codegen
+
+
+def run_program(tile, rows, first, program, header):
+    """Run the steps of a program on pixels ``first`` and on of some frames.
+
+    Parameters
+    ----------
+    tile : 2D array
+        Frames by pixels.
+    rows : int64 array
+        Numbers of the frames.
+    first : int
+    program : 2D int64 array
+        A step in each row: see the columns above. Without data, it is one of this module.
+    header : 2D int64 array
+        Of the program, and a second row to work with.
+    """
+    columns, per_frame, vector = header[0, COLUMNS], header[0, PER_FRAME], header[0, VECTOR]
+    work = header[1]
+    args, steps, dims = work[:4], work[4:8], work[8:9]
+    begin, width, size = tile.ctypes.data, tile.shape[1], tile.itemsize
+    for i in range(tile.shape[0]):
+        done = 0
+        while done < width:
+            line, column = divmod(first + done, columns)
+            n = min(vector, columns - column, width - done)
+            row = rows[i] * per_frame + line
+            dims[0] = n
+            for s in range(program.shape[0]):
+                step = program[s]
+                for k in range(step[OPERANDS]):
+                    place = step[PLACES + PLACE_COLUMNS * k : PLACES + PLACE_COLUMNS * (k + 1)]
+                    address = place[BASE]
+                    if place[MODE] == TILE:
+                        address = begin + (i * width + done) * size
+                    elif place[MODE] == ARRAY:
+                        number = row
+                        if place[ROW_NUMBERS]:
+                            number = carray(_numbers(place[ROW_NUMBERS]), row + 1)[row]
+                        address += number * place[ROW_BYTES] + column * place[STEP]
+                    args[k] = address
+                    steps[k] = place[STEP]
+                if step[DATA] < 0:
+                    last = step[OPERANDS] - 1
+                    call_primitive(step[ADDRESS], args[0], args[1], args[2], args[last], n)
+                else:
+                    call_loop(
+                        step[ADDRESS],
+                        args.ctypes.data,
+                        dims.ctypes.data,
+                        steps.ctypes.data,
+                        step[DATA],
+                    )
+            done += n
+
+
+@intrinsic
+def _numbers(typingctx, address):
+    """Take an address for that of whole numbers."""
+    numbers = types.CPointer(types.int64)
+
+    def codegen(context, builder, signature, values):
+        return builder.inttoptr(values[0], context.get_value_type(numbers))
+
+    return numbers(types.int64), codegen

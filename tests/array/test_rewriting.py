@@ -1,0 +1,196 @@
+"""Whatever is typed gives numpy's values, types and shapes, and runs on tiles."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from checks import on_tiles
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import basic_indices, chunked
+
+import dask_tiled
+from dask_tiled.array.rewriting import optimize
+from dask_tiled.testing import write_mib, write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+SHAPE = (4, 5, 6, 64)
+NAV, SIG = SHAPE[:2], SHAPE[2:]
+RNG = np.random.default_rng(0)
+DISK, RING = RNG.random(SIG) > 0.5, RNG.random(SIG).astype("f4")
+ROW, SCAN = RNG.integers(1, 5, SIG[1]), RNG.random((*NAV, 1, 1))
+COUNTS = RNG.integers(0, 90, SHAPE)
+HOLES = np.where(COUNTS == 3, np.nan, COUNTS / 7 - 5)
+SOURCES = {
+    **{dtype: COUNTS.astype(dtype) for dtype in ("u1", "u2", ">u2", ">i4", "f2", "c8")},
+    "i1": (COUNTS - 40).astype("i1"),
+    "?": COUNTS > 40,
+    "f4": HOLES.astype("f4"),
+    "f8": HOLES,
+    "packed": (COUNTS * 40).astype("u2"),
+}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sources")
+    found = {
+        name: write_npy(folder / f"{name[-2:]}{k}.npy", x)
+        for k, (name, x) in enumerate(SOURCES.items())
+    }
+    found["packed"] = write_mib(folder / "packed.mib", SOURCES["packed"], kind="R64")
+    return found
+
+
+def opened(paths, name, chunks=(2, 3, 6, 64)):
+    options = {"nav_shape": NAV} if name == "packed" else {}
+    pixels = SOURCES[name]
+    native = pixels.astype(pixels.dtype.newbyteorder("="))
+    return dask_tiled.open_dataset(paths[name], chunks=chunks, **options), native
+
+
+PIXELWISE = {
+    "twice": lambda x, _: x * 2,
+    "half": lambda x, _: x / 2,
+    "negative": lambda x, _: 5 - x,
+    "power": lambda x, _: x**2,
+    "root": lambda x, _: np.sqrt(abs(x)),
+    "log": lambda x, _: np.log1p(abs(x)),
+    "more": lambda x, _: x > 20,
+    "equal": lambda x, _: x == 7,
+    "floor": lambda x, _: x // 3,
+    "rest": lambda x, _: x % 7,
+    "converted": lambda x, _: x.astype("f4"),
+    "widened": lambda x, _: x.astype("i8"),
+    "clipped": lambda x, xp: xp.clip(x, 3, 40),
+    "where": lambda x, xp: xp.where(x > 9, x, 0),
+    "greater": lambda x, _: np.maximum(x, 12),
+    "rounded": lambda x, _: np.rint(x),
+    "numbers": lambda x, xp: xp.nan_to_num(x),
+    "with itself": lambda x, _: x * x + x,
+}
+BESIDE = {
+    "disk": lambda x, xp: xp.where(DISK, x, 0),
+    "ring": lambda x, _: x * RING,
+    "row": lambda x, _: ROW + x,
+    "scan": lambda x, _: x - SCAN,
+    "background": lambda x, _: x - x.mean(axis=(0, 1)),
+    "normalised": lambda x, _: x / (1 + abs(x).max(axis=(2, 3), keepdims=True)),
+}
+REDUCTIONS = ["sum", "mean", "min", "max", "any", "all", "var", "std", "prod"]
+
+
+def expressions():
+    """Draw some steps, outermost last."""
+    names = [*PIXELWISE, *BESIDE]
+    steps = st.lists(st.sampled_from(names), max_size=4)
+    axes = st.none() | st.sets(st.integers(0, 3), min_size=1).map(tuple)
+    return st.tuples(steps, st.none() | st.tuples(st.sampled_from(REDUCTIONS), axes, st.booleans()))
+
+
+def computed(expression, x, xp):
+    steps, reduction = expression
+    for name in steps:
+        x = {**PIXELWISE, **BESIDE}[name](x, xp)
+    if reduction is not None:
+        name, axes, keepdims = reduction
+        x = getattr(x, name)(axis=axes, keepdims=keepdims)
+    return x
+
+
+TOLERANCE = {"e": 2e-2, "f": 2e-4, "d": 1e-9, "F": 2e-3, "D": 1e-9}
+
+
+@given(data=st.data())
+def test_expressions(paths, data):
+    name = data.draw(st.sampled_from([*SOURCES]))
+    arr, pixels = opened(paths, name, data.draw(chunked(SHAPE)))
+    expression = data.draw(expressions())
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = computed(expression, pixels, np)
+        except (TypeError, ValueError):
+            return
+        found = computed(expression, arr, da)
+        index = data.draw(basic_indices(expected.shape)) if np.ndim(expected) else ()
+        results = dask.compute(found, found[index])
+    assert (found.dtype, found.shape) == (expected.dtype, np.shape(expected))
+    tolerance = TOLERANCE.get(expected.dtype.char, 0)
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if tolerance else 0
+    for result, wanted in zip(results, (expected, expected[index]), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance * scale)
+
+
+SPELLINGS = {
+    "method": lambda x: x.sum(axis=(2, 3)),
+    "numpy": lambda x: np.sum(x, axis=(2, 3)),
+    "dask": lambda x: da.sum(x, axis=(2, 3)),
+    "plain dask": lambda x: da.Array.copy(x).sum(axis=(2, 3)),
+    "xarray": lambda x: xr.DataArray(x, dims=tuple("abyx")).sum(["y", "x"]).data,
+    "einsum": lambda x: da.einsum("abij,ij->ab", x, np.ones(SIG, "u8")),
+    "tensordot": lambda x: da.tensordot(x, np.ones(SIG, "u8"), axes=([2, 3], [0, 1])),
+    "product": lambda x: (x * np.ones(SIG, "u8")).sum(axis=(2, 3)),
+}
+
+
+@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS)
+def test_every_spelling_runs_on_tiles(paths, spell):
+    arr, pixels = opened(paths, ">u2")
+    found = spell(arr)
+    assert on_tiles(found)
+    np.testing.assert_array_equal(found.compute(), pixels.sum(axis=(2, 3)))
+
+
+@pytest.mark.parametrize("name", ["u2", ">u2", "packed", "f4"])
+def test_contractions(paths, name):
+    arr, pixels = opened(paths, name)
+    pixels = np.nan_to_num(pixels)
+    arr = da.nan_to_num(arr) if name == "f4" else arr
+    for subscripts, weights in [
+        ("abij,ij->ab", RING),
+        ("abij,j->abi", RING[0]),
+        ("abij,ai->bj", RING.T[:4]),
+    ]:
+        expected = np.einsum(subscripts, pixels, weights)
+        found = da.einsum(subscripts, arr, weights).compute()
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def plus_one(block):
+    return block + 1
+
+
+def test_functions_of_users_get_arrays(paths):
+    arr, pixels = opened(paths, ">u2")
+    doubled = (arr * 2).map_blocks(plus_one, dtype="u2")
+    assert not on_tiles(arr.map_blocks(plus_one, dtype="u2"))
+    a, b = dask.compute(doubled.sum(axis=0), (arr * 2).max())
+    np.testing.assert_array_equal(a, (pixels * 2 + 1).sum(axis=0))
+    assert b == pixels.max() * 2
+    kept = (arr * 2).persist()
+    np.testing.assert_array_equal(kept[1].compute(), pixels[1] * 2)
+
+
+def test_axes_of_one_pixel_are_repeated(paths):
+    arr, pixels = opened(paths, "u2")
+    beside = np.arange(64.0)
+    for part, wanted in ((arr[..., :1], pixels[..., :1]), (arr[:1, :1], pixels[:1, :1])):
+        found = part * beside
+        np.testing.assert_array_equal(found.compute(), wanted * beside)
+        np.testing.assert_allclose(found.mean().compute(), (wanted * beside).mean())
+
+
+def test_the_setting_of_the_user_stays(paths):
+    arr, pixels = opened(paths, "u2")
+    assert dask.config.get("array_optimize") is optimize
+    for setting in (da.optimize, False):
+        with dask.config.set(array_optimize=setting):
+            opened(paths, "u2")
+            assert dask.config.get("array_optimize") is setting
+            np.testing.assert_array_equal((arr + 1).sum(axis=0).compute(), (pixels + 1).sum(axis=0))
