@@ -46,6 +46,8 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
     """Find the layers that compute something of opened arrays, from the sources on."""
     known: dict[str, Known] = {}
     layers: Mapping[Any, Any] = graph.layers
+    if not any(isinstance(x, Blockwise) and _function(x) is decode for x in layers.values()):
+        return known
     for name in in_order(graph.dependencies):
         layer = layers[name]
         found = None
@@ -56,6 +58,11 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
         if found is not None:
             known[name] = found
     return known
+
+
+def _function(layer: Any) -> Any:
+    """Give what a layer calls on chunks."""
+    return getattr(layer.task, "func", None)
 
 
 def in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
@@ -76,7 +83,7 @@ def in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
 
 def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:
     """Know a layer that reads an opened array."""
-    if layer.task.func is not decode:
+    if _function(layer) is not decode:
         return None
     ((name, _),) = layer.indices
     reads = layers.get(name)

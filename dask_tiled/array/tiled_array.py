@@ -66,6 +66,7 @@ class TiledArray(da.Array):
         grid: Grid | None = None,
         annotations: Annotations | None = None,
     ) -> Any:
+        switch_on()
         self = object.__new__(cls)
         self._description = description
         self._scheme = scheme
@@ -213,7 +214,6 @@ def build(description: Description, scheme: TilingScheme, io: str) -> da.Array:
     With dask's array expressions switched on it is a plain dask array.
     """
     if not da.array_expr_enabled():
-        switch_on()
         return TiledArray(description, scheme, io)
     source = Source(description.layout, description.conversion, io)
     grid, meta = Grid.of(scheme.chunks), np.empty((0,) * len(scheme.chunks), description.dtype)

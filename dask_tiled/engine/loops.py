@@ -45,8 +45,10 @@ NEEDS_PYTHON = {"power"}
 def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
     """Find the loop for operands of some types; of Python's numbers, the type of Python.
 
-    It is None where there is no loop that can be called by itself.
+    It is None where there is no loop that can be called by itself, and for ufuncs of others.
     """
+    if getattr(np, ufunc.__name__, None) is not ufunc:
+        return None
     try:
         dtypes = ufunc.resolve_dtypes((*operands, None))
     except TypeError:

@@ -155,11 +155,10 @@ class _Table:
         elif isinstance(step.function, Cast):
             value = self._cast(self._value(step.operands[0]), step.to.dtype, to or step.to)
         elif isinstance(step.function, Select):
+            types = np.dtype(bool), step.to.dtype, step.to.dtype
             condition, *others = (
-                self._cast(self._value(x, dtype), dtype)
-                for x, dtype in zip(
-                    step.operands, (bool, step.to.dtype, step.to.dtype), strict=True
-                )
+                self._cast(self._value(x, dtype), dtype, k)
+                for k, (x, dtype) in enumerate(zip(step.operands, types, strict=True))
             )
             value = to or self._register(step.to.number, step.to.dtype)
             self._own("select", [condition, *others], value)
@@ -190,7 +189,7 @@ class _Table:
 
     def _reduce(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
         name, _, dtype = reduction
-        trailing = kept[self._first] if self._first < len(kept) else False
+        trailing = self._has_rows(kept)
         kept_shape = tuple(n for n, k in zip(self._shape, kept, strict=True) if k)
         value_dtype = last.to.dtype
         if dtype is None:
@@ -248,9 +247,7 @@ class _Table:
         """Show an array that has some axes of the chunk."""
         lead = self._shape[: self._first]
         axes = [axis for axis in range(self._first) if kept[axis]]
-        trailing = any(
-            kept[axis] and self._shape[axis] > 1 for axis in range(self._first, len(kept))
-        )
+        trailing = self._has_rows(kept)
         step = array.itemsize * trailing
         width = array.itemsize * (self.columns if trailing else 1)
         numbers = 0
@@ -260,6 +257,11 @@ class _Table:
             numbers = rows.ctypes.data
         self._alive.append(array)
         return Value((2, array.ctypes.data, width, numbers, step), array.dtype)
+
+    def _has_rows(self, kept: tuple[bool, ...]) -> bool:
+        """Tell whether what has such axes has a value for each pixel of a row, or one for all."""
+        last = range(self._first, len(kept))
+        return any(kept[axis] and self._shape[axis] > 1 for axis in last)
 
     def _register(self, key: Any, dtype: np.dtype) -> Value:
         if key not in self._registers:

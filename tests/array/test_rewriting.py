@@ -26,7 +26,7 @@ ROW, SCAN = RNG.integers(1, 5, SIG[1]), RNG.random((*NAV, 1, 1))
 COUNTS = RNG.integers(0, 90, SHAPE)
 HOLES = np.where(COUNTS == 3, np.nan, COUNTS / 7 - 5)
 SOURCES = {
-    **{dtype: COUNTS.astype(dtype) for dtype in ("u1", "u2", ">u2", ">i4", "f2", "c8")},
+    **{dtype: COUNTS.astype(dtype) for dtype in ("u1", "u2", ">u2", ">i4", "c8")},
     "i1": (COUNTS - 40).astype("i1"),
     "?": COUNTS > 40,
     "f4": HOLES.astype("f4"),
@@ -103,6 +103,29 @@ def computed(expression, x, xp):
 
 
 TOLERANCE = {"e": 2e-2, "f": 2e-4, "d": 1e-9, "F": 2e-3, "D": 1e-9}
+
+
+def test_axes_of_one_pixel_beside_others(paths):
+    """A chunk of one row: results have the columns of it, or one number for all of them."""
+    arr, pixels = opened(paths, "u1", ((4,), (5,), (1, 5), (64,)))
+    for axes in ((0, 1, 2), (0, 1, 3), (3,), (2,), (0, 2, 3)):
+        for some, wanted in ((arr, pixels), (arr * 2.5, pixels * 2.5)):
+            np.testing.assert_allclose(some.sum(axis=axes).compute(), wanted.sum(axis=axes))
+            np.testing.assert_allclose(some.max(axis=axes).compute(), wanted.max(axis=axes))
+
+
+def test_all_that_is_chosen_from_is_converted(paths):
+    arr, pixels = opened(paths, "u2")
+    chosen = (
+        da.where(arr % 3, arr, arr / 2 + arr),
+        np.where(pixels % 3, pixels, pixels / 2 + pixels),
+    )
+    np.testing.assert_array_equal(chosen[0].compute(), chosen[1])
+    mixed = (
+        da.where(arr - 5, arr.astype("u1"), RING),
+        np.where(pixels - 5, pixels.astype("u1"), RING),
+    )
+    np.testing.assert_array_equal(mixed[0].compute(), mixed[1])
 
 
 @given(data=st.data())

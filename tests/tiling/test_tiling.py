@@ -500,7 +500,7 @@ def test_schemes_are_of_opened_arrays_only(raw):
     copy = arr.copy()
     assert scheme_of(copy) == scheme_of(arr)
     copy[0] = 1
-    for other in (copy, arr + 1, arr[[0, 1]], np.zeros(3), None):
+    for other in (copy, arr + 1, arr[..., [0, 1]], np.zeros(3), None):
         with pytest.raises(TilingError):
             scheme_of(other)
 
