@@ -25,11 +25,14 @@ Key = tuple[Any, ...]
 
 SOME = 4
 """So many results are combined at once."""
-LAST = {
-    *(np.sum, np.prod, np.any, np.all, np.min, np.max),
-    *(reductions.mean_agg, reductions.moment_agg),
+LATER: dict[Any, tuple[Any, ...]] = {
+    **{function: (function,) for function in (np.sum, np.prod, np.any, np.all)},
+    reductions.chunk_min: (np.min, reductions.chunk_min),
+    reductions.chunk_max: (np.max, reductions.chunk_max),
+    reductions.mean_chunk: (reductions.mean_agg, reductions.mean_combine),
+    reductions.moment_chunk: (reductions.moment_agg, reductions.moment_combine),
 }
-"""dask's functions that end a reduction."""
+"""By the function of dask that begins a reduction: that which ends it, and those that combine."""
 
 
 class Ending(NamedTuple):
@@ -68,18 +71,23 @@ class Ending(NamedTuple):
             yield Task((name, *shown), finished, self, pixels, *map(TaskRef, parts))
 
 
-def ending_of(reduction: Reduction, task: Any) -> Ending | None:
-    """Read a task of dask as the last step of a reduction; None where it is none."""
+def called(task: Any) -> Any:
+    """Give what a task of dask calls on what it has put together, with its keywords."""
     function = task.func if isinstance(task, Task) else task[0] if isinstance(task, tuple) else None
     *_, function = getattr(function, "funcs", (function,))  # those that are called one by one
-    if not callable(function):
+    return partial(function) if callable(function) else None
+
+
+def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
+    """Read a task of dask as the end of a reduction that ``first`` begins; None if it is none."""
+    last = called(task)
+    if last is None:
         return None
-    last = partial(function)
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
     dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)
     given.pop("implicit_complex_dtype", None)
-    if given or last.func not in LAST or axes != reduction.axes or keepdims is None:
+    if given or last.func is not LATER[first][0] or axes != reduction.axes or keepdims is None:
         return None
     return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
 

@@ -10,13 +10,19 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask._task_spec import Alias, Task, TaskRef
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.array import chunk
 from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_tiled.array.recipes import Apply, Beside, Tree, cut
-from dask_tiled.array.recognition import Step, contraction_of, is_elementwise, reduction_of
+from dask_tiled.array.recognition import (
+    Step,
+    contraction_of,
+    is_elementwise,
+    is_of_numpy,
+    reduction_of,
+)
 from dask_tiled.array.tasks import Grid, decode, load, run_job
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
@@ -48,16 +54,39 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
     layers: Mapping[Any, Any] = graph.layers
     if not any(isinstance(x, Blockwise) and _function(x) is decode for x in layers.values()):
         return known
+    plain: set[str] = set()
     for name in in_order(graph.dependencies):
         layer = layers[name]
+        if graph.dependencies[name] <= plain and _makes_arrays(layer):
+            plain.add(name)
         found = None
         if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
-            found = _source(layers, layer) or _job(layer, known) or _expression(layer, known)
+            found = _source(layers, layer) or _job(layer, known)
+            found = found or _expression(layer, known, plain)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
             found = _part(layer, known)
         if found is not None:
             known[name] = found
     return known
+
+
+def _makes_arrays(layer: Any) -> bool:
+    """Tell whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
+    if isinstance(layer, Blockwise):
+        values = [value for value, index in layer.indices if index is None]
+        return is_of_numpy(_function(layer)) and not any(map(_is_other_array, values))
+    for task in getattr(layer, "mapping", {}).values():
+        value = task.value if isinstance(task, DataNode) else task
+        function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
+        if callable(function):
+            return is_of_numpy(function)
+        if not isinstance(value, np.ndarray | Alias) or _is_other_array(value):
+            return False
+    return True
+
+
+def _is_other_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and type(value) is not np.ndarray
 
 
 def _function(layer: Any) -> Any:
@@ -120,9 +149,9 @@ def _fused(*annotations: Any) -> dict[str, Any]:
     return fused
 
 
-def _expression(layer: Any, known: Mapping[str, Known]) -> Known | None:
-    """Know a layer that computes something of known ones."""
-    found = _operands(layer, known)
+def _expression(layer: Any, known: Mapping[str, Known], plain: set[str]) -> Known | None:
+    """Know a layer that computes something of known ones, and of arrays of numpy beside."""
+    found = _operands(layer, known, plain)
     if found is None:
         return None
     (one, operands), function, kwargs = found, layer.task.func, dict(layer.task.kwargs)
@@ -138,7 +167,9 @@ def _expression(layer: Any, known: Mapping[str, Known]) -> Known | None:
     return one._replace(step=step) if step else None
 
 
-def _operands(layer: Any, known: Mapping[str, Known]) -> tuple[Known, tuple[Any, ...]] | None:
+def _operands(
+    layer: Any, known: Mapping[str, Known], plain: set[str]
+) -> tuple[Known, tuple[Any, ...]] | None:
     """List what a layer calls its function on: known ones of the same axes and chunks, and others.
 
     The first of the known ones gets the annotations of all.
@@ -158,7 +189,9 @@ def _operands(layer: Any, known: Mapping[str, Known]) -> tuple[Known, tuple[Any,
     for one, (value, index) in zip(inner, arguments, strict=True):
         if one is not None and (tuple(index), one.chunks) == (first.labels, first.chunks):
             operands.append(one.tree)
-        elif one is not None:
+        elif (
+            one is not None or _is_other_array(value) or (index is not None and value not in plain)
+        ):
             return None
         else:
             operands.append(value if index is None else _beside(layer, value, index, first))
@@ -185,7 +218,7 @@ def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     if whole is None or whole.step is not None or not isinstance(key, tuple):
         return None
     cuts = cuts_of(layer.mapping, key, whole.grid)
-    if cuts is None:
+    if cuts is None or any(_taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
         return None
     tree = cut(whole.tree, cuts, whole.grid.shape)
     if tree is None:
@@ -249,6 +282,8 @@ def _cut_along(
         if len(index) != len(grid.axes):
             return None
         low, high = grid.axes[axis][block[1 + axis]]
+        if not isinstance(index[axis], slice):
+            return None
         positions.append(range(low, high)[index[axis]])
     start, length = positions[0][0] if positions[0] else -1, sum(map(len, positions))
     step = positions[0].step

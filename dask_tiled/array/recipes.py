@@ -237,6 +237,8 @@ class Recipe:
             if len(program.steps) > 1 or reduction.nav_ndim != self._nav_ndim:
                 raise NoPrimitive
             return reduction.job
+        if reduction is not None and _casts_first(program.dtype, reduction.dtype):
+            raise NoPrimitive
         fold = self._fold(program, box, reduction)
         if fold is None and reduction is not None and reduction.name == "moments":
             raise NoPrimitive
@@ -288,6 +290,11 @@ class Recipe:
                 dtype = np.dtype(bool) if name in ("any", "all") else pixel
             initial = (neutral(name, dtype),)
         return Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, initial, kept=kept)
+
+
+def _casts_first(pixel: np.dtype, wanted: np.dtype | None) -> bool:
+    """Tell whether pixels are no whole numbers before they are added up as such."""
+    return wanted is not None and pixel.kind in "fc" and wanted.kind in "biu"
 
 
 class Together:

@@ -24,6 +24,18 @@ OPERATORS = {
 }
 
 
+def is_of_numpy(function: Any) -> bool:
+    """Tell whether a function makes arrays of numpy of such: those of others may make anything."""
+    functions = [function.first, *function.funcs] if hasattr(function, "funcs") else [function]
+    names = []
+    for one in functions:
+        inner = one.func if isinstance(one, partial) else one
+        names.append(getattr(inner, "__module__", None) or type(inner).__module__)
+    known = "numpy", "dask", "dask_tiled", "operator", "_operator", "builtins"
+    other = "numpy.ma", "dask.array.ma"
+    return all(x.split(".")[0] in known and not x.startswith(other) for x in names)
+
+
 def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
     """Tell whether a function of chunks makes a pixel of one pixel of each operand."""
     if function is chunk.astype:

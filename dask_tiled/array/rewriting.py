@@ -20,10 +20,9 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.array.aggregation import Ending, ending_of
+from dask_tiled.array.aggregation import LATER, Ending, called, ending_of
 from dask_tiled.array.known import Known, in_order, known_layers
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
-from dask_tiled.engine.vectors import Reduction
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -94,20 +93,27 @@ def _endings(
             users.setdefault(other, []).append(name)
     found = {}
     for first, one in known.items():
-        if one.step is None or not isinstance(one.step.done, Reduction) or 0 in one.grid.shape:
+        if one.step is None or getattr(one.step.plain, "func", None) not in LATER:
+            continue
+        if 0 in one.grid.shape:
             continue
         name = first
         while name not in wanted and len(users.get(name, ())) == 1:
             (name,) = users[name]
             layer = graph.layers[name]
-            if not isinstance(layer, MaterializedLayer) or graph.dependencies[
-                name
-            ] & known.keys() - {first}:
+            others = graph.dependencies[name] & known.keys() - {first}
+            if not isinstance(layer, MaterializedLayer) or others:
                 break
-            ending = ending_of(one.step.done, next(iter(layer.mapping.values())))
+            begins: Any = getattr(one.step.plain, "func", None)
+            done: Any = one.step.done
+            task = next(iter(layer.mapping.values()))
+            ending = ending_of(done, begins, task)
             if ending is not None and "-aggregate-" in name:
                 found[name] = first, ending
                 known[first] = one._replace(step=one.step.raw())
+                break
+            combines = called(task)
+            if combines is None or combines.func not in LATER[begins]:
                 break
     return found
 

@@ -155,7 +155,7 @@ class TiledArray(da.Array):
         """Give the chunks that dask gives; where it takes no such index, as many frames in each."""
         try:
             chunks: Chunks = super().__getitem__(index).chunks
-        except (NotImplementedError, IndexError, ValueError):
+        except (NotImplementedError, IndexError, TypeError, ValueError):
             pass
         else:
             if not any(np.isnan(n) for axis in chunks for n in axis):

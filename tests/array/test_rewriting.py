@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from checks import on_tiles
+from dask.array import chunk
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import basic_indices, chunked
@@ -183,6 +184,41 @@ def test_contractions(paths, name):
         found = da.einsum(subscripts, arr, weights).compute()
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_masks_stay(paths):
+    """Arrays of other kinds beside are left to dask, whose functions know them."""
+    arr, pixels = opened(paths, "u2")
+    masked = np.ma.masked_greater(RING, 0.5)
+    made = da.ma.masked_where(arr > 50, arr)
+    wanted = np.ma.masked_where(pixels > 50, pixels)
+    for found, expected in [
+        ((arr * masked).sum(axis=(2, 3)), (pixels * masked).sum(axis=(2, 3))),
+        ((arr - masked).mean(), (pixels - masked).mean()),
+        (arr + made, pixels + wanted),
+        (np.maximum(made, arr).max(axis=0), np.maximum(wanted, pixels).max(axis=0)),
+    ]:
+        result = found.compute()
+        np.testing.assert_allclose(np.ma.filled(result, 7), np.ma.filled(expected, 7), rtol=1e-4)
+
+
+def test_sums_of_whole_numbers_cast_first(paths):
+    arr, pixels = opened(paths, "u2")
+    for dtype in ("i4", "u1", "i8", "f4"):
+        found = (arr / 7).sum(axis=(2, 3), dtype=dtype)
+        np.testing.assert_allclose(
+            found.compute(), (pixels / 7).sum(axis=(2, 3), dtype=dtype), rtol=1e-5
+        )
+
+
+def test_reductions_of_one_s_own(paths):
+    arr, _ = opened(paths, "u2", (1, 5, 6, 64))
+    for aggregate, combine in ((np.max, None), (np.sum, np.max), (np.max, np.sum)):
+        options = {"chunk": chunk.sum, "aggregate": aggregate, "combine": combine}
+        with dask.config.set(array_optimize=da.optimize):
+            wanted = da.reduction(arr, **options, axis=0, dtype="u8", split_every=2).compute()
+        found = da.reduction(arr, **options, axis=0, dtype="u8", split_every=2)
+        np.testing.assert_array_equal(found.compute(), wanted)
 
 
 def plus_one(block):
