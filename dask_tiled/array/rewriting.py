@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
-from dask import config
 from dask._task_spec import DataNode, TaskRef
 from dask.base import tokenize
 from dask.blockwise import blockwise
@@ -30,12 +29,6 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     if isinstance(dsk, HighLevelGraph):
         dsk = rewritten(dsk, list(flatten([keys])))
     return da.optimize(dsk, keys, **kwargs)
-
-
-def switch_on() -> None:
-    """Let dask optimise graphs by :func:`optimize`, unless the user has set something else."""
-    if config.get("array_optimize", None) is None:
-        config.set(array_optimize=optimize)
 
 
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:

@@ -13,7 +13,7 @@ from dask import config
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.rewriting import switch_on
+from dask_tiled.array.rewriting import optimize
 from dask_tiled.array.tasks import (
     Annotations,
     Edges,
@@ -66,7 +66,8 @@ class TiledArray(da.Array):
         grid: Grid | None = None,
         annotations: Annotations | None = None,
     ) -> Any:
-        switch_on()
+        if config.get("array_optimize", None) is None:  # the user has set nothing else
+            config.set(array_optimize=optimize)
         self = object.__new__(cls)
         self._description = description
         self._scheme = scheme
