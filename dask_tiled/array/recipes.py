@@ -25,6 +25,8 @@ from dask_tiled.reading.reader import LARGE_BYTES, Source
 Array = npt.NDArray[Any]
 
 TILE_BYTES = 1 << 20
+STEP_BYTES, SOURCE_BYTES = 100, 500
+"""What a step of a recipe takes, and a source beside its arrays, about."""
 
 
 class Beside(NamedTuple):
@@ -174,8 +176,8 @@ class Recipe:
     @property
     def is_large(self) -> bool:
         """Whether it is too large to be a part of every task."""
-        nbytes = sum(500 + source.nbytes for source in self._sources)
-        return 100 * len(self._steps) + nbytes > LARGE_BYTES
+        nbytes = sum(SOURCE_BYTES + source.nbytes for source in self._sources)
+        return STEP_BYTES * len(self._steps) + nbytes > LARGE_BYTES
 
     def program(self, operands: Sequence[Array]) -> Program | None:
         """Give the program for arrays beside of some types; None if the engine has none."""

@@ -86,9 +86,8 @@ def _endings(
             users.setdefault(other, []).append(name)
     found = {}
     for first, one in known.items():
-        if one.step is None or getattr(one.step.plain, "func", None) not in LATER:
-            continue
-        if 0 in one.grid.shape:
+        begins: Any = one.step and getattr(one.step.plain, "func", None)
+        if one.step is None or begins not in LATER or 0 in one.grid.shape:
             continue
         name = first
         while name not in wanted and len(users.get(name, ())) == 1:
@@ -97,7 +96,6 @@ def _endings(
             others = graph.dependencies[name] & known.keys() - {first}
             if not isinstance(layer, MaterializedLayer) or others:
                 break
-            begins: Any = getattr(one.step.plain, "func", None)
             done: Any = one.step.done
             task = next(iter(layer.mapping.values()))
             ending = ending_of(done, begins, task)

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.engine.expressions import Call, Function, Node
-from dask_tiled.reading.reader import LARGE_BYTES, Source
+from dask_tiled.reading.reader import Source
 
 RESULT = -1
 """The register in which the result is wanted."""
 MOST_REGISTERS = 8
 """Beyond these, sources are read again where they are used again, instead of kept."""
-
-STEP_BYTES, SOURCE_BYTES = 100, 500
-"""What a step of a program takes, and a source beside its arrays, about."""
 
 
 class Register(NamedTuple):
@@ -64,30 +61,6 @@ class Program:
     def dtype(self) -> np.dtype:
         """Type of the result."""
         return self.steps[-1].to.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """What it takes, about."""
-        nbytes = sum(source.nbytes for source in self.sources)
-        return nbytes + SOURCE_BYTES * len(self.sources) + STEP_BYTES * len(self.steps)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it is too large to be a part of every task."""
-        return self.nbytes > LARGE_BYTES
-
-    def expression(self, show: Callable[[Source], Source] = lambda source: source) -> Call:
-        """Give the expression that it computes, of other sources if these are to be shown so."""
-        sources = [show(source) for source in self.sources]
-        values: dict[int, Any] = {}
-        for step in self.steps:
-            if isinstance(step, Read):
-                values[step.to.number] = sources[step.source]
-                continue
-            operands = (values[x.number] if isinstance(x, Register) else x for x in step.operands)
-            values[step.to.number] = Call(step.function, tuple(operands), step.to.dtype)
-        found: Call = values[RESULT]
-        return found
 
 
 def compiled(root: Node) -> Program:

@@ -254,12 +254,3 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
 def largest_divisor(size: int, limit: int) -> int:
     """Find the largest divisor of ``size`` that is at most ``limit``."""
     return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
-
-
-def group_sizes(numblocks: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Group up to ``count`` neighbouring chunks, along the last axes first."""
-    sizes = []
-    for n in reversed(numblocks):
-        sizes.append(max(1, min(count, n)))
-        count = count // n if count >= n else 1
-    return tuple(reversed(sizes))
