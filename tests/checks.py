@@ -1,11 +1,13 @@
 """What several tests ask: of errors, of damaged files, and of how something is computed."""
 
 from dask._task_spec import TaskRef
+from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled import DatasetError, open_dataset
 from dask_tiled.array.rewriting import rewritten
+from dask_tiled.array.tasks import pixels_of
 
 
 def assert_names(error, path):
@@ -36,8 +38,9 @@ def on_tiles(*results):
     """Tell whether nothing is decoded to whole chunks when results are computed together."""
     graph = HighLevelGraph.merge(*(result.__dask_graph__() for result in results))
     keys = [result.__dask_keys__() for result in results]
-    names = rewritten(graph, list(flatten(keys))).layers
-    return not any(name.startswith("load-") for name in names)
+    layers = rewritten(graph, list(flatten(keys))).layers.values()
+    functions = [layer.task.func for layer in layers if isinstance(layer, Blockwise)]
+    return pixels_of not in functions
 
 
 def recipe_of(result):

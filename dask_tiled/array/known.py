@@ -23,7 +23,7 @@ from dask_tiled.array.recognition import (
     is_of_numpy,
     reduction_of,
 )
-from dask_tiled.array.tasks import Grid, decode, load, run_job
+from dask_tiled.array.tasks import Grid, pixels_of, run_job
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -52,7 +52,7 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
     """Find the layers that compute something of opened arrays, from the sources on."""
     known: dict[str, Known] = {}
     layers: Mapping[Any, Any] = graph.layers
-    if not any(isinstance(x, Blockwise) and _function(x) is decode for x in layers.values()):
+    if not any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers.values()):
         return known
     plain: set[str] = set()
     for name in in_order(graph.dependencies):
@@ -112,22 +112,17 @@ def in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
 
 def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:
     """Know a layer that reads an opened array."""
-    if _function(layer) is not decode:
-        return None
-    ((name, _),) = layer.indices
-    reads = layers.get(name)
-    if not isinstance(reads, Blockwise) or reads.task.func is not load:
+    if _function(layer) is not pixels_of:
         return None
     source: Any
     grid: Any
-    (source, _), (grid, _), *_ = reads.indices
+    (source, _), (grid, _), *_ = layer.indices
     if isinstance(source, TaskRef):
         source = layers[source.key][source.key].value
     block_ids: Any
-    (block_ids,) = reads.io_deps.values()
-    annotations = _fused(reads.annotations, layer.annotations)
+    (block_ids,) = layer.io_deps.values()
     labels = tuple(layer.output_indices)
-    return Known(source, source, block_ids.chunks, grid, labels, annotations)
+    return Known(source, source, block_ids.chunks, grid, labels, layer.annotations or {})
 
 
 def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:

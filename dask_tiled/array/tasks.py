@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,33 +25,15 @@ Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
 
 
-class RawChunk(NamedTuple):
-    """A chunk of which nothing is read yet."""
-
-    source: Source
-    box: Box
-
-
-def load(source: Source, grid: Grid, block_id: Block) -> RawChunk:
-    """Give one chunk. Nothing is read yet."""
-    return RawChunk(source, grid.box(block_id))
-
-
-def decode(raw: RawChunk) -> Array:
-    """Make the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
+def pixels_of(source: Source, grid: Grid, block_id: Block) -> Array:
+    """Read the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
 
     Where the files hold the pixels just as they are wanted, it is a read-only view of mapped memory
     instead; on a cluster, where results are kept and sent, it never is.
     """
-    source, box = raw
     with Workspace() as workspace:
-        pixels = Reader(source, box, workspace).whole(view=not on_a_cluster())
+        pixels = Reader(source, grid.box(block_id), workspace).whole(view=not on_a_cluster())
     return like_numpy(pixels)
-
-
-def pixels_of(source: Source, grid: Grid, block_id: Block) -> Array:
-    """Load one chunk and decode it."""
-    return decode(load(source, grid, block_id))
 
 
 class ChunkJob:
@@ -91,25 +73,16 @@ def inherited(*arrays: Any) -> Annotations:
     return fused
 
 
-def symbolic_graph(
-    chunks: Chunks,
-    value: Source,
-    grid: Grid,
-    functions: Mapping[str, Callable[..., Any]],
-) -> HighLevelGraph:
-    """Make one symbolic layer for each function; no array, which a plugin of dask might replace."""
-    axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
-    first: Any = value
-    if value.is_large:  # a cluster sends it to each worker once
-        key = f"value-{next(iter(functions))}"
-        layers[key], first = MaterializedLayer({key: DataNode(key, value)}), TaskRef(key)
-    arguments = [first, None, grid, None, ArrayBlockIdDep(chunks), axes]
-    numblocks = dict[str, Any]()
-    for name, function in functions.items():
-        layers[name] = blockwise(function, name, axes, *arguments, numblocks=numblocks)
-        arguments, numblocks = [name, axes], {name: tuple(map(len, chunks))}
-    names = list(layers)
-    return HighLevelGraph(layers, {name: set(names[:k][-1:]) for k, name in enumerate(names)})
+def symbolic_graph(name: str, chunks: Chunks, source: Source, grid: Grid) -> HighLevelGraph:
+    """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace."""
+    axes, layers, value = tuple(range(len(chunks))), dict[str, Layer](), cast("Any", source)
+    if source.is_large:  # a cluster sends it to each worker once
+        key = f"source-{name}"
+        layers[key], value = MaterializedLayer({key: DataNode(key, source)}), TaskRef(key)
+    dependencies = {key: set[str]() for key in layers} | {name: {*layers}}
+    arguments = value, None, grid, None, ArrayBlockIdDep(chunks), axes
+    layers[name] = blockwise(pixels_of, name, axes, *arguments, numblocks={})
+    return HighLevelGraph(layers, dependencies)
 
 
 class Edges:

@@ -18,9 +18,7 @@ from dask_tiled.array.tasks import (
     Annotations,
     Edges,
     Grid,
-    decode,
     inherited,
-    load,
     pixels_of,
     symbolic_graph,
 )
@@ -99,10 +97,9 @@ class TiledArray(da.Array):
 
     @property
     def dask(self) -> HighLevelGraph:
-        """The graph: load, then decode, once per chunk."""
+        """The graph: one symbolic layer."""
         if self._graph is None:
-            functions: dict[str, Any] = {f"load-{self.name}": load, self.name: decode}
-            self._graph = symbolic_graph(self.chunks, self._source, self._grid, functions)
+            self._graph = symbolic_graph(self.name, self.chunks, self._source, self._grid)
             for layer in self._graph.layers.values():
                 layer.annotations = self._annotations or None
         return self._graph
