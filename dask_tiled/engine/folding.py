@@ -22,7 +22,9 @@ Array = npt.NDArray[Any]
 BLOCK_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 DEPTH = 8
-"""Frames that are decoded together, where their pixels are added up."""
+"""Frames that are decoded together, where weights are used for all of them."""
+PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
+"""The same for folds by pixel, which go through few frames at a time, in long pieces of each."""
 HELD_BYTES = 256 << 10
 """Results and weights of so many bytes stay in the cache from frame to frame."""
 LEAST_VIEW = 4096
@@ -219,8 +221,13 @@ class FrameSink:
             return
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
-        depth = 1 if self._name in ONE_BY_ONE else min(DEPTH, len(rows))
-        limit = max(1, BLOCK_BYTES // depth)
+        nbytes, depth = BLOCK_BYTES, 1
+        if self._name.endswith("_pixels"):
+            nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
+        elif self._weights.size and self._is_by_frame:
+            depth = DEPTH
+        depth = min(depth, len(rows))
+        limit = max(1, nbytes // depth)
         block = min(runs.length, max(1, limit // decoder.width))
         group = 1
         if block == runs.length and (in_order or self._any_order):
@@ -330,8 +337,6 @@ def _about_the_mean(results: Array, count: int) -> None:
     shift[...] = count
 
 
-ONE_BY_ONE = {"sum_frames", "run_program"}
-"""Functions that frames are shown to one by one: they want long runs of pixels."""
 ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}
 """Folds that the order of a frame's pixels is nothing to."""
 
@@ -356,7 +361,9 @@ def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
     zeros_show = pixel.kind != "f" and name in {"any_frames", "all_frames"}
     if kernel == "copy" or pixel.itemsize == 1 or zeros_show:
         return function_of(name, pixel)
-    return "sum_reversed_frames" if function_of(name, pixel) == "sum_short_frames" else ""
+    short = function_of(name, pixel) == "sum_short_frames"
+    known = short or (name in {"min_frames", "max_frames"} and pixel.kind in "iu")
+    return name.replace("_", "_reversed_") if known else ""
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:

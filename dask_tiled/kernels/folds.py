@@ -21,9 +21,7 @@ from dask_tiled.kernels.words import sum_nibbles
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
 BLOCK = 2048
-"""Pixels of a block."""
-DEPTH = 16
-"""Frames of a block, for folds by pixel."""
+"""Pixels of a block, for weights."""
 
 
 def sum_frames(tile, rows, first, results, weights):
@@ -103,30 +101,38 @@ def sum_packed_frames(tile, rows, first, results, weights):
         results[rows[i], 0] += total
 
 
+@njit(nogil=True)
+def _have_one_row(rows, i):
+    """Tell whether four frames go to one row: taken together, they move its results only once."""
+    return i + 3 < rows.size and rows[i] == rows[i + 1] == rows[i + 2] == rows[i + 3]
+
+
 def sum_pixels(tile, rows, first, results, weights):
     """Add up the frames."""
-    top = 0
-    while top < tile.shape[0]:
-        row = rows[top]
-        stop = top + 1
-        while stop < min(top + DEPTH, tile.shape[0]) and rows[stop] == row:
-            stop += 1
-        for start in range(0, tile.shape[1], BLOCK):
-            end = min(start + BLOCK, tile.shape[1])
-            part = results[row, first + start : first + end]
-            i = top
-            while i + 4 <= stop:  # four at a time, or the sums are moved about too often
-                a, b = tile[i, start:end], tile[i + 1, start:end]
-                c, d = tile[i + 2, start:end], tile[i + 3, start:end]
-                for j in range(part.size):
-                    part[j] = part[j] + a[j] + b[j] + c[j] + d[j]
-                i += 4
-            while i < stop:
-                a = tile[i, start:end]
-                for j in range(part.size):
-                    part[j] += a[j]
-                i += 1
-        top = stop
+    i = 0
+    while i < tile.shape[0]:
+        part, a = results[rows[i], first : first + tile.shape[1]], tile[i]
+        if _have_one_row(rows, i):
+            b, c, d = tile[i + 1], tile[i + 2], tile[i + 3]
+            for j in range(part.size):
+                part[j] = part[j] + a[j] + b[j] + c[j] + d[j]
+            i += 4
+        else:
+            for j in range(part.size):
+                part[j] += a[j]
+            i += 1
+
+
+@njit(nogil=True)
+def _less(a, b):
+    """Give the lesser of two values, or the one that is no number."""
+    return a if a < b or a != a else b  # noqa: PLR0124
+
+
+@njit(nogil=True)
+def _greater(a, b):
+    """Give the greater of two values, or the one that is no number."""
+    return a if a > b or a != a else b  # noqa: PLR0124
 
 
 def min_frames(tile, rows, first, results, weights):
@@ -134,8 +140,7 @@ def min_frames(tile, rows, first, results, weights):
     for i in range(tile.shape[0]):
         least = results[rows[i], 0]
         for j in range(tile.shape[1]):
-            value = tile[i, j]
-            least = value if value < least or value != value else least  # noqa: PLR0124
+            least = _less(tile[i, j], least)
         results[rows[i], 0] = least
 
 
@@ -144,27 +149,53 @@ def max_frames(tile, rows, first, results, weights):
     for i in range(tile.shape[0]):
         greatest = results[rows[i], 0]
         for j in range(tile.shape[1]):
-            value = tile[i, j]
-            greatest = value if value > greatest or value != value else greatest  # noqa: PLR0124
+            greatest = _greater(tile[i, j], greatest)
         results[rows[i], 0] = greatest
 
 
-def min_pixels(tile, rows, first, results, weights):
-    """Find the frame in which each pixel is least."""
+def min_reversed_frames(tile, rows, first, results, weights):
+    """Find the least pixel of each frame: whole numbers, whose bytes are in the other order."""
     for i in range(tile.shape[0]):
+        least = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            least = _less(_reversed(tile[i, j]), least)
+        results[rows[i], 0] = least
+
+
+def max_reversed_frames(tile, rows, first, results, weights):
+    """Find the greatest pixel of each frame: whole numbers, whose bytes are in the other order."""
+    for i in range(tile.shape[0]):
+        greatest = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            greatest = _greater(_reversed(tile[i, j]), greatest)
+        results[rows[i], 0] = greatest
+
+
+@njit(nogil=True)
+def _some_frames(tile, rows, i):
+    """Give four frames of one row, or one frame four times, and the number of the next one."""
+    k = 1 if _have_one_row(rows, i) else 0
+    return tile[i], tile[i + k], tile[i + 2 * k], tile[i + 3 * k], i + 3 * k + 1
+
+
+def min_pixels(tile, rows, first, results, weights):
+    """Find the least value of each pixel, or one that is no number."""
+    i = 0
+    while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
+        a, b, c, d, i = _some_frames(tile, rows, i)
         for j in range(part.size):
-            value = tile[i, j]
-            part[j] = value if value < part[j] or value != value else part[j]  # noqa: PLR0124
+            part[j] = _less(_less(_less(a[j], b[j]), _less(c[j], d[j])), part[j])
 
 
 def max_pixels(tile, rows, first, results, weights):
-    """Find the frame in which each pixel is greatest."""
-    for i in range(tile.shape[0]):
+    """Find the greatest value of each pixel, or one that is no number."""
+    i = 0
+    while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
+        a, b, c, d, i = _some_frames(tile, rows, i)
         for j in range(part.size):
-            value = tile[i, j]
-            part[j] = value if value > part[j] or value != value else part[j]  # noqa: PLR0124
+            part[j] = _greater(_greater(_greater(a[j], b[j]), _greater(c[j], d[j])), part[j])
 
 
 def any_frames(tile, rows, first, results, weights):
@@ -187,18 +218,22 @@ def all_frames(tile, rows, first, results, weights):
 
 def any_pixels(tile, rows, first, results, weights):
     """Tell for each pixel whether it is not zero in a frame."""
-    for i in range(tile.shape[0]):
+    i = 0
+    while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
+        a, b, c, d, i = _some_frames(tile, rows, i)
         for j in range(part.size):
-            part[j] |= tile[i, j] != 0
+            part[j] |= (a[j] != 0) | (b[j] != 0) | (c[j] != 0) | (d[j] != 0)
 
 
 def all_pixels(tile, rows, first, results, weights):
     """Tell for each pixel whether it is zero in no frame."""
-    for i in range(tile.shape[0]):
+    i = 0
+    while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
+        a, b, c, d, i = _some_frames(tile, rows, i)
         for j in range(part.size):
-            part[j] &= tile[i, j] != 0
+            part[j] &= (a[j] != 0) & (b[j] != 0) & (c[j] != 0) & (d[j] != 0)
 
 
 def moments_frames(tile, rows, first, results, weights):
