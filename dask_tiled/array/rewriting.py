@@ -22,6 +22,7 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.array.aggregation import LATER, Ending, called, ending_of
 from dask_tiled.array.known import Known, in_order, known_layers
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
+from dask_tiled.array.results import put_together
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -34,6 +35,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     known = known_layers(graph)
+    graph = put_together(graph, known)
     if all(x.is_read for x in known.values()):
         return graph
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}

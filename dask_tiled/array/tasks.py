@@ -25,14 +25,16 @@ Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
 
 
-def pixels_of(source: Source, grid: Grid, block_id: Block) -> Array:
+def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
     """Read the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
 
-    Where the files hold the pixels just as they are wanted, it is a read-only view of mapped memory
-    instead; on a cluster, where results are kept and sent, it never is.
+    Or they are read into ``out``, which is C-contiguous. Without it, where the files hold the
+    pixels just as they are wanted, it is a read-only view of mapped memory instead; on a cluster,
+    where results are kept and sent, it never is.
     """
     with Workspace() as workspace:
-        pixels = Reader(source, grid.box(block_id), workspace).whole(view=not on_a_cluster())
+        reader = Reader(source, grid.box(block_id), workspace)
+        pixels = reader.whole(out, view=not on_a_cluster())
     return like_numpy(pixels)
 
 

@@ -145,15 +145,17 @@ class Reader:
             lattices = ([cut[:3] for cut in part] for part in cuts)
             self._plans = [Plan(corrections, lattice, layout.sig_shape) for lattice in lattices]
 
-    def whole(self, *, view: bool) -> Array:
-        """Read all pixels: an array of the shape of the chunk.
+    def whole(self, out: Array | None = None, *, view: bool) -> Array:
+        """Read all pixels: an array of the shape of the chunk, ``out`` if that is given.
 
         Where they lie in mapped memory as numpy has them, it may be a read-only ``view`` of that.
         """
-        make = partial(np.empty, dtype=self.source.dtype)
+        make: Make = partial(np.empty, dtype=self.source.dtype) if out is None else out.reshape
         if 0 in self.region.shape:
             return make(self.shape)
-        return self.tile(0, len(self.region.frames), 0, make, view=view).reshape(self.shape)
+        view = view and out is None
+        pixels = self.tile(0, len(self.region.frames), 0, make, view=view)
+        return pixels.reshape(self.shape) if out is None else out
 
     def tile(self, first: int, stop: int, part: int, make: Make, *, view: bool = True) -> Array:
         """Read some frames, and the part of that number of each: an array with all signal axes.

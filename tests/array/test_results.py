@@ -1,0 +1,112 @@
+"""What a user gets is written by the tasks of chunks, and is what dask would put together."""
+
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled.array import results
+from dask_tiled.array.results import Result
+from dask_tiled.array.tasks import Grid
+from dask_tiled.testing import write_mib, write_raw
+
+FRAMES = np.random.default_rng(0).integers(0, 4000, (6, 5, 16, 64)).astype("u2")
+ROWS, BLOCKS, WHOLE = (2, 5, 16, 64), (4, 2, 8, 64), FRAMES.shape
+EXPRESSIONS = {
+    "pixels": lambda x: x,
+    "computed": lambda x: x.astype("f4") - 3,
+    "cut": lambda x: x[1:, ::2, 3:],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch):
+    monkeypatch.setattr(results, "LEAST_PIXELS", 2)
+    with dask.config.set(scheduler="threads", num_workers=4):
+        yield
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    return {
+        "big-endian": write_mib(folder / "scan.mib", FRAMES, kind="U16"),
+        "native": write_raw(folder / "scan.raw", FRAMES),
+        "packed": write_mib(folder / "packed.mib", FRAMES, kind="R64"),
+    }
+
+
+def opened(paths, name, chunks, **options):
+    if name == "native":
+        options |= {"format": "raw", "dtype": "u2", "sig_shape": FRAMES.shape[2:]}
+    return dask_tiled.open_dataset(
+        paths[name], nav_shape=FRAMES.shape[:2], chunks=chunks, **options
+    )
+
+
+@pytest.fixture
+def putting_nothing_together(monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("dask has put chunks together")
+
+    monkeypatch.setattr(da.core, "concatenate3", refuse)
+
+
+@pytest.mark.usefixtures("putting_nothing_together")
+@pytest.mark.parametrize("chunks", [ROWS, BLOCKS, WHOLE])
+@pytest.mark.parametrize("name", ["big-endian", "native", "packed"])
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_tasks_write_into_the_result(paths, name, chunks, expression):
+    """It is an array of its own, of all chunks, whose tasks give nothing else."""
+    function = EXPRESSIONS[expression]
+    found, wanted = function(opened(paths, name, chunks)).compute(), function(FRAMES)
+    assert found.dtype == wanted.dtype
+    assert found.base is None
+    assert found.flags.writeable
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["big-endian", "native"])
+def test_results_are_nobody_elses(paths, name):
+    """Neither another result, nor what the blocks are that someone has asked for."""
+    arr = opened(paths, name, ROWS)
+    one, total, block = dask.compute(arr, arr.sum(), arr.to_delayed()[0, 0, 0, 0])
+    again = arr.compute()
+    one[...] = 0
+    np.testing.assert_array_equal(again, FRAMES)
+    np.testing.assert_array_equal(block, FRAMES[:2])
+    assert total == FRAMES.sum(dtype="u8")
+
+
+def test_what_others_want_too_is_read_once(paths, loads):
+    arr = opened(paths, "big-endian", ROWS, io="counting")
+    found, twice, total = dask.compute(arr, arr * 2, arr.sum(axis=(0, 1)))
+    assert loads.nbytes == FRAMES.nbytes
+    np.testing.assert_array_equal(found, FRAMES)
+    np.testing.assert_array_equal(twice, FRAMES * 2)
+    np.testing.assert_array_equal(total, FRAMES.sum(axis=(0, 1), dtype="u8"))
+
+
+@pytest.mark.slow
+def test_processes_put_it_together(paths):
+    """Memory of one process is nothing to another."""
+    found = opened(paths, "big-endian", ROWS).compute(scheduler="processes")
+    np.testing.assert_array_equal(found, FRAMES)
+
+
+def test_a_copy_has_no_memory():
+    """Whatever tasks in other places give, dask puts it together."""
+    grid = Grid.of(((1, 2), (4,)))
+    result = Result(grid.shape)
+    copy = pickle.loads(pickle.dumps(result))
+    here = result.part(grid, (0, 0), np.dtype("u2"))
+    here[...] = 7
+    assert copy.part(grid, (1, 0), np.dtype("u2")) is None
+    elsewhere = np.full((2, 4), 9, "u2")
+    found = result.whole([[here], [elsewhere]])
+    np.testing.assert_array_equal(found, [[7] * 4, [9] * 4, [9] * 4])
+    np.testing.assert_array_equal(copy.whole([[here], [elsewhere]]), found)
