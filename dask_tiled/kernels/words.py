@@ -95,14 +95,29 @@ def reverse_bits(typingctx, word):
     return types.uint64(types.uint64), codegen
 
 
-def _fetch(builder, data, start, nbytes):
-    """Ask for the bytes ``AHEAD`` of some: the pages of a file are far apart in memory."""
+def _prefetch(builder, place):
+    """Ask for the line of the cache at a place."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), (byte, flag, flag, flag))
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
+
+
+def _fetch(builder, data, start, nbytes):
+    """Ask for the bytes ``AHEAD`` of some: the pages of a file are far apart in memory."""
     for line in range(0, nbytes, LINE_BYTES):
-        place = builder.gep(data, [builder.add(start, start.type(AHEAD + line))])
-        builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
+        _prefetch(builder, builder.gep(data, [builder.add(start, start.type(AHEAD + line))]))
+
+
+@intrinsic
+def fetch(typingctx, src, at):
+    """Ask for the line of the cache that holds a byte; nothing happens where there is none."""
+
+    def codegen(context, builder, signature, args):
+        _prefetch(builder, place_in(context, builder, signature, args, 0, ir.IntType(8)))
+        return context.get_dummy_value()
+
+    return types.void(src, types.int64), codegen
 
 
 def _nibbles(builder, data, start):
