@@ -251,7 +251,7 @@ class Direct(Buffered):
 
 
 class Auto(Mapped):
-    """Maps what is dense, and reads what is sparse frame by frame: each as it is fastest.
+    """Maps what is dense or stays mapped, and reads what else is sparse frame by frame.
 
     To map pages once more takes about as long as to decode what is in them, so small files stay
     mapped. That is memory of the process, which the system takes back when it needs it; workers of
@@ -260,7 +260,7 @@ class Auto(Mapped):
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Choose for each piece."""
-        if _spread(ranges) > SPARSE:
+        if _spread(ranges) > SPARSE and _whole(ranges.file, self._fd(ranges.file)) is None:
             return Buffered().windows(ranges, limit)
         return super().windows(ranges, limit)
 
@@ -268,7 +268,7 @@ class Auto(Mapped):
         return file.size if file in _kept else MAPPED_BYTES
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        data = None if sparse else _whole(file, self._fd(file))
+        data = _whole(file, self._fd(file))
         return super()._map(file, start, stop, sparse=sparse) if data is None else (data, 0)
 
 

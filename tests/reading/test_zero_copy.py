@@ -252,6 +252,15 @@ def test_a_small_file_stays_mapped_while_it_is_open(path, dtype):
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_sparse_pixels_come_from_what_stays_mapped(path, monkeypatch):
+    """Reading frame by frame would ask the system for each of them, every time."""
+    monkeypatch.delattr(backends.Buffered, "windows")
+    arr = open_dataset(path, chunks=(5, -1, -1), **RAW)
+    np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
+    assert maps_of(path) == 1
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_little_stays_mapped(path, tmp_path, monkeypatch):
     """Not more than so many bytes and files together."""
     paths = [write_raw(tmp_path / f"{k}.raw", FRAMES) for k in range(4)]
