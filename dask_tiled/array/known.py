@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +14,20 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.array import chunk
 from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.utils import M
 
 from dask_tiled.array.recipes import Apply, Beside, Tree, cut
 from dask_tiled.array.recognition import (
     Step,
+    binning_of,
+    coarsening_of,
     contraction_of,
     is_elementwise,
     is_of_numpy,
     reduction_of,
 )
 from dask_tiled.array.tasks import Grid, pixels_of, run_job
+from dask_tiled.array.views import View
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -36,16 +40,44 @@ class Known(NamedTuple):
     source: Source
     """One of the sources: all of them have the same axes."""
     chunks: Chunks
+    """Those of the sources."""
     grid: Grid
+    view: View
     labels: tuple[Any, ...]
-    """Those that the layer gives to the axes of the sources."""
+    """Those that the layer gives to the axes that are shown of the sources."""
+    output: tuple[Any, ...]
+    """The labels of what the layer makes."""
     annotations: dict[str, Any]
     step: Step | None = None
 
     @property
     def is_read(self) -> bool:
         """Whether nothing is computed."""
-        return self.step is None and isinstance(self.tree, Source)
+        plain = self.step is None and isinstance(self.tree, Source)
+        return plain and self.view == View.of(len(self.chunks))
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """The labels that the axes of the sources have."""
+        return tuple(self.labels[self.view.place_of(axis)] for axis in range(len(self.chunks)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes that are shown."""
+        return self.view.shape(self.grid.shape)
+
+    @property
+    def shown_chunks(self) -> Chunks:
+        """Chunks of the axes that are shown."""
+        found = self.view.chunks(self.chunks)
+        assert found is not None  # noqa: S101 - or it would not be known
+        return found
+
+    def shown(self, view: View | None, labels: tuple[Any, ...]) -> Known | None:
+        """Show it in another way, if each of its chunks is still one chunk."""
+        if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
+            return None
+        return self._replace(view=view, labels=labels, output=labels)
 
 
 def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
@@ -61,10 +93,10 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
             plain.add(name)
         found = None
         if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
-            found = _source(layers, layer) or _job(layer, known)
+            found = _source(layers, layer) or _job(layer, known) or _moved(layer, known)
             found = found or _expression(layer, known, plain)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
-            found = _part(layer, known)
+            found = _part(layer, known) or _reshaped(layer, known) or _coarse(layer, known)
         if found is not None:
             known[name] = found
     return known
@@ -122,7 +154,8 @@ def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:
     block_ids: Any
     (block_ids,) = layer.io_deps.values()
     labels = tuple(layer.output_indices)
-    return Known(source, source, block_ids.chunks, grid, labels, layer.annotations or {})
+    view, annotations = View.of(len(labels)), layer.annotations or {}
+    return Known(source, source, block_ids.chunks, grid, view, labels, labels, annotations)
 
 
 def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:
@@ -131,17 +164,42 @@ def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:
         return None
     (name, index), (job, _), *_ = layer.indices
     one = known.get(name)
-    if one is None or one.step is not None:
+    if one is None or one.step is not None or one.view != View.of(len(one.chunks)):
         return None
     step = Step(job, partial(run_job, job=job))
-    return one._replace(
-        step=step, labels=tuple(index), annotations=_fused(one.annotations, layer.annotations)
-    )
+    output = tuple(layer.output_indices)
+    return _annotated(one, layer)._replace(step=step, labels=tuple(index), output=output)
 
 
 def _fused(*annotations: Any) -> dict[str, Any]:
     fused: dict[str, Any] = _fuse_annotations(*(one or {} for one in annotations))
     return fused
+
+
+def _annotated(one: Known, layer: Any) -> Known:
+    return one._replace(annotations=_fused(one.annotations, layer.annotations))
+
+
+def _moved(layer: Any, known: Mapping[str, Known]) -> Known | None:
+    """Know a layer that moves the axes of a known one."""
+    (name, index), *more = layer.indices
+    one = known.get(name) if index is not None else None
+    if one is None or one.step is not None or more or layer.new_axes:
+        return None
+    given = layer.task.kwargs
+    order = list(range(len(index)))
+    if layer.task.func is np.transpose and given.keys() == {"axes"}:
+        order = list(given["axes"])
+    elif layer.task.func is np.swapaxes and given.keys() == {"axis1", "axis2"}:
+        a, b = given.values()
+        order[a], order[b] = order[b], order[a]
+    else:
+        return None
+    output = tuple(layer.output_indices)
+    if sorted(order) != list(range(len(index))) or output != tuple(index[k] for k in order):
+        return None
+    view = View(tuple(one.view.shown[k] for k in order))
+    return _annotated(one, layer).shown(view, output)
 
 
 def _expression(layer: Any, known: Mapping[str, Known], plain: set[str]) -> Known | None:
@@ -150,16 +208,18 @@ def _expression(layer: Any, known: Mapping[str, Known], plain: set[str]) -> Know
     if found is None:
         return None
     (one, operands), function, kwargs = found, layer.task.func, dict(layer.task.kwargs)
+    output = tuple(layer.output_indices)
     if is_elementwise(function, kwargs):
         tree = Apply(function, kwargs, operands)
-        return one._replace(tree=tree) if one.labels == tuple(layer.output_indices) else None
+        return one._replace(tree=tree, output=output) if one.labels == output else None
     step = None
     if len(operands) == 1:
         step = reduction_of(function, kwargs)
     elif len(operands) == 2 and operands[0] is one.tree and isinstance(operands[1], Beside):
-        step = contraction_of(function, kwargs, operands[1].axes)
+        index: Any = next(index for name, index in layer.indices if name == operands[1].name)
+        step = contraction_of(function, kwargs, [one.labels.index(x) for x in index])
         one = one._replace(tree=Apply(operator.mul, {}, operands))
-    return one._replace(step=step) if step else None
+    return one._replace(step=step, output=output) if step else None
 
 
 def _operands(
@@ -182,7 +242,8 @@ def _operands(
     first = first._replace(labels=tuple(arguments[which][1]))
     operands: list[Any] = []
     for one, (value, index) in zip(inner, arguments, strict=True):
-        if one is not None and (tuple(index), one.chunks) == (first.labels, first.chunks):
+        same = first.labels, first.chunks, first.view
+        if one is not None and (tuple(index), one.chunks, one.view) == same:
             operands.append(one.tree)
         elif (
             one is not None or _is_other_array(value) or (index is not None and value not in plain)
@@ -199,35 +260,104 @@ def _operands(
 def _beside(layer: Any, name: str, index: Any, first: Known) -> Beside | TaskRef:
     """Show an array that is repeated along axes that it has not, unless it may be longer."""
     axes = [first.labels.index(x) if x in first.labels else -1 for x in index]
-    unknown = name in layer.io_deps or -1 in axes or axes != sorted({*axes})
-    if unknown or any(first.grid.shape[axis] == 1 for axis in axes):
+    unknown = name in layer.io_deps or -1 in axes or len({*axes}) < len(axes)
+    if unknown or any(first.shape[axis] == 1 for axis in axes):
         return TaskRef(name)
-    return Beside(name, tuple(axes), tuple(layer.numblocks[name]), (None,) * len(axes))
+    spans = tuple(map(first.view.spans, axes))
+    return Beside(name, spans, tuple(layer.numblocks[name]), (None,) * len(axes))
 
 
 def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     """Know a layer that cuts a known one: what it cuts of each axis, the sources give at once."""
     key, task = next(iter(layer.mapping.items()))
-    block, _ = _taken(task)
+    block, index = _taken(task)
     whole = known.get(block[0]) if block else None
     if whole is None or whole.step is not None or not isinstance(key, tuple):
         return None
-    cuts = cuts_of(layer.mapping, key, whole.grid)
+    new = [k for k, x in enumerate(index) if x is None]
+    cuts = cuts_of(layer.mapping, key, Grid.of(whole.shown_chunks), new)
     if cuts is None or any(_taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
         return None
-    tree = cut(whole.tree, cuts, whole.grid.shape)
+    found = _cut(_annotated(whole, layer), cuts)
+    if found is None:
+        return None
+    shown = list(found.view.shown)
+    for k in new:
+        # An axis before it that is gone is none of what the task gives.
+        shown.insert(k - sum(isinstance(x, (int, np.integer)) for x in index[:k]), ())
+    found = found.shown(View(tuple(shown)), tuple(range(len(shown))))
+    return found if found and _has_as_many(found, layer) else None
+
+
+def _has_as_many(one: Known, layer: Any) -> bool:
+    return math.prod(map(len, one.shown_chunks)) == len(layer.mapping)
+
+
+def _cut(one: Known, cuts: Sequence[Cut]) -> Known | None:
+    """Show a part of what is known; None where that is not known."""
+    found = one.view.cut(cuts, one.grid.shape)
+    if found is None:
+        return None
+    of, view = found
+    tree = cut(one.tree, of, one.grid.shape)
     if tree is None:
         return None
-    chunks = tuple(
-        cut_chunks(axis, one) for axis, one in zip(whole.chunks, cuts, strict=True) if one.kept
-    )
-    if math.prod(map(len, chunks)) != len(layer.mapping):
+    chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
+    labels = tuple(range(len(view.shown)))
+    one = one._replace(tree=tree, source=one.source.cut(of), chunks=chunks, grid=Grid.of(chunks))
+    return one._replace(view=view, labels=labels, output=labels)
+
+
+def _reshaped(layer: Any, known: Mapping[Any, Known]) -> Known | None:
+    """Know a layer that gives the chunks of a known one another shape."""
+    keys: list[Any] = []
+    for task in layer.mapping.values():
+        known_so = isinstance(task, Task) and task.func is M.reshape and len(task.args) == 2
+        if not known_so or not isinstance(task.args[0], TaskRef) or task.kwargs:
+            return None
+        keys.append(task.args[0].key)
+    one = known.get(keys[0][0])
+    if one is None or one.step is not None:
         return None
-    labels = tuple(range(len(chunks)))
-    source = whole.source.cut(cuts)
-    return Known(
-        tree, source, chunks, Grid.of(chunks), labels, _fused(whole.annotations, layer.annotations)
-    )
+    shapes = {key[1:]: task.args[1] for key, task in layer.mapping.items()}
+    ends = dict[tuple[int, int], int]()  # lengths of the chunks along each axis
+    for place, shape in shapes.items():
+        ends |= {(axis, k): n for axis, (k, n) in enumerate(zip(place, shape, strict=True))}
+    ndim = len(next(iter(shapes)))
+    counts = [1 + max(k for axis, k in ends if axis == a) for a in range(ndim)]
+    chunks = tuple(tuple(ends[a, k] for k in range(n)) for a, n in enumerate(counts))
+    view = one.view.reshaped(one.view.sizes(one.grid.shape), [sum(axis) for axis in chunks])
+    found = _annotated(one, layer).shown(view, tuple(range(ndim)))
+    blocks = product(*(range(len(axis)) for axis in one.shown_chunks))
+    if found is None or found.shown_chunks != chunks or not _has_as_many(found, layer):
+        return None
+    return found if keys == [(keys[0][0], *block) for block in blocks] else None
+
+
+def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
+    """Know a layer that makes one pixel of several neighbours of a known one."""
+    first, *_ = layer.mapping.values()
+    call = coarsening_of(first)
+    one = known.get(call.key[0]) if call else None
+    if call is None or one is None or one.step is not None:
+        return None
+    ndim = len(one.view.shown)
+    by = [call.axes.get(axis, 1) for axis in range(ndim)]
+    step = binning_of(call.reduction, call.kwargs, ndim)
+    if call.trim_excess:
+        one = _cut(one, [Cut(0, 1, n - n % k) for n, k in zip(one.shape, by, strict=True)])
+    if one is None or step is None:
+        return None
+    sizes = one.view.sizes(one.grid.shape)
+    pairs = [n for length, k in zip(one.shape, by, strict=True) for n in (length // k, k)]
+    view, labels = one.view.reshaped(sizes, pairs), tuple(range(2 * ndim))
+    found = _annotated(one, layer).shown(view, labels)
+    if found is None:
+        return None
+    # Chunks of which nothing is left have tasks, too, behind the others.
+    last = [len(axis) - 1 for axis in found.shown_chunks[::2]]
+    known_so = (next(iter(layer.mapping))[0], *last) in layer.mapping
+    return found._replace(step=step, output=labels[::2]) if known_so else None
 
 
 def _taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -242,16 +372,25 @@ def _taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return of.key, index
 
 
-def cuts_of(tasks: Mapping[Any, Any], first: tuple[Any, ...], grid: Grid) -> list[Cut] | None:
-    """Read what dask's tasks of basic indices take of each axis; None for others."""
+def cuts_of(
+    tasks: Mapping[Any, Any], first: tuple[Any, ...], grid: Grid, new: Sequence[int] = ()
+) -> list[Cut] | None:
+    """Read what dask's tasks of basic indices take of each axis; None for others.
+
+    Those of the numbers ``new`` are no axes: they make one.
+    """
     name = first[0]
     origin = (name, *(0 for _ in first[1:]))
     block, index = _taken(tasks.get(origin))
-    if len(index) != len(grid.axes):
+    if len(index) != len(grid.axes) + len(new):
         return None
     cuts, kept = list[Cut](), 0
-    for axis, one in enumerate(index):
+    for one in index:
+        axis = len(cuts)
         found: Cut | None = None
+        if one is None:
+            kept += 1
+            continue
         if isinstance(one, slice):
             kept += 1
             found = _cut_along(tasks, origin, kept, axis, grid)
@@ -274,6 +413,7 @@ def _cut_along(
         if task is None:
             break
         block, index = _taken(task)
+        index = tuple(x for x in index if x is not None)
         if len(index) != len(grid.axes):
             return None
         low, high = grid.axes[axis][block[1 + axis]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.recognition import Step, node_of
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy
+from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import evaluate
 from dask_tiled.engine.expressions import Call, Operand
 from dask_tiled.engine.folding import Fold, can_fold
@@ -33,8 +36,8 @@ class Beside(NamedTuple):
     """An array that pixels are computed with, as a layer of the graph."""
 
     name: str
-    axes: tuple[int, ...]
-    """Those of the expression that it has."""
+    spans: tuple[tuple[Span, ...], ...]
+    """Which parts of the axes of the expression each of its axes has."""
     numblocks: tuple[int, ...]
     cuts: tuple[Cut | None, ...]
     """What is taken of its axes, where they are longer than 1."""
@@ -42,27 +45,36 @@ class Beside(NamedTuple):
     def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
         """Cut it as the expression is cut, if it has no further chunks along what is cut."""
         found = []
-        for axis, blocks, before in zip(self.axes, self.numblocks, self.cuts, strict=True):
-            one = cuts[axis]
-            if one == Cut(0, 1, sizes[axis]):
+        for spans, blocks, before in zip(self.spans, self.numblocks, self.cuts, strict=True):
+            one = cuts[spans[0].axis]
+            if all(cuts[span.axis] == Cut(0, 1, sizes[span.axis]) for span in spans):
                 found.append(before)
-            elif blocks > 1 or not one.kept:
+            elif blocks > 1 or not one.kept or len(spans) > 1:
                 return None
             else:
                 found.append(one if before is None else before.of(one))
         kept = [axis for axis, one in enumerate(cuts) if one.kept]
-        axes = tuple(map(kept.index, self.axes))
-        return self._replace(axes=axes, cuts=tuple(found))
+        renamed = (
+            tuple(span._replace(axis=kept.index(span.axis)) for span in spans)
+            for spans in self.spans
+        )
+        return self._replace(spans=tuple(renamed), cuts=tuple(found))
 
-    def part(self, block: Array, ndim: int) -> Array:
-        """Take what is wanted of a chunk, with all axes of the expression."""
+    def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
+        """Take what is wanted of a chunk, with an axis for each part of those of the expression."""
         found = np.asarray(block)
         place = [
             slice(None) if one is None or n == 1 else one.slice
             for n, one in zip(found.shape, self.cuts, strict=True)
         ]
         found = found[tuple(place)]
-        return found[tuple(slice(None) if k in self.axes else None for k in range(ndim))]
+        mine = [[x for span in spans for x in sizes if span.holds(x)] for spans in self.spans]
+        order = list(chain(*mine))
+        lengths = zip(found.shape, mine, strict=True)
+        found = found.reshape([1 if n == 1 else sizes[x] for n, some in lengths for x in some])
+        places = {part: k for k, part in enumerate(sizes)}
+        found = found.transpose(sorted(range(len(order)), key=lambda k: places[order[k]]))
+        return found[tuple(slice(None) if part in order else None for part in sizes)]
 
 
 class Apply:
@@ -141,7 +153,8 @@ class Recipe:
     The types of arrays beside are known when they are there: the program is made then.
     """
 
-    def __init__(self, tree: Tree, nav_ndim: int, last: Step | None) -> None:
+    def __init__(self, tree: Tree, view: View, nav_ndim: int, last: Step | None) -> None:
+        self._view = view
         self._nav_ndim = nav_ndim
         self._last = last
         beside: dict[Beside, int] = {}
@@ -202,20 +215,33 @@ class Recipe:
         self, box: Box, block_id: tuple[int, ...], blocks: Sequence[Array], pixels: Array | None
     ) -> Any:
         """Make one chunk as dask would, of all its pixels at once."""
-        operands = [
-            one.part(block, len(box)) for one, block in zip(self.beside, blocks, strict=True)
-        ]
+        operands, shape = self._operands(box, blocks)
         program = self.program(operands)
-        if program is not None and pixels is None:
+        if program is not None and pixels is None and len(shape) == len(box):
             found = evaluate(program, box, operands)
         else:
-            found = self._pixels(box, operands, pixels)
+            found = self._pixels(box, shape, operands, pixels)
+        found = self._view.show(found)
         if self._last is None:
             return like_numpy(found)
         given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
         return self._last.plain(found, **given)
 
-    def _pixels(self, box: Box, operands: Sequence[Array], pixels: Array | None) -> Any:
+    def _operands(
+        self, box: Box, blocks: Sequence[Array]
+    ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        """Give what is needed of arrays beside, and the shape of the pixels, for a chunk."""
+        sizes = self._view.sizes([b - a for a, b in box])
+        found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
+        return tuple(found), tuple(sizes.values())
+
+    def _pixels(
+        self,
+        box: Box,
+        shape: tuple[int, ...],
+        operands: Sequence[Array],
+        pixels: Array | None,
+    ) -> Any:
         values: list[Any] = []
         for function, kwargs, inner in self._steps:
             given = [values[x.number] if isinstance(x, _Step) else x for x in inner]
@@ -223,28 +249,53 @@ class Recipe:
             if function is not None:
                 values.append(function(*given, **kwargs))
             else:
-                values.append(evaluate(compiled(given[0]), box) if pixels is None else pixels)
+                read = evaluate(compiled(given[0]), box) if pixels is None else pixels
+                values.append(read.reshape(shape))
         return values[-1]
 
-    def job(self, box: Box, blocks: Sequence[Array]) -> Job:
-        """Give what the engine does with a chunk; NoPrimitive if it has nothing to do it with."""
-        operands = [
-            one.part(block, len(box)) for one, block in zip(self.beside, blocks, strict=True)
-        ]
+    def job(self, box: Box, blocks: Sequence[Array]) -> tuple[Job, Callable[[Array], Any]]:
+        """Give what the engine does with a chunk, and what makes of that what dask would return.
+
+        It raises NoPrimitive if the engine has nothing to do it with.
+        """
+        operands, shape = self._operands(box, blocks)
         program = self.program(operands)
-        reduction = None if self._last is None else self._last.done
+        last = None if self._last is None else self._last.done
         if program is None or len(program.sources) != 1 or any(a == b for a, b in box):
             raise NoPrimitive
-        if isinstance(reduction, ChunkJob):
-            if len(program.steps) > 1 or reduction.nav_ndim != self._nav_ndim:
+        if isinstance(last, ChunkJob):
+            if len(program.steps) > 1 or last.nav_ndim != self._nav_ndim:
                 raise NoPrimitive
-            return reduction.job
-        if reduction is not None and _casts_first(program.dtype, reduction.dtype):
+            return last.job, like_numpy
+        axes_of = [part.axis for part in self._view.parts]
+        nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
+        if last is None:
+            return Programmed(program, operands, None, shape, nav_ndim), self._show
+        numbers = self._view.numbers
+        axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
+        dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
+        reduction = Reduction(last.name, axes, dtype)
+        if _casts_first(program.dtype, dtype):
             raise NoPrimitive
-        fold = self._fold(program, box, reduction)
-        if fold is None and reduction is not None and reduction.name == "moments":
+        job = self._fold(program, reduction, axes_of)
+        if job is None and last.name == "moments":
             raise NoPrimitive
-        return fold or Programmed(program, tuple(operands), reduction)
+        job = job or Programmed(program, operands, reduction, shape, nav_ndim)
+        return job, partial(self._finish, reduction, box)
+
+    def _show(self, found: Array) -> Array:
+        return like_numpy(self._view.show(found))
+
+    def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
+        name, axes, dtype = reduction
+        lengths = [b - a for a, b in box]
+        left = [1 if k in axes else n for k, n in enumerate(self._view.sizes(lengths).values())]
+        tail = found.shape[-1:] if name == "moments" else ()
+        found = self._view.show(found.reshape(*left, *tail))
+        if name in ("sum", "prod") and dtype is not None:
+            found = found.astype(dtype, copy=False)
+        finish = self._last and self._last.finish
+        return finish(found, self._view.shape(lengths)) if finish else found
 
     def tile_shape(self, frames: int, sig_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Give the shape of the tiles that it wishes."""
@@ -254,32 +305,25 @@ class Recipe:
         frame = math.prod(sig_shape) * self._sources[0].dtype.itemsize
         return (max(1, TILE_BYTES // max(1, frame)), *sig_shape)
 
-    def finish(self, found: Array, box: Box) -> Any:
-        """Make of what a job gave what dask's function returns."""
-        if self._last is None:
-            return like_numpy(found)
-        reduction, _, finish = self._last
-        if (
-            isinstance(reduction, Reduction)
-            and reduction.name in ("sum", "prod")
-            and reduction.dtype
-        ):
-            found = found.astype(reduction.dtype, copy=False)
-        return finish(found, tuple(b - a for a, b in box)) if finish else found
-
-    def _fold(self, program: Program, box: Box, reduction: Reduction | None) -> Job | None:
+    def _fold(
+        self, program: Program, reduction: Reduction | None, axes_of: Sequence[int]
+    ) -> Job | None:
         """Find the fold that does the same, faster."""
         (step, *more), pixel = program.steps, program.sources[0].dtype
         if more or not isinstance(step, Read) or reduction is None:
             return None
         name, axes, dtype = reduction
-        sig = {*range(self._nav_ndim, len(box))}
-        by_frame = sig <= {*axes}
-        if name == "prod" or not can_fold(pixel) or not (by_frame or not sig & {*axes}):
+        gone = {axis for number, axis in enumerate(axes_of) if number in axes}
+        left = {axis for number, axis in enumerate(axes_of) if number not in axes}
+        sig = {axis for axis in axes_of if axis >= self._nav_ndim}
+        by_frame = sig <= gone
+        if name == "prod" or not can_fold(pixel) or not (by_frame or not sig & gone):
+            return None
+        if gone & left:
             return None
         if by_frame and name in ("min", "max") and pixel.kind == "f":
             return None  # numpy's loop is the faster one
-        kept = tuple(axis for axis in range(self._nav_ndim) if axis not in axes)
+        kept = tuple(axis for axis in range(self._nav_ndim) if axis not in gone)
         initial: tuple[Any, ...] = (np.nan, 0, 0)
         if name == "moments":
             dtype = np.dtype(np.float64)
@@ -324,13 +368,15 @@ class Together:
         box = self._grid.box(block_id)
         given = [[blocks[k] for k in some] for some in self._given]
         jobs: dict[int, Job] = {}
+        finish: list[Callable[[Array], Any]] = []
         for k, (recipe, some) in enumerate(zip(self.recipes, given, strict=True)):
             with suppress(NoPrimitive):
-                jobs[k] = recipe.job(box, some)
+                jobs[k], last = recipe.job(box, some)
+                finish.append(last)
         found: dict[int, Any] = {}
         with suppress(NoPrimitive):
             done = self._run(box, pixels, jobs) if jobs else []
-            found = {k: self.recipes[k].finish(x, box) for k, x in zip(jobs, done, strict=True)}
+            found = {k: last(x) for k, last, x in zip(jobs, finish, done, strict=True)}
         return [
             found[k] if k in found else recipe.make(box, block_id, given[k], pixels)
             for k, recipe in enumerate(self.recipes)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.array import chunk, einsumfuncs, reductions, routines
+from dask.utils import apply
 
 from dask_tiled.array.tasks import ChunkJob
 from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
@@ -137,6 +138,51 @@ def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
     finish: Any = {reductions.mean_chunk: _mean, reductions.moment_chunk: _moments}.get(plain.func)
     finish = finish and partial(finish, axes)
     return Step(Reduction(name, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
+
+
+BINNINGS = {np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.mean: "mean"}
+BINNINGS |= {np.any: "any", np.all: "all"}
+
+
+class Coarsening(NamedTuple):
+    """What dask passes to ``chunk.coarsen``."""
+
+    reduction: Callable[..., Any]
+    key: Any
+    axes: dict[int, int]
+    trim_excess: bool
+    kwargs: dict[str, Any]
+
+
+def coarsening_of(task: Any) -> Coarsening | None:
+    """Read a task of dask that makes one pixel of several; None if it does something else."""
+    if not isinstance(task, tuple) or task[:2] != (apply, chunk.coarsen):
+        return None
+    reduction, key, axes, trim_excess = task[2]
+    return Coarsening(reduction, key, axes, trim_excess, task[3])
+
+
+def binning_of(function: Any, kwargs: dict[str, Any], ndim: int) -> Step | None:
+    """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
+    name = BINNINGS.get(function)
+    if name is None or kwargs:
+        return None
+    axes = tuple(range(1, 2 * ndim, 2))
+    plain = partial(function, axis=axes)
+    dtype = partial(_dtype_of, function) if name in ("sum", "prod", "mean") else None
+    reduction = Reduction("sum" if name == "mean" else name, axes, dtype)
+    return Step(reduction, plain, partial(_binned, name))
+
+
+def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
+    dtype: np.dtype = function(np.ones(1, pixel)).dtype
+    return dtype
+
+
+def _binned(name: str, found: Any, shape: tuple[int, ...]) -> Any:
+    if name == "mean":
+        found = found / math.prod(shape[1::2])
+    return found.reshape(shape[::2])
 
 
 def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...]) -> dict[str, Any]:

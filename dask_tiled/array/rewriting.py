@@ -23,6 +23,7 @@ from dask_tiled.array.aggregation import LATER, Ending, called, ending_of
 from dask_tiled.array.known import Known, in_order, known_layers
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
 from dask_tiled.array.results import put_together
+from dask_tiled.array.tasks import Grid
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             dependencies[name] = {endings[name][0]}
         elif name in known and not known[name].is_read:
             one = known[name]
-            recipe = Recipe(one.tree, one.source.layout.nav_ndim, one.step)
+            recipe = Recipe(one.tree, one.view, one.source.layout.nav_ndim, one.step)
             made[name] = Making(one, graph.layers[name], recipe)
             dependencies[name] = {x.name for x in recipe.beside}
         else:
@@ -68,8 +69,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     for name, (of, ending) in endings.items():
         if name in dependencies:
             one = known[of]
-            numblocks = tuple(map(len, one.chunks))
-            tasks = ending.tasks(name, of, one.grid, numblocks)
+            chunks = one.shown_chunks
+            tasks = ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks)))
             layers[name] = MaterializedLayer({task.key: task for task in tasks})
             layers[name].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
@@ -148,13 +149,12 @@ def _make(
     dependencies: dict[str, set[str]],
 ) -> None:
     """Make the layers of a group, which read the same chunks once; ``pixels`` has read them."""
-    one = made[names[0]]
-    recipes = Together([made[name].recipe for name in names], one.known.source, one.known.grid)
+    one = made[names[0]].known
+    recipes = Together([made[name].recipe for name in names], one.source, one.grid)
     together = len(names) > 1
     key = f"together-{tokenize(*names)}" if together else names[0]
-    axes = tuple(range(len(one.known.chunks)))
-    labels = axes if together else one.known.labels
-    output = axes if together else getattr(one.layer, "output_indices", labels)
+    every = tuple(range(len(one.chunks)))
+    labels, output = (every, every) if together else (one.places, one.output)
     value: Any = recipes
     dependencies[key] = {x.name for x in recipes.beside} | ({pixels} if pixels else set())
     if recipes.is_large:  # a cluster sends it to each worker once
@@ -162,30 +162,37 @@ def _make(
         layers[held], value = MaterializedLayer({held: DataNode(held, recipes)}), TaskRef(held)
         dependencies[held] = set()
         dependencies[key].add(held)
-    arguments: list[Any] = [value, None, ArrayBlockIdDep(one.known.chunks), labels]
+    arguments: list[Any] = [value, None, ArrayBlockIdDep(one.chunks), labels]
     arguments += [pixels, labels if pixels else None]
-    numblocks = {pixels: tuple(map(len, one.known.chunks))} if pixels else {}
+    numblocks = {pixels: tuple(map(len, one.chunks))} if pixels else {}
     for beside in recipes.beside:
-        arguments += [beside.name, tuple(labels[axis] for axis in beside.axes)]
+        axes = (
+            max((x.axis for x in spans), key=lambda k: len(one.chunks[k])) for spans in beside.spans
+        )
+        arguments += [beside.name, tuple(labels[axis] for axis in axes)]
         numblocks[beside.name] = beside.numblocks
     function = make_all if together else make
-    new_axes = {} if together else getattr(one.layer, "new_axes", {})
+    new_axes = {} if together else _new_axes(made[names[0]])
     layers[key] = blockwise(
-        function, key, tuple(output), *arguments, numblocks=numblocks, new_axes=new_axes
+        function, key, output, *arguments, numblocks=numblocks, new_axes=new_axes
     )
-    layers[key].annotations = one.known.annotations or None
+    layers[key].annotations = one.annotations or None
     for number, name in enumerate(names if together else ()):
-        known, layer, _ = made[name]
-        output = getattr(layer, "output_indices", known.labels)
-        numblocks = {key: tuple(map(len, known.chunks))}
-        arguments = [key, known.labels, number, None]
+        known = made[name].known
         layers[name] = blockwise(
             operator.getitem,
             name,
-            tuple(output),
-            *arguments,
-            numblocks=numblocks,
-            new_axes=getattr(layer, "new_axes", {}),
+            known.output,
+            *(key, known.places, number, None),
+            numblocks={key: tuple(map(len, known.chunks))},
+            new_axes=_new_axes(made[name]),
         )
         layers[name].annotations = known.annotations or None
         dependencies[name] = {key}
+
+
+def _new_axes(making: Making) -> dict[Any, int]:
+    """Give the labels of axes that no axis of the sources has."""
+    known, layer, _ = making
+    more = getattr(layer, "new_axes", {})
+    return {label: more.get(label, 1) for label in known.output if label not in known.places}

@@ -39,8 +39,8 @@ class Reduction(NamedTuple):
 
     name: str
     axes: tuple[int, ...]
-    dtype: np.dtype | None
-    """Of the result; None for that of the pixels."""
+    dtype: Any
+    """Of the result, or what makes it of that of the pixels; None for that of the pixels."""
 
 
 class NoPrimitive(Exception):  # noqa: N818 - it is no error
@@ -55,6 +55,10 @@ class Programmed:
     operands: tuple[Array, ...]
     """Those of the program, cut to the chunk."""
     reduction: Reduction | None
+    shape: tuple[int, ...]
+    """Of the chunk, whose axes may be split for the reduction."""
+    nav_ndim: int
+    """How many of them are navigation axes."""
 
     request = TilingRequest("frame")
 
@@ -88,19 +92,18 @@ class VectorSink(FrameSink):
 
     def __init__(self, job: Programmed, chunk: Chunk) -> None:
         _plain(chunk.dtype)
-        self._job, self._shape = job, tuple(b - a for a, b in chunk.box)
+        self._job, self._shape = job, job.shape
         gone = () if job.reduction is None else job.reduction.axes
         self._kept = tuple(axis not in gone for axis in range(len(self._shape)))
-        self._table = table = _Table(self._shape, chunk, self._kept, job)
+        self._table = table = _Table(chunk, self._kept, job)
         program = np.array(table.rows, np.int64)
         header = np.zeros((2, 16), np.int64)
         header[0, :3] = table.columns, table.per_frame, table.vector
         frames = np.arange(math.prod(chunk.nav_shape))
         super().__init__("run_program", chunk, frames, program, header)
-        rows, nav_shape = rows_of(
-            chunk.nav_shape, [axis for axis in range(chunk.nav_ndim) if self._kept[axis]]
-        )
-        if 1 < math.prod(nav_shape) < len(frames) and any(self._kept[chunk.nav_ndim :]):
+        nav = job.shape[: job.nav_ndim]
+        rows, nav_shape = rows_of(nav, [axis for axis in range(len(nav)) if self._kept[axis]])
+        if 1 < math.prod(nav_shape) < len(frames) and any(self._kept[job.nav_ndim :]):
             self._together = rows
 
     def result(self) -> Array:
@@ -119,20 +122,18 @@ def _plain(dtype: np.dtype) -> np.dtype:
 class _Table:
     """The steps of a program as numbers, and the memory that they work in."""
 
-    def __init__(
-        self, shape: tuple[int, ...], chunk: Chunk, kept: tuple[bool, ...], job: Programmed
-    ) -> None:
+    def __init__(self, chunk: Chunk, kept: tuple[bool, ...], job: Programmed) -> None:
         self.rows: list[list[int]] = []
-        self._shape = shape
+        self._shape = shape = job.shape
         self._alive: list[Any] = []
         self._registers: dict[Any, Array] = {}
         self._arrays = [
             block.reshape((1,) * (len(shape) - block.ndim) + block.shape) for block in job.operands
         ]
         patterns = [tuple(n > 1 for n in block.shape) for block in self._arrays]
-        self._first = _first_of_row(shape, chunk.nav_ndim, [*patterns, kept])
+        self._first = _first_of_row(shape, job.nav_ndim, [*patterns, kept])
         self.columns = math.prod(shape[self._first :])
-        self.per_frame = math.prod(shape[chunk.nav_ndim : self._first])
+        self.per_frame = math.prod(shape[job.nav_ndim : self._first])
         if self.columns < LEAST_ROW:
             raise NoPrimitive
         widest = max((x.to.dtype.itemsize for x in job.program.steps), default=1)

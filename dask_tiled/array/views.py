@@ -1,0 +1,150 @@
+"""Views: how the axes of pixels are shown once they are moved, joined, split, or made anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy.typing as npt
+
+from dask_tiled.model.indexing import Cut
+from dask_tiled.tiling.bases import Chunks
+
+Array = npt.NDArray[Any]
+
+
+class Part(NamedTuple):
+    """A part of an axis of the pixels: of position ``p`` along it, the digit ``p // step``."""
+
+    axis: int
+    step: int
+
+
+class Span(NamedTuple):
+    """Some neighbouring parts of an axis: those from ``step`` on, below ``end`` if it is not 0."""
+
+    axis: int
+    step: int
+    end: int
+
+    def holds(self, part: Part) -> bool:
+        """Tell whether a part is one of them."""
+        return part.axis == self.axis and self.step <= part.step and not 0 < self.end <= part.step
+
+
+class View(NamedTuple):
+    """Which parts of which axes are shown as one axis."""
+
+    shown: tuple[tuple[Part, ...], ...]
+    """Of each axis that is shown, the outermost part first; a new axis has none."""
+
+    @classmethod
+    def of(cls, ndim: int) -> Self:
+        """Show axes as they are."""
+        return cls(tuple((Part(axis, 1),) for axis in range(ndim)))
+
+    @property
+    def parts(self) -> list[Part]:
+        """All parts, in the order of the pixels."""
+        return sorted(chain(*self.shown), key=lambda part: (part.axis, -part.step))
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        """The number of each part of each axis that is shown, in the order of the pixels."""
+        number = {part: k for k, part in enumerate(self.parts)}
+        return [[number[part] for part in parts] for parts in self.shown]
+
+    def spans(self, place: int) -> tuple[Span, ...]:
+        """Give the parts of an axis that is shown, as they stay when axes fall into more parts."""
+        above = {part: higher for higher, part in pairwise(self.parts)}
+        ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
+        return tuple(Span(*part, end.step * (end.axis == part.axis)) for part, end in ends)
+
+    def sizes(self, shape: Sequence[int]) -> dict[Part, int]:
+        """Give the lengths of all parts, in the order of the pixels."""
+        found, above = dict[Part, int](), Part(-1, 0)
+        for part in self.parts:
+            within = above.step if above.axis == part.axis else shape[part.axis]
+            found[part] = within // part.step
+            above = part
+        return found
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Give the lengths of the axes that are shown."""
+        sizes = self.sizes(shape)
+        return tuple(math.prod(map(sizes.__getitem__, parts)) for parts in self.shown)
+
+    def show(self, pixels: Array) -> Array:
+        """Show pixels that have an axis for each part, and perhaps others behind."""
+        numbers = self.numbers
+        order = list(chain(*numbers))
+        shape = [math.prod(pixels.shape[number] for number in some) for some in numbers]
+        shape += pixels.shape[len(order) :]
+        return pixels.transpose(*order, *range(len(order), pixels.ndim)).reshape(shape)
+
+    def place_of(self, axis: int) -> int:
+        """Find where the outermost part of an axis of the pixels is shown."""
+        first = next(part for part in self.parts if part.axis == axis)
+        return next(k for k, parts in enumerate(self.shown) if first in parts)
+
+    def chunks(self, chunks: Chunks) -> Chunks | None:
+        """Give the chunks of the axes that are shown; None if they are no boxes of these."""
+        shape = [sum(axis) for axis in chunks]
+        sizes, found = self.sizes(shape), list[tuple[int, ...]]()
+        for place, parts in enumerate(self.shown):
+            length = math.prod(map(sizes.__getitem__, parts))
+            axes = [part.axis for part in parts]
+            cut = [x for x in {*axes} if len(chunks[x]) > 1 and self.place_of(x) == place]
+            if not cut:
+                found.append((length,))
+                continue
+            first = axes.index(cut[0])
+            outer = math.prod(sizes[part] for part in parts[:first])
+            if len(cut) > 1 or outer > 1 or any(n % parts[first].step for n in chunks[cut[0]]):
+                return None
+            found.append(tuple(n * length // shape[cut[0]] for n in chunks[cut[0]]))
+        return tuple(found)
+
+    def reshaped(self, sizes: Mapping[Part, int], shape: Sequence[int]) -> View | None:
+        """Show the pixels in another shape, in the same order; None if an axis would be torn."""
+        if math.prod(sizes.values()) != math.prod(shape) or not all(sizes.values()):
+            return None
+        waiting = [(part, sizes[part]) for parts in self.shown for part in parts][::-1]
+        shown = list[list[Part]]()
+        for rest in shape:
+            shown.append([])
+            while rest > 1:
+                part, size = waiting.pop()
+                if rest % size and size % rest:
+                    return None
+                if size > rest:
+                    inner = size // rest
+                    waiting.append((part, inner))
+                    part, size = Part(part.axis, part.step * inner), rest
+                shown[-1].append(part)
+                rest //= size  # noqa: PLW2901 - what is left of it
+        ones = [part for part, _ in waiting]  # of length 1: it is nothing to anybody where
+        if ones and not shown:
+            return None
+        if ones:
+            shown[-1] += ones
+        return View(tuple(map(tuple, shown)))
+
+    def cut(self, cuts: Sequence[Cut], shape: Sequence[int]) -> tuple[list[Cut], View] | None:
+        """Cut the axes that are shown: what this takes of those of the pixels, and the new view."""
+        found = [Cut(0, 1, n) for n in shape]
+        shown = []
+        for parts, one, length in zip(self.shown, cuts, self.shape(shape), strict=True):
+            if one != Cut(0, 1, length) and parts:
+                axis = parts[0].axis
+                if len([part for part in self.parts if part.axis == axis]) + len(parts) > 2:
+                    return None
+                found[axis] = one
+            if one.kept:
+                shown.append(parts)
+        kept = [axis for axis, one in enumerate(found) if one.kept]
+        return found, View(
+            tuple(tuple(Part(kept.index(axis), k) for axis, k in parts) for parts in shown)
+        )
