@@ -53,8 +53,12 @@ class Known(NamedTuple):
     @property
     def is_read(self) -> bool:
         """Whether nothing is computed."""
-        plain = self.step is None and isinstance(self.tree, Source)
-        return plain and self.view == View.of(len(self.chunks))
+        return self.step is None and isinstance(self.tree, Source)
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether the axes are those of the sources."""
+        return self.view == View.of(len(self.chunks))
 
     @property
     def places(self) -> tuple[Any, ...]:
@@ -164,7 +168,7 @@ def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:
         return None
     (name, index), (job, _), *_ = layer.indices
     one = known.get(name)
-    if one is None or one.step is not None or one.view != View.of(len(one.chunks)):
+    if one is None or one.step is not None or not one.is_as_read:
         return None
     step = Step(job, partial(run_job, job=job))
     output = tuple(layer.output_indices)
@@ -198,7 +202,7 @@ def _moved(layer: Any, known: Mapping[str, Known]) -> Known | None:
     output = tuple(layer.output_indices)
     if sorted(order) != list(range(len(index))) or output != tuple(index[k] for k in order):
         return None
-    view = View(tuple(one.view.shown[k] for k in order))
+    view = one.view._replace(shown=tuple(one.view.shown[k] for k in order))
     return _annotated(one, layer).shown(view, output)
 
 
@@ -285,7 +289,7 @@ def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     for k in new:
         # An axis before it that is gone is none of what the task gives.
         shown.insert(k - sum(isinstance(x, (int, np.integer)) for x in index[:k]), ())
-    found = found.shown(View(tuple(shown)), tuple(range(len(shown))))
+    found = found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
     return found if found and _has_as_many(found, layer) else None
 
 
@@ -350,7 +354,7 @@ def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
         return None
     sizes = one.view.sizes(one.grid.shape)
     pairs = [n for length, k in zip(one.shape, by, strict=True) for n in (length // k, k)]
-    view, labels = one.view.reshaped(sizes, pairs), tuple(range(2 * ndim))
+    view, labels = one.view.reshaped(sizes, pairs), tuple(k // 2 for k in range(2 * ndim))
     found = _annotated(one, layer).shown(view, labels)
     if found is None:
         return None
@@ -422,7 +426,8 @@ def _cut_along(
         positions.append(range(low, high)[index[axis]])
     start, length = positions[0][0] if positions[0] else -1, sum(map(len, positions))
     step = positions[0].step
-    if not all(positions) or step < 1:
+    one_chunk = grid.axes[axis][0] == (0, grid.shape[axis])
+    if not all(positions) or (step < 1 and not one_chunk):
         return None
     if len(positions) > 1 and len(positions[0]) == 1:
         step = positions[1][0] - start

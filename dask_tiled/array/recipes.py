@@ -49,7 +49,7 @@ class Beside(NamedTuple):
             one = cuts[spans[0].axis]
             if all(cuts[span.axis] == Cut(0, 1, sizes[span.axis]) for span in spans):
                 found.append(before)
-            elif blocks > 1 or not one.kept or len(spans) > 1:
+            elif blocks > 1 or not one.kept or len(spans) > 1 or spans[0].flipped:
                 return None
             else:
                 found.append(one if before is None else before.of(one))
@@ -72,6 +72,8 @@ class Beside(NamedTuple):
         order = list(chain(*mine))
         lengths = zip(found.shape, mine, strict=True)
         found = found.reshape([1 if n == 1 else sizes[x] for n, some in lengths for x in some])
+        flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
+        found = np.flip(found, tuple(k for k, part in enumerate(order) if part.axis in flipped))
         places = {part: k for k, part in enumerate(sizes)}
         found = found.transpose(sorted(range(len(order)), key=lambda k: places[order[k]]))
         return found[tuple(slice(None) if part in order else None for part in sizes)]

@@ -169,7 +169,7 @@ def binning_of(function: Any, kwargs: dict[str, Any], ndim: int) -> Step | None:
         return None
     axes = tuple(range(1, 2 * ndim, 2))
     plain = partial(function, axis=axes)
-    dtype = partial(_dtype_of, function) if name in ("sum", "prod", "mean") else None
+    dtype = partial(_dtype_of, function)
     reduction = Reduction("sum" if name == "mean" else name, axes, dtype)
     return Step(reduction, plain, partial(_binned, name))
 

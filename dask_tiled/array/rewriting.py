@@ -60,7 +60,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             layers[name] = graph.layers[name]
             dependencies[name] = {*graph.dependencies[name]}
         waiting += dependencies[name]
-    reads = {name: x for name, x in known.items() if x.is_read and name in layers}
+    shown = {name: x for name, x in known.items() if x.is_read and x.is_as_read}
+    reads = {name: x for name, x in shown.items() if name in layers}
     for names in _groups(made, reads, dependencies):
         pixels = next((name for name in names if name in reads), None)
         some = [name for name in names if name in made]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.indexing import Cut
@@ -28,6 +29,7 @@ class Span(NamedTuple):
     axis: int
     step: int
     end: int
+    flipped: bool
 
     def holds(self, part: Part) -> bool:
         """Tell whether a part is one of them."""
@@ -35,10 +37,12 @@ class Span(NamedTuple):
 
 
 class View(NamedTuple):
-    """Which parts of which axes are shown as one axis."""
+    """Which parts of which axes are shown as one axis, and from which end."""
 
     shown: tuple[tuple[Part, ...], ...]
     """Of each axis that is shown, the outermost part first; a new axis has none."""
+    flipped: frozenset[int] = frozenset()
+    """Axes of the pixels that are shown from their ends, with all their parts."""
 
     @classmethod
     def of(cls, ndim: int) -> Self:
@@ -60,7 +64,10 @@ class View(NamedTuple):
         """Give the parts of an axis that is shown, as they stay when axes fall into more parts."""
         above = {part: higher for higher, part in pairwise(self.parts)}
         ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
-        return tuple(Span(*part, end.step * (end.axis == part.axis)) for part, end in ends)
+        return tuple(
+            Span(*part, end.step * (end.axis == part.axis), part.axis in self.flipped)
+            for part, end in ends
+        )
 
     def sizes(self, shape: Sequence[int]) -> dict[Part, int]:
         """Give the lengths of all parts, in the order of the pixels."""
@@ -80,6 +87,9 @@ class View(NamedTuple):
         """Show pixels that have an axis for each part, and perhaps others behind."""
         numbers = self.numbers
         order = list(chain(*numbers))
+        if self.flipped:
+            ends = (k for k, part in enumerate(self.parts) if part.axis in self.flipped)
+            pixels = np.flip(pixels, tuple(ends))
         shape = [math.prod(pixels.shape[number] for number in some) for some in numbers]
         shape += pixels.shape[len(order) :]
         return pixels.transpose(*order, *range(len(order), pixels.ndim)).reshape(shape)
@@ -130,21 +140,34 @@ class View(NamedTuple):
             return None
         if ones:
             shown[-1] += ones
-        return View(tuple(map(tuple, shown)))
+        return View(tuple(map(tuple, shown)), self.flipped)
 
     def cut(self, cuts: Sequence[Cut], shape: Sequence[int]) -> tuple[list[Cut], View] | None:
-        """Cut the axes that are shown: what this takes of those of the pixels, and the new view."""
+        """Cut the axes that are shown: what this takes of those of the pixels, and the new view.
+
+        Steps may be negative.
+        """
         found = [Cut(0, 1, n) for n in shape]
-        shown = []
+        shown, flipped = [], {*self.flipped}
         for parts, one, length in zip(self.shown, cuts, self.shape(shape), strict=True):
             if one != Cut(0, 1, length) and parts:
                 axis = parts[0].axis
                 if len([part for part in self.parts if part.axis == axis]) + len(parts) > 2:
                     return None
-                found[axis] = one
+                found[axis] = _forward(one, length if axis in flipped else 0)
+                if one.step < 0:
+                    flipped ^= {axis}
             if one.kept:
                 shown.append(parts)
         kept = [axis for axis, one in enumerate(found) if one.kept]
-        return found, View(
-            tuple(tuple(Part(kept.index(axis), k) for axis, k in parts) for parts in shown)
-        )
+        renamed = (tuple(Part(kept.index(axis), k) for axis, k in parts) for parts in shown)
+        ends = frozenset(kept.index(axis) for axis in flipped if found[axis].kept)
+        return found, View(tuple(renamed), ends)
+
+
+def _forward(cut: Cut, flipped: int) -> Cut:
+    """Give the same positions in the order of the pixels, the axis having so many if flipped."""
+    start, step, length, kept = cut
+    if flipped:
+        start, step = flipped - 1 - start, -step
+    return Cut(start + min(0, step * (length - 1)), abs(step), length, kept)

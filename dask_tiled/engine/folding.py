@@ -99,6 +99,8 @@ class FrameSink:
 
     needs_order = False
     """Whether the pixels of a frame must come in its order."""
+    needs_whole_frames = False
+    """Whether all pixels of a frame must come at once."""
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""

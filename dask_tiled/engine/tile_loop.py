@@ -121,6 +121,8 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     exact = conversion.nothing and not (layout.partial or layout.overlapping)
     if len(folds) < len(sinks) or not exact or not all(map(_has_long_runs, reader.ranges)):
         return False
+    if any(fold.needs_whole_frames for fold in folds):
+        return False
     pieces = [piece for piece in reader.ranges if isinstance(piece, ReadRanges)]
     in_order = all(are_adjacent(piece.units) for piece in pieces)
     if not in_order and any(fold.needs_order for fold in folds):

@@ -23,6 +23,8 @@ VECTOR_BYTES = 16384
 """Of the widest pixels in a program."""
 LEAST_ROW = 16
 """Neighbouring pixels that are worth the calls."""
+MOST_GROUP = 256
+"""Neighbouring pixels, and no more, of which one is made while others of the row are at work."""
 
 UFUNCS = {
     "sum": np.add,
@@ -101,6 +103,7 @@ class VectorSink(FrameSink):
         header[0, :3] = table.columns, table.per_frame, table.vector
         frames = np.arange(math.prod(chunk.nav_shape))
         super().__init__("run_program", chunk, frames, program, header)
+        self.needs_whole_frames = table.group > 1
         nav = job.shape[: job.nav_ndim]
         rows, nav_shape = rows_of(nav, [axis for axis in range(len(nav)) if self._kept[axis]])
         if 1 < math.prod(nav_shape) < len(frames) and any(self._kept[job.nav_ndim :]):
@@ -131,13 +134,19 @@ class _Table:
             block.reshape((1,) * (len(shape) - block.ndim) + block.shape) for block in job.operands
         ]
         patterns = [tuple(n > 1 for n in block.shape) for block in self._arrays]
-        self._first = _first_of_row(shape, job.nav_ndim, [*patterns, kept])
+        patterns.append(kept)
+        self.group = _group_of(shape, job.nav_ndim, kept)
+        if self.group > 1:  # they are neighbours in a row of what they become
+            if any(pattern[-1] != pattern[-2] for pattern in patterns[:-1]):
+                raise NoPrimitive
+            patterns = [pattern[:-1] for pattern in patterns]
+        self._first = _first_of_row(shape[: len(patterns[0])], job.nav_ndim, patterns)
         self.columns = math.prod(shape[self._first :])
         self.per_frame = math.prod(shape[job.nav_ndim : self._first])
         if self.columns < LEAST_ROW:
             raise NoPrimitive
         widest = max((x.to.dtype.itemsize for x in job.program.steps), default=1)
-        self.vector = max(1, VECTOR_BYTES // max(4, widest))
+        self.vector = max(1, VECTOR_BYTES // max(4, widest) // self.group) * self.group
         self._values: dict[int, Value] = {}
         self._tile = Value((1, 0, 0, 0, chunk.dtype.itemsize), chunk.dtype)
         *steps, last = job.program.steps
@@ -205,6 +214,9 @@ class _Table:
         if name == "sum" and not trailing and self._dot(last, out):
             return
         value = self._step(last, None)
+        if self.group > 1:
+            self._reduce_groups(name, value, dtype, out)
+            return
         if name == "sum":
             self._own("add_each" if trailing else "add_row", [value], out)
             return
@@ -212,6 +224,25 @@ class _Table:
         if loop is None:
             raise NoPrimitive(name)
         self._add(loop.address, loop.data, [out, self._cast(value, dtype), out])
+
+    def _reduce_groups(self, name: str, value: Value, dtype: np.dtype, out: Value) -> None:
+        """Reduce neighbouring pixels: one of each group after the other."""
+        from dask_tiled.kernels.fold_functions import primitive
+
+        if name == "sum":
+            size = self._value(self.group, np.int64)
+            types = [_plain(value.dtype), size.dtype, size.dtype, _plain(out.dtype)]
+            self._primitive(primitive("add_groups", *types), [value, size], out)
+            self.rows[-1][3] = self.group
+            return
+        loop = loop_of(UFUNCS[name], (dtype, dtype))
+        if loop is None:
+            raise NoPrimitive(name)
+        mode, base, *others, step = self._cast(value, dtype).place
+        for k in range(self.group):
+            one = Value((mode, base + k * step, *others, step * self.group), dtype)
+            self._add(loop.address, loop.data, [out, one, out])
+            self.rows[-1][3] = self.group
 
     def _dot(self, last: Read | Step, out: Value) -> bool:
         """Add up products with weights without making them."""
@@ -242,15 +273,15 @@ class _Table:
         return Value((0, one.ctypes.data, 0, 0, 0), one.dtype)
 
     def _output(self, kept: tuple[bool, ...]) -> Value:
-        return self._array(self.results, kept)
+        return self._array(self.results, kept, self.group)
 
-    def _array(self, array: Array, kept: tuple[bool, ...]) -> Value:
-        """Show an array that has some axes of the chunk."""
+    def _array(self, array: Array, kept: tuple[bool, ...], group: int = 1) -> Value:
+        """Show an array that has some axes of the chunk, or a pixel for each group of them."""
         lead = self._shape[: self._first]
         axes = [axis for axis in range(self._first) if kept[axis]]
         trailing = self._has_rows(kept)
         step = array.itemsize * trailing
-        width = array.itemsize * (self.columns if trailing else 1)
+        width = array.itemsize * (self.columns // group if trailing else 1)
         numbers = 0
         if any(self._shape[axis] > 1 for axis in range(self._first) if not kept[axis]):
             rows, _ = rows_of(lead, axes)
@@ -301,10 +332,10 @@ class _Table:
         self._add(address, -1, [*shown, out])
 
     def _add(self, address: int, data: int, places: Sequence[Value]) -> None:
-        row = [address, data, len(places)]
+        row = [address, data, len(places), 1]
         for value in places:
             row += value.place
-        self.rows.append(row + [0] * (23 - len(row)))
+        self.rows.append(row + [0] * (24 - len(row)))
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
@@ -326,6 +357,12 @@ def neutral(name: str, dtype: np.dtype) -> Any:
         return name == "min"
     limits = np.iinfo(dtype)
     return limits.max if name == "min" else limits.min
+
+
+def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:
+    """Tell how many neighbours become one, where others of the same row become others."""
+    together = len(shape) - nav_ndim > 1 and kept[-2] and not kept[-1] and shape[-2] > 1
+    return shape[-1] if together and shape[-1] <= MOST_GROUP else 1
 
 
 def _first_of_row(

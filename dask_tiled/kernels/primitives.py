@@ -18,8 +18,9 @@ from dask_tiled.kernels.fused_folds import call_address
 
 FIXED, TILE, ARRAY = 0, 1, 2
 """Where an operand lies: always in the same place, in the tile, or in an array of rows."""
-ADDRESS, DATA, OPERANDS, PLACES = 0, 1, 2, 3
-"""Columns of a step: what is called, with what beside, how many operands, then their places."""
+ADDRESS, DATA, OPERANDS, GROUP, PLACES = 0, 1, 2, 3, 4
+"""Columns of a step: what is called, with what beside, how many operands, for how many pixels at
+once, then the places of the operands."""
 MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
 """Columns of a place."""
 PLACE_COLUMNS = 5
@@ -78,6 +79,25 @@ def add_each(a, b, c, out, n):
     pixels, sums = carray(a, n), carray(out, n)
     for k in range(n):
         sums[k] += pixels[k]
+
+
+def add_groups(a, b, c, out, n):
+    """Add as many neighbouring pixels as b says to each sum."""
+    size = carray(b, 1)[0]
+    pixels, sums = carray(a, n * size), carray(out, n)
+    if size == 2:  # a number that is known, or the groups are added up one by one
+        for k in range(n):
+            sums[k] += pixels[2 * k] + pixels[2 * k + 1]
+    elif size == 4:
+        for k in range(n):
+            i = 4 * k
+            sums[k] += pixels[i] + pixels[i + 1] + pixels[i + 2] + pixels[i + 3]
+    else:
+        for k in range(n):
+            total = sums[k]
+            for j in range(k * size, (k + 1) * size):
+                total += pixels[j]
+            sums[k] = total
 
 
 def add_products(a, b, c, out, n):
@@ -145,24 +165,25 @@ def run_program(tile, rows, first, program, header):
             line, column = divmod(first + done, columns)
             n = min(vector, columns - column, width - done)
             row = rows[i] * per_frame + line
-            dims[0] = n
             for s in range(program.shape[0]):
                 step = program[s]
+                group = step[GROUP]
+                dims[0] = n // group
                 for k in range(step[OPERANDS]):
                     place = step[PLACES + PLACE_COLUMNS * k : PLACES + PLACE_COLUMNS * (k + 1)]
                     address = place[BASE]
                     if place[MODE] == TILE:
-                        address = begin + (i * width + done) * size
+                        address += begin + (i * width + done) * size
                     elif place[MODE] == ARRAY:
                         number = row
                         if place[ROW_NUMBERS]:
                             number = carray(_numbers(place[ROW_NUMBERS]), row + 1)[row]
-                        address += number * place[ROW_BYTES] + column * place[STEP]
+                        address += number * place[ROW_BYTES] + column // group * place[STEP]
                     args[k] = address
                     steps[k] = place[STEP]
                 if step[DATA] < 0:
                     last = step[OPERANDS] - 1
-                    call_primitive(step[ADDRESS], args[0], args[1], args[2], args[last], n)
+                    call_primitive(step[ADDRESS], args[0], args[1], args[2], args[last], dims[0])
                 else:
                     call_loop(
                         step[ADDRESS],
