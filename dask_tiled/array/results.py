@@ -80,7 +80,7 @@ def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevel
         one = known.get(name)
         if others or one is None or one.step is not None or len(task.args) > 1:
             continue
-        if math.prod(one.grid.shape) < LEAST_PIXELS:
+        if not one.is_as_read or math.prod(one.grid.shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
         axes = tuple(range(len(one.chunks)))
