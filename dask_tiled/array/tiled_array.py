@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +11,9 @@ import numpy as np
 from dask import config
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
+from dask.utils import IndexCallable
 
+from dask_tiled.array.choosing import at_points, picked, reshaped
 from dask_tiled.array.rewriting import optimize
 from dask_tiled.array.tasks import (
     Annotations,
@@ -24,11 +25,10 @@ from dask_tiled.array.tasks import (
 )
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
-from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks, nav_index
+from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.reading.backends import is_remote
-from dask_tiled.reading.planning import region_of
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks, read_chunks, split
+from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
 from dask_tiled.tiling.negotiation import negotiate
 from dask_tiled.tiling.scheme import TilingScheme
 
@@ -38,7 +38,8 @@ class TiledArray(da.Array):
 
     Integers, slices with a positive step and an ellipsis cut the source, so a crop reads only the
     bytes of the crop. Of navigation axes lists, masks, points and negative steps choose frames,
-    which alone are read. Every other operation gives a plain dask array; where its graph is
+    which alone are read; other shapes of these axes, and other chunks that read nothing twice,
+    show the same frames. Every other operation gives a plain dask array; where its graph is
     optimised, what is computed of opened arrays runs tile by tile. The graph is made when it is
     first asked for.
     """
@@ -113,8 +114,8 @@ class TiledArray(da.Array):
     def __getitem__(self, index: Any) -> da.Array:
         cuts = basic_cuts(index, self.shape)
         if cuts is None or self._description is None:
-            picked = None if self._description is None else self._pick(index)
-            plain: da.Array = super().__getitem__(index) if picked is None else picked
+            found = self._description and picked(self, self._description, index)
+            plain: da.Array = self._show(*found) if found else super().__getitem__(index)
             return plain
         if all(cut == Cut(0, 1, n) for cut, n in zip(cuts, self.shape, strict=True)):
             return self
@@ -128,41 +129,45 @@ class TiledArray(da.Array):
                 edges.append(Edges(chunks[-1]))
         return self._show(self._description.cut(cuts), tuple(chunks), Grid(tuple(edges)))
 
-    def _pick(self, index: Any) -> TiledArray | None:
-        """Show frames in any order, as numpy's indices choose them; None for other indices."""
-        description = self._description
-        assert description is not None  # noqa: S101 - for the type checker
-        n = description.nav_ndim
-        found = nav_index(index, n, self.ndim)
-        sig = found and basic_cuts(found[1], self.shape[n:])
-        if found is None or sig is None:
-            return None
-        try:
-            places = np.arange(math.prod(self.shape[:n])).reshape(self.shape[:n])[found[0]]
-        except IndexError:
-            return None
-        if not places.size or not places.ndim:
-            return None
-        region = region_of(description.layout, tuple((0, size) for size in self.shape))
-        numbers = np.ascontiguousarray(region.frames[places.ravel()])
-        shown = description.with_frames(places.shape, numbers=numbers)
-        whole = [Cut(0, 1, size) for size in places.shape]
-        return self._show(shown.cut(whole + sig), self._picked_chunks(index, shown, sig), None)
+    @property
+    def vindex(self) -> IndexCallable:
+        """Choose points, as dask does; those of navigation axes are frames."""
+        return IndexCallable(self._choose)
 
-    def _picked_chunks(self, index: Any, shown: Description, sig: Sequence[Cut]) -> Chunks:
-        """Give the chunks that dask gives; where it takes no such index, as many frames in each."""
-        try:
-            chunks: Chunks = super().__getitem__(index).chunks
-        except (NotImplementedError, IndexError, TypeError, ValueError):
-            pass
-        else:
-            if not any(np.isnan(n) for axis in chunks for n in axis):
-                return chunks
-        n = len(self.shape) - len(sig)
-        frames = math.prod(max(axis) for axis in self.chunks[:n])
-        lengths = [max(1, frames // math.prod(shown.nav_shape[1:])), *shown.nav_shape[1:]]
-        nav = (split(size, some) for size, some in zip(shown.nav_shape, lengths, strict=True))
-        return (*nav, *map(cut_chunks, self.chunks[n:], sig))
+    def _choose(self, key: Any) -> da.Array:
+        found = self._description and at_points(self._description, self.chunks, key)
+        if not found:
+            plain: da.Array = super().vindex[key]
+            return plain
+        frames, shape = found
+        return self._show(*frames).reshape(shape)
+
+    def reshape(self, *shape: Any, **options: Any) -> da.Array:
+        """Reshape the array, as dask does; navigation axes alone show the same frames."""
+        one = len(shape) == 1 and isinstance(shape[0], Iterable)
+        asked = tuple(shape[0]) if one else shape
+        found = self._description and reshaped(self, self._description, asked, **options)
+        plain: da.Array = self._show(*found) if found else super().reshape(asked, **options)
+        return plain
+
+    def rechunk(
+        self,
+        chunks: Any = "auto",
+        threshold: int | None = None,
+        block_size_limit: int | None = None,
+        balance: bool = False,  # noqa: FBT001, FBT002 - dask's signature
+        method: str | None = None,
+    ) -> da.Array:
+        """Show the same pixels in other chunks, which are read where nothing is read twice."""
+        if self._description is not None and method in (None, "tasks", "p2p"):
+            asked = rechunked(chunks, self.chunks, self.dtype, block_size_limit, balance=balance)
+            if asked == self.chunks:
+                return self
+            if cut_no_block(self._description, asked, self.chunks):
+                return self._show(self._description, asked)
+            chunks, balance = asked, False
+        plain: da.Array = super().rechunk(chunks, threshold, block_size_limit, balance, method)
+        return plain
 
     def with_chunks(self, chunks: Any) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
@@ -170,10 +175,10 @@ class TiledArray(da.Array):
         if description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
         return self._show(
-            description, read_chunks(chunks, self.shape, self.dtype, description.dims), None
+            description, read_chunks(chunks, self.shape, self.dtype, description.dims)
         )
 
-    def _show(self, description: Description, chunks: Chunks, grid: Grid | None) -> Self:
+    def _show(self, description: Description, chunks: Chunks, grid: Grid | None = None) -> Self:
         shown = description, self._scheme, self._source.io, chunks
         return type(self)(*shown, grid, inherited(self))
 
@@ -186,6 +191,8 @@ class TiledArray(da.Array):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let dask take arrays like this one for its own."""
         types = [da.Array if issubclass(one, da.Array) else one for one in types]
+        if func is np.reshape and len(args) == 2 and not kwargs:
+            return args[0].reshape(args[1])
         return super().__array_function__(func, types, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:

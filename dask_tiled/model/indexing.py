@@ -45,15 +45,22 @@ def cut_again(cuts: Iterable[Cut], others: Iterable[Cut]) -> tuple[Cut, ...]:
 
 def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
     """Read an index of integers, slices with a positive step and an ellipsis; None for others."""
-    items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
-    ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
-    if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
+    items = _items(index, len(shape))
+    if items is None:
         return None
-    at = ellipses[0] if ellipses else len(items)
-    missing = len(shape) - (len(items) - len(ellipses))
-    items = [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
     cuts = [_basic_cut(item, size) for item, size in zip(items, shape, strict=True)]
     return None if None in cuts else cuts  # type: ignore[return-value]
+
+
+def _items(index: Any, ndim: int) -> list[Any] | None:
+    """Give an item for each axis; None where there are too many."""
+    items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
+    ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
+    missing = ndim - (len(items) - len(ellipses))
+    if len(ellipses) > 1 or missing < 0:
+        return None
+    at = ellipses[0] if ellipses else len(items)
+    return [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
 
 
 def _basic_cut(item: Any, size: int) -> Cut | None:
@@ -100,6 +107,25 @@ def nav_index(index: Any, nav_ndim: int, ndim: int) -> tuple[Any, Any] | None:
     if missing < 0 or first is None or not all(isinstance(item, slice) for item in sig):
         return None
     return tuple(items[:first]), tuple(sig)
+
+
+class Points(NamedTuple):
+    """An index of points: what is cut first, and arrays for axes of what is left then."""
+
+    basic: tuple[Any, ...]
+    axes: tuple[int, ...]
+    points: tuple[Index, ...]
+
+
+def point_index(key: Any, ndim: int) -> Points | None:
+    """Read an index of dask's ``vindex``; None where there are no points in it."""
+    items = _items(key, ndim) or []
+    points = {k: np.asarray(x) for k, x in enumerate(items) if isinstance(x, list | np.ndarray)}
+    if not points or any(x.dtype.kind not in "iu" or not x.ndim for x in points.values()):
+        return None
+    basic = tuple(slice(None) if k in points else item for k, item in enumerate(items))
+    kept = [k for k, item in enumerate(basic) if isinstance(item, slice)]
+    return Points(basic, tuple(map(kept.index, points)), tuple(points.values()))
 
 
 def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.array.core import normalize_chunks
+from dask.array.rechunk import _balance_chunksizes
+from dask.array.utils import validate_axis
 
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
@@ -189,6 +191,37 @@ def read_chunks(
     if not _covers(sizes, shape):
         raise TilingError("chunks must be whole numbers", found=chunks)
     return sizes
+
+
+def rechunked(
+    chunks: Any, before: Chunks, dtype: np.dtype, limit: int | None, *, balance: bool
+) -> Chunks:
+    """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
+    if isinstance(chunks, dict):
+        named = {validate_axis(axis, len(before)): sizes for axis, sizes in chunks.items()}
+        chunks = tuple(map(named.get, range(len(before))))
+    if isinstance(chunks, tuple | list):
+        chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
+    shape = tuple(map(sum, before))
+    asked: Chunks = normalize_chunks(chunks, shape, limit, dtype, before)
+    return tuple(map(_balance_chunksizes, asked)) if balance else asked
+
+
+def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
+    """Tell whether chunks end where others do, or between blocks of navigation axes.
+
+    Then no block of the file is read for more of them than for the others.
+    """
+    blocks = bases(desc)[: desc.nav_ndim]
+    stored = math.prod(desc.base_shape[: len(desc.layout.grid)])
+    known = stored == 1 or any(base.size > 1 for base in blocks)
+    for k, (new, old) in enumerate(zip(chunks, before, strict=True)):
+        added = np.setdiff1d(np.cumsum(new)[:-1], np.cumsum(old))
+        if added.size and (k >= len(blocks) or not known):
+            return False
+        if k < len(blocks) and ((added + blocks[k].lead) % blocks[k].size).any():
+            return False
+    return True
 
 
 def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:

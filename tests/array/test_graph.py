@@ -190,7 +190,7 @@ def test_every_chunk_is_loaded_once(scans, loads):
     (arr + arr).compute()
     arr.rechunk((3, 4, 64, 128)).compute()
     dask.compute(arr, arr.map_blocks(plus_one, dtype=arr.dtype), arr.max())
-    assert len(loads) == 4 * arr.npartitions
+    assert len(loads) == 3 * arr.npartitions + 1
     assert loads.nbytes == 4 * arr.nbytes
 
 
@@ -520,7 +520,7 @@ OPERATIONS = {
     "std": lambda x, _: x.std(axis=1),
     "argmax": lambda x, _: x.reshape(35, 24).argmax(axis=1),
     "transposed": lambda x, _: x.T,
-    "reshaped": lambda x, _: x.reshape(35, 4, 6),
+    "reshaped": lambda x, _: x.reshape(7, 5, 24),
     "raveled": lambda x, _: x.ravel(),
     "stacked": lambda x, xp: xp.stack([x, x[::-1]]),
     "concatenated": lambda x, xp: xp.concatenate([x[:2], x[4:]], axis=0),

@@ -1,0 +1,104 @@
+"""Frames in other places: what indices, points and shapes of the navigation axes show."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import config
+
+from dask_tiled.model.description import Description
+from dask_tiled.model.indexing import Cut, Index, basic_cuts, cut_chunks, nav_index, point_index
+from dask_tiled.tiling.bases import Chunks, cut_no_block, split
+
+Shown = tuple[Description, Chunks]
+
+
+def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
+    """Show frames in any order, as numpy's indices choose them; None for other indices."""
+    n = desc.nav_ndim
+    found = nav_index(index, n, arr.ndim)
+    sig = found and basic_cuts(found[1], desc.sig_shape)
+    if found is None or sig is None:
+        return None
+    try:
+        numbers = _frames(desc)[found[0]]
+    except IndexError:
+        return None
+    if not numbers.size or not numbers.ndim:
+        return None
+    shown = _of_frames(desc, numbers).cut([Cut(0, 1, size) for size in numbers.shape] + sig)
+    try:
+        with config.set(array_plugins=()):
+            chunks: Chunks = da.Array.__getitem__(arr, index).chunks
+    except (NotImplementedError, IndexError, TypeError, ValueError):
+        pass
+    else:
+        if not any(np.isnan(n) for axis in chunks for n in axis):
+            return shown, chunks
+    # dask takes no such index: as many frames in each chunk
+    frames, (rows, *inner) = math.prod(max(axis) for axis in arr.chunks[:n]), numbers.shape
+    nav = split(rows, max(1, frames // math.prod(inner))), *((size,) for size in inner)
+    return shown, (*nav, *map(cut_chunks, arr.chunks[n:], sig))
+
+
+def at_points(desc: Description, chunks: Chunks, key: Any) -> tuple[Shown, tuple[int, ...]] | None:
+    """Show the frames at points, one after the other, and give the shape that they have.
+
+    It is None for points of dask's ``vindex`` that are not of navigation axes alone.
+    """
+    found = point_index(key, len(chunks))
+    cuts = found and basic_cuts(found.basic, desc.shape)
+    if found is None or cuts is None:
+        return None
+    part, n = desc.cut(cuts), len(found.axes)
+    if max(found.axes) >= part.nav_ndim:
+        return None
+    try:
+        numbers = np.moveaxis(_frames(part), found.axes, range(n))[found.points]
+    except IndexError:
+        return None
+    if not numbers.size:
+        return None
+    shape = numbers.shape[: numbers.ndim - part.nav_ndim + n]
+    numbers = numbers.reshape(-1, *numbers.shape[len(shape) :])
+    cut = [cut_chunks(axis, cut) for axis, cut in zip(chunks, cuts, strict=True) if cut.kept]
+    points = split(len(numbers), math.prod(max(cut[axis]) for axis in found.axes))
+    others = (axis for k, axis in enumerate(cut) if k not in found.axes)
+    shown = _of_frames(part, numbers)
+    return (shown, (points, *others)), shape + shown.shape[1:]
+
+
+def reshaped(
+    arr: da.Array, desc: Description, shape: tuple[int, ...], **options: Any
+) -> Shown | None:
+    """Show the frames in another shape, in dask's chunks; None where other axes change."""
+    n = len(shape) - len(desc.sig_shape)
+    if n < 1 or shape[n:] != desc.sig_shape:
+        return None
+    with config.set(array_plugins=()):
+        plain = da.Array.reshape(arr, shape, **options)
+    nav, layout = plain.shape[:n], desc.layout
+    if plain is arr:
+        return None
+    whole = layout.shape[: desc.nav_ndim] == layout.nav_shape and layout.selection.numbers is None
+    if whole and n != desc.nav_ndim:
+        shown = desc.with_frames(nav, layout.selection.first)
+    else:
+        shown = _of_frames(desc, _frames(desc).reshape(nav))
+    ours = plain.dask.dependencies[plain.name] == {arr.name}  # a chunk of each
+    ends = (*((),) * n, *arr.chunks[desc.nav_ndim :])
+    return (shown, plain.chunks) if ours or cut_no_block(shown, plain.chunks, ends) else None
+
+
+def _frames(desc: Description) -> Index:
+    """Give the numbers of the frames in all places."""
+    layout = desc.layout
+    return layout.frame_numbers(layout.cuts[: len(layout.nav_shape)]).reshape(desc.nav_shape)
+
+
+def _of_frames(desc: Description, numbers: Index) -> Description:
+    """Show frames by their numbers."""
+    return desc.with_frames(numbers.shape, numbers=np.ascontiguousarray(numbers.ravel()))

@@ -1,0 +1,243 @@
+"""Points, shapes and chunks that methods ask for are shown as dask does, and read no more."""
+
+import math
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from checks import on_tiles
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import chunked, part_of, selections, shown
+
+import dask_tiled
+from dask_tiled import TiledArray
+from dask_tiled.testing import write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = np.arange(12 * 4 * 6, dtype="u2").reshape(12, 4, 6)
+SCAN = FRAMES.reshape(3, 4, 4, 6)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_raw(tmp_path_factory.mktemp("scan") / "scan.raw", FRAMES)
+
+
+def opened(path, chunks=(2, 3, 4, 6), **options):
+    options = {"nav_shape": (3, 4)} | options
+    return dask_tiled.open_dataset(
+        path, "raw", dtype="u2", sig_shape=(4, 6), chunks=chunks, **options
+    )
+
+
+@st.composite
+def points(draw, shape):
+    """Draw an index of points for some of the axes."""
+    axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    many = draw(st.sampled_from([(1,), (3,), (7,), (2, 3), (2, 1, 2)]))
+    count = math.prod(many)
+    key = []
+    for k, n in enumerate(shape):
+        if k in axes:
+            places = draw(st.lists(st.integers(-n, n - 1), min_size=count, max_size=count))
+            one = np.array(places).reshape(many)
+            key.append(one.tolist() if draw(st.booleans()) else one)
+        else:
+            begin = draw(st.integers(0, n - 1))
+            cut = slice(begin, None, draw(st.integers(1, 2)))
+            key.append(draw(st.sampled_from([slice(None), cut, begin])))
+    return tuple(key)
+
+
+@st.composite
+def shapes(draw, nav, sig):
+    """Draw another shape: navigation axes joined and split, now and then all of them."""
+    rest = math.prod(nav)
+    sizes = []
+    while rest > 1 or not sizes:
+        n = draw(st.sampled_from([n for n in range(1, rest + 1) if rest % n == 0]))
+        sizes.append(n)
+        rest //= n
+    if draw(st.booleans()):
+        sizes[draw(st.integers(0, len(sizes) - 1))] = -1
+    return (*sizes, *draw(st.sampled_from([sig, sig, sig, (math.prod(sig),)])))
+
+
+@st.composite
+def new_chunks(draw, shape):
+    """Draw chunks in one of the ways in which dask takes them."""
+    sizes = [draw(st.sampled_from([-1, None, "auto", n, max(1, n // 2)])) for n in shape]
+    axes = draw(st.sets(st.integers(-len(shape), len(shape) - 1)))
+    spelled = {axis: sizes[axis] for axis in axes}
+    return draw(
+        st.sampled_from([draw(chunked(shape)), tuple(sizes), sizes, spelled, -1, 2, "auto"])
+    )
+
+
+@st.composite
+def operations(draw, arr):
+    """Draw what is called on an array."""
+    name = draw(st.sampled_from(["points", "shape", "chunks"]))
+    if name == "points":
+        key = draw(points(arr.shape))
+        return lambda x: x.vindex[key]
+    if name == "shape":
+        shape = draw(shapes(arr.description.nav_shape, arr.description.sig_shape))
+        options = {"merge_chunks": draw(st.booleans())}
+        return lambda x: x.reshape(shape, **options)
+    chunks = draw(new_chunks(arr.shape))
+    options = {
+        "balance": draw(st.booleans()),
+        "block_size_limit": draw(st.sampled_from([None, 100, 300])),
+        "method": draw(st.sampled_from([None, "tasks"])),
+    }
+    return lambda x: x.rechunk(chunks, **options)
+
+
+@pytest.mark.filterwarnings("ignore:chunk size balancing")
+@given(data=st.data())
+def test_all_is_as_of_dask(path, data):
+    nav_shape, sync_offset, roi = data.draw(selections())
+    options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "missing": "fill"}
+    pixels, _ = shown(FRAMES, nav_shape, sync_offset, roi)
+    arr = opened(path, **options, chunks=data.draw(chunked(pixels.shape)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        index = part_of(data.draw, arr) if data.draw(st.booleans()) else ...
+        arr, pixels = arr[index], pixels[index]
+        plain = da.from_array(pixels, chunks=arr.chunks)
+        operation = data.draw(operations(arr))
+        try:
+            wanted = operation(plain)
+        except (ValueError, NotImplementedError, IndexError) as error:
+            with pytest.raises(type(error)):
+                operation(arr)
+            return
+        arr, pixels = operation(arr), wanted.compute()
+        assert (arr.chunks, arr.dtype) == (wanted.chunks, wanted.dtype)
+        np.testing.assert_array_equal(arr.compute(), pixels)
+        if not isinstance(arr, TiledArray):
+            return
+
+
+MASK = np.arange(12).reshape(3, 4) % 3 == 0
+CHOSEN = {
+    "points": lambda x: x.vindex[[0, 2, -1], [3, 0, 0]],
+    "points of a mask": lambda x: x.vindex[np.nonzero(MASK)],
+    "points and a slice": lambda x: x.vindex[[0, 2], [3, 0], :, 1:5],
+    "points on one axis": lambda x: x.vindex[:, [1, 0, 1]],
+    "points and a number": lambda x: x.vindex[1, [1, 3]],
+    "grid of points": lambda x: x.vindex[[[0, 2], [1, 1]], [[3, 0], [0, 2]]],
+    "flat scan": lambda x: x.reshape(-1, *x.shape[2:]),
+    "flat scan in numpy": lambda x: np.reshape(x, (12, 4, 6)),
+    "flat scan, then a mask": lambda x: x.reshape(-1, 4, 6)[MASK.ravel()],
+    "split scan": lambda x: x.reshape([3, 2, 2, 4, 6]),
+    "slice in another shape": lambda x: x[1:, ::2].reshape((4, 1, 4, 6)),
+    "pixels of a scan": lambda x: x[..., 1, 2].ravel(),
+    "fewer chunks": lambda x: x.rechunk(-1),
+    "other chunks": lambda x: x.rechunk({0: 1, -3: 4}),
+}
+
+
+@pytest.mark.parametrize("choose", CHOSEN.values(), ids=CHOSEN)
+def test_frames_alone_are_read(path, loads, choose):
+    arr = opened(path, io="counting")
+    found, wanted = choose(arr), choose(da.from_array(SCAN, chunks=arr.chunks))
+    assert type(found) is TiledArray
+    assert found.chunks == wanted.chunks
+    assert found.name != arr.name
+    assert on_tiles(found.sum(axis=0))
+    np.testing.assert_array_equal(found.compute(), wanted)
+    assert loads.nbytes == found.nbytes
+
+
+LEFT = {
+    "points of frames": lambda x: x.vindex[[0, 2], [3, 0], [1, 1]],
+    "no points": lambda x: x.vindex[[], []],
+    "frames as vectors": lambda x: x.reshape(3, 4, 24),
+    "all pixels": lambda x: x.ravel(),
+    "same shape": lambda x: x.reshape(3, 4, -1, 6) + 0,
+    "parts of frames": lambda x: x.rechunk({2: 2}),
+}
+
+
+@pytest.mark.parametrize("choose", LEFT.values(), ids=LEFT)
+def test_others_are_left_to_dask(path, choose):
+    arr = opened(path)
+    found, wanted = choose(arr), choose(da.from_array(SCAN, chunks=arr.chunks))
+    assert type(found) is da.Array
+    assert found.chunks == wanted.chunks
+    np.testing.assert_array_equal(found.compute(), wanted)
+
+
+def test_parts_of_frames_are_put_together(path):
+    parts = opened(path, (3, 4, 2, 3))
+    found = parts.rechunk((1, 1, -1, 3))
+    assert type(found) is TiledArray
+    np.testing.assert_array_equal(found.compute(), SCAN)
+
+
+def test_operations_that_rechunk_run_on_tiles(path):
+    arr = opened(path)
+    for make in (
+        lambda x: da.coarsen(np.sum, x.rechunk((1, 3, 4, 6)), {0: 2, 1: 2}, trim_excess=True),
+        lambda x: (x[1:] - x[:-1]).max(axis=(2, 3)),
+        lambda x: x.rechunk((1, 4, 4, 6)).map_overlap(np.copy, depth={0: 1}, boundary="none"),
+    ):
+        np.testing.assert_array_equal(make(arr).compute(), make(da.from_array(SCAN)).compute())
+    assert on_tiles((arr[1:] - arr[:-1]).max(axis=(2, 3)))
+
+
+def test_stored_blocks_are_not_cut(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file.create_dataset("d", data=SCAN, chunks=(2, 2, 4, 6), compression=1)
+    arr = dask_tiled.open_dataset(tmp_path / "scan.h5", chunks=(2, 4, 4, 6))
+    for chunks, kind in (((2, 2, 4, 6), TiledArray), ((3, 1, 4, 6), da.Array)):
+        found = arr.rechunk(chunks)
+        assert type(found) is kind
+        np.testing.assert_array_equal(found.compute(), SCAN)
+    for part, kind in ((arr, TiledArray), (arr.with_chunks((3, 2, 4, 6)), da.Array)):
+        flat = part.reshape(12, 4, 6)
+        assert type(flat) is kind
+        np.testing.assert_array_equal(flat.compute(), FRAMES)
+    assert type(arr[[0, 2]].rechunk(1)) is da.Array
+
+
+def test_arrays_that_were_changed(path):
+    changed, pixels = opened(path), SCAN.copy()
+    changed[1], pixels[1] = 5, 5
+    for arr, expected in ((changed, pixels), (opened(path).persist(), SCAN)):
+        plain = da.from_array(expected)
+        for choose in CHOSEN.values():
+            np.testing.assert_array_equal(choose(arr).compute(), choose(plain).compute())
+
+
+ERRORS = [
+    (IndexError, lambda x: x.vindex[[0, 3], [0, 0]]),
+    (IndexError, lambda x: x.vindex[[0, 1], [0, 1, 2]]),
+    (IndexError, lambda x: x.vindex[None, [0]]),
+    (IndexError, lambda x: x.vindex[MASK]),
+    (ValueError, lambda x: x.reshape(5, 4, 6)),
+    (ValueError, lambda x: x.reshape(-1, -1, 4, 6)),
+    (ValueError, lambda x: x.rechunk((2, 2))),
+    (IndexError, lambda x: x.rechunk({7: 1})),
+    (NotImplementedError, lambda x: x.rechunk((2, 4, 4, 6), method="none")),
+]
+
+
+def test_errors_are_those_of_dask(path):
+    for arr in (opened(path), da.from_array(SCAN)):
+        for error, call in ERRORS:
+            with pytest.raises(error):
+                call(arr)
+
+
+def test_plugins_see_what_users_have(path):
+    seen = []
+    arr = opened(path)
+    with dask.config.set(array_plugins=[seen.append]):
+        made = [arr.vindex[[0, 1], [2, 1]], arr.reshape(12, 4, 6), arr.rechunk(-1), arr[[1, 0]]]
+    assert [id(x) for x in seen] == [id(x) for x in made]
