@@ -7,7 +7,9 @@ there instead, and reads it there if nothing else wants it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,9 @@ def put(result: Result, grid: Grid, block_id: Block, chunk: Source | Array) -> A
 
 def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevelGraph:
     """Let the tasks of known pixels put these into results, instead of dask's last step."""
+    if not known:
+        return graph
+    users = Counter(chain.from_iterable(graph.dependencies.values()))
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     for final, layer in graph.layers.items():
@@ -88,8 +93,7 @@ def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevel
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, one.chunks))}
         needed = {result, name}
-        used = sum(name in others for others in graph.dependencies.values())
-        if used == 1 and isinstance(reads, Blockwise) and reads.task.func is pixels_of:
+        if users[name] == 1 and isinstance(reads, Blockwise) and reads.task.func is pixels_of:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
         arguments = TaskRef(result), None, one.grid, None, ArrayBlockIdDep(one.chunks), axes, *given
