@@ -85,23 +85,24 @@ def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevel
         one = known.get(name)
         if others or one is None or one.step is not None or len(task.args) > 1:
             continue
-        if not one.is_as_read or math.prod(one.grid.shape) < LEAST_PIXELS:
+        if math.prod(one.shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
-        axes = tuple(range(len(one.chunks)))
+        chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
         reads: Any = graph.layers[name]
         given: tuple[Any, Any] = name, axes
-        numblocks = {name: tuple(map(len, one.chunks))}
+        numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
         if users[name] == 1 and isinstance(reads, Blockwise) and reads.task.func is pixels_of:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
-        arguments = TaskRef(result), None, one.grid, None, ArrayBlockIdDep(one.chunks), axes, *given
-        layers[result] = MaterializedLayer({result: Task(result, Result, one.grid.shape)})
+        place = Grid.of(chunks), None, ArrayBlockIdDep(chunks), axes
+        arguments = TaskRef(result), None, *place, *given
+        layers[result] = MaterializedLayer({result: Task(result, Result, one.shape)})
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
         layers[putting].annotations = one.annotations or None
-        chunks = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
-        whole = Task(final, Result.whole, TaskRef(result), chunks)
+        parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
+        whole = Task(final, Result.whole, TaskRef(result), parts)
         layers[final] = MaterializedLayer({final: whole})
         dependencies |= {result: set(), putting: needed, final: {result, putting}}
     return HighLevelGraph(layers, dependencies)

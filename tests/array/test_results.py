@@ -18,6 +18,7 @@ ROWS, BLOCKS, WHOLE = (2, 5, 16, 64), (4, 2, 8, 64), FRAMES.shape
 EXPRESSIONS = {
     "pixels": lambda x: x,
     "computed": lambda x: x.astype("f4") - 3,
+    "moved": lambda x: x.transpose(2, 0, 3, 1),
     "cut": lambda x: x[1:, ::2, 3:],
 }
 
