@@ -181,7 +181,7 @@ def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
 
 def _binned(name: str, found: Any, shape: tuple[int, ...]) -> Any:
     if name == "mean":
-        found = found / math.prod(shape[1::2])
+        found = np.divide(found, math.prod(shape[1::2]), out=found)
     return found.reshape(shape[::2])
 
 

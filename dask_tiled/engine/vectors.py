@@ -23,8 +23,8 @@ VECTOR_BYTES = 16384
 """Of the widest pixels in a program."""
 LEAST_ROW = 16
 """Neighbouring pixels that are worth the calls."""
-MOST_GROUP = 256
-"""Neighbouring pixels, and no more, of which one is made while others of the row are at work."""
+MOST_GROUP = 32
+"""So many neighbours, and no more, become one together with others of their row."""
 
 UFUNCS = {
     "sum": np.add,
