@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import Alias, Task, TaskRef
 from dask.array import reductions
 
 from dask_tiled.array.tasks import Grid, like_numpy
@@ -27,6 +27,10 @@ SOME = 4
 """So many results are combined at once."""
 LATER: dict[Any, tuple[Any, ...]] = {
     **{function: (function,) for function in (np.sum, np.prod, np.any, np.all)},
+    np.nansum: (np.sum,),
+    np.nanprod: (np.prod,),
+    reductions._nanmin_skip: (reductions._nanmin_skip,),  # noqa: SLF001 - what dask calls
+    reductions._nanmax_skip: (reductions._nanmax_skip,),  # noqa: SLF001
     reductions.chunk_min: (np.min, reductions.chunk_min),
     reductions.chunk_max: (np.max, reductions.chunk_max),
     reductions.mean_chunk: (reductions.mean_agg, reductions.mean_combine),
@@ -71,6 +75,15 @@ class Ending(NamedTuple):
             yield Task((name, *shown), finished, self, pixels, *map(TaskRef, parts))
 
 
+class Listing(NamedTuple):
+    """Results of all chunks one after the other, as they are."""
+
+    def tasks(self, name: str, of: str, _: Grid, numblocks: Sequence[int]) -> Iterator[Alias]:
+        """Make the tasks that show them."""
+        for number, place in enumerate(product(*map(range, numblocks))):
+            yield Alias((name, number, 0), (of, *place))
+
+
 def called(task: Any) -> Any:
     """Give what a task of dask calls on what it has put together, with its keywords."""
     function = task.func if isinstance(task, Task) else task[0] if isinstance(task, tuple) else None
@@ -87,6 +100,8 @@ def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
     dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)
     given.pop("implicit_complex_dtype", None)
+    if given.pop("sum", np.sum) is not np.sum:
+        return None
     if given or last.func is not LATER[first][0] or axes != reduction.axes or keepdims is None:
         return None
     return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
@@ -94,7 +109,7 @@ def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
 
 def combined(name: str, *results: Array) -> Array:
     """Combine results of several chunks."""
-    if name == "moments":
+    if name.endswith("moments"):
         return _merged(results)
     total, *others = results
     for number, block in enumerate(others):
@@ -108,7 +123,8 @@ def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     total, axes = combined(ending.reduction.name, *results), ending.reduction.axes
     with np.errstate(all="ignore"):
         if ending.function is reductions.mean_agg:
-            total = total / pixels
+            nan = ending.reduction.name == "nanmean"
+            total = total[..., 0] / total[..., 1] if nan else total / pixels
         elif ending.function is reductions.moment_agg:
             total = total[..., 2] / np.maximum(total[..., 0] - ending.ddof, 0)
     if ending.dtype is not None:
@@ -123,7 +139,7 @@ def _merged(results: Sequence[Array]) -> Array:
         for other in results[1:]:
             m, centre, spread = np.moveaxis(other, -1, 0)
             before, n = n, n + m
-            step = (centre - mean) * (m / n)
+            step = (centre - mean) * (m / np.maximum(n, 1))
             squares = squares + spread + (centre - mean) * step * before
             mean = mean + step
     return np.stack([n, mean, squares], axis=-1)

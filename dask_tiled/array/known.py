@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask._task_spec import Alias, DataNode, Task, TaskRef
-from dask.array import chunk
+from dask.array import chunk, routines
 from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import M
@@ -22,6 +22,7 @@ from dask_tiled.array.recognition import (
     binning_of,
     coarsening_of,
     contraction_of,
+    histogram_of,
     is_elementwise,
     is_of_numpy,
     reduction_of,
@@ -31,6 +32,9 @@ from dask_tiled.array.views import View
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
+
+COUNTED = "-chunks"
+"""What is added to the name of a layer of histograms, for those by the number of the chunk."""
 
 
 class Known(NamedTuple):
@@ -101,6 +105,9 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
             found = found or _expression(layer, known, plain)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
             found = _part(layer, known) or _reshaped(layer, known) or _coarse(layer, known)
+            counted = _histogram(layer, known)
+            if counted is not None:
+                known[name + COUNTED] = counted
         if found is not None:
             known[name] = found
     return known
@@ -362,6 +369,21 @@ def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     last = [len(axis) - 1 for axis in found.shown_chunks[::2]]
     known_so = (next(iter(layer.mapping))[0], *last) in layer.mapping
     return found._replace(step=step, output=labels[::2]) if known_so else None
+
+
+def _histogram(layer: Any, known: Mapping[Any, Known]) -> Known | None:
+    """Know a layer of histograms of all chunks of a known one, in given bins."""
+    task = next(iter(layer.mapping.values()))
+    if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
+        return None
+    one = known.get(task.args[0].key[0])
+    if one is None or one.step is not None or len(task.args) > 2 or len(task.dependencies) > 1:
+        return None
+    ndim = len(one.view.shown)
+    found = _annotated(one, layer).shown(one.view, tuple(range(ndim)))
+    if found is None or not _has_as_many(found, layer):
+        return None
+    return found._replace(step=histogram_of(task.args[1], ndim))
 
 
 def _taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -21,7 +21,14 @@ from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Job
 from dask_tiled.engine.programs import Program, Read, compiled
 from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
-from dask_tiled.engine.vectors import NoPrimitive, Programmed, Reduction, neutral, sum_dtype
+from dask_tiled.engine.vectors import (
+    NoPrimitive,
+    Programmed,
+    Reduction,
+    neutral,
+    of_numbers,
+    sum_dtype,
+)
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
@@ -280,8 +287,6 @@ class Recipe:
         if _casts_first(program.dtype, dtype):
             raise NoPrimitive
         job = self._fold(program, reduction, axes_of)
-        if job is None and last.name == "moments":
-            raise NoPrimitive
         job = job or Programmed(program, operands, reduction, shape, nav_ndim)
         return job, partial(self._finish, reduction, box)
 
@@ -291,13 +296,18 @@ class Recipe:
     def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
         name, axes, dtype = reduction
         lengths = [b - a for a, b in box]
-        left = [1 if k in axes else n for k, n in enumerate(self._view.sizes(lengths).values())]
-        tail = found.shape[-1:] if name == "moments" else ()
-        found = self._view.show(found.reshape(*left, *tail))
-        if name in ("sum", "prod") and dtype is not None:
+        shape, finish = self._view.shape(lengths), self._last and self._last.finish
+        if name != "counts":
+            sizes = self._view.sizes(lengths).values()
+            left = [1 if k in axes else n for k, n in enumerate(sizes)]
+            tail = found.shape[-1:] if found.size > math.prod(left) else ()
+            found = self._view.show(found.reshape(*left, *tail))
+            if name == "nanmean" and not tail:  # all of them are numbers
+                number = math.prod(sizes) // math.prod(left)
+                found = np.stack([found, np.full_like(found, number)], axis=-1)
+        if dtype is not None and name in ("sum", "prod", "nansum", "nanprod", "nanmean"):
             found = found.astype(dtype, copy=False)
-        finish = self._last and self._last.finish
-        return finish(found, self._view.shape(lengths)) if finish else found
+        return finish(found, shape) if finish else found
 
     def tile_shape(self, frames: int, sig_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Give the shape of the tiles that it wishes."""
@@ -314,14 +324,15 @@ class Recipe:
         (step, *more), pixel = program.steps, program.sources[0].dtype
         if more or not isinstance(step, Read) or reduction is None:
             return None
-        name, axes, dtype = reduction
+        _, axes, dtype = reduction
+        name = of_numbers(reduction.name, pixel)
         gone = {axis for number, axis in enumerate(axes_of) if number in axes}
         left = {axis for number, axis in enumerate(axes_of) if number not in axes}
         sig = {axis for axis in axes_of if axis >= self._nav_ndim}
         by_frame = sig <= gone
-        if name == "prod" or not can_fold(pixel) or not (by_frame or not sig & gone):
+        if name in ("prod", "counts") or name.startswith("nan") or gone & left:
             return None
-        if gone & left:
+        if not can_fold(pixel) or not (by_frame or not sig & gone):
             return None
         if by_frame and name in ("min", "max") and pixel.kind == "f":
             return None  # numpy's loop is the faster one

@@ -96,26 +96,37 @@ class Step(NamedTuple):
 def reduced(pixels: Any, reduction: Reduction) -> Any:
     """Reduce pixels as the engine does, where it has nothing to do it with."""
     name, axes, dtype = reduction
-    if name == "moments":
-        exact, count = pixels.astype(np.float64), math.prod(pixels.shape[axis] for axis in axes)
+    numbers = ~np.isnan(pixels) if name.startswith("nan") else np.ones((1,) * pixels.ndim, bool)
+    if name in ("moments", "nanmoments", "nanmean"):
+        exact = pixels.astype(dtype if name == "nanmean" else np.float64)
+        given: Any = {"axis": axes, "keepdims": True, "where": numbers}
         with np.errstate(all="ignore"):
-            mean = exact.sum(axes, keepdims=True) / count
-            squares = ((exact - mean) ** 2).sum(axes, keepdims=True)
-        return np.stack([np.full(mean.shape, count), mean, squares], axis=-1)
+            count, total = np.ones_like(exact).sum(**given), exact.sum(**given)
+            if name == "nanmean":
+                return np.stack([total, count], axis=-1)
+            mean = total / np.maximum(count, 1)
+            squares = ((exact - mean) ** 2).sum(**given)
+        return np.stack([count, mean, squares], axis=-1)
     if not pixels.size:
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
         return np.full(shape, neutral(name, dtype or pixels.dtype), dtype or pixels.dtype)
-    options: Any = {"dtype": dtype} if name in ("sum", "prod") else {}
+    options: Any = {"dtype": dtype} if name.endswith(("sum", "prod")) else {}
+    if name in ("nansum", "nanprod"):
+        options["where"] = numbers
     return UFUNCS[name].reduce(pixels, axes, keepdims=True, **options)
 
 
 NAMES = {
     chunk.sum: "sum",
     chunk.prod: "prod",
+    chunk.nansum: "nansum",
+    chunk.nanprod: "nanprod",
     chunk.any: "any",
     chunk.all: "all",
     reductions.chunk_min: "min",
     reductions.chunk_max: "max",
+    reductions._nanmin_skip: "nanmin",  # noqa: SLF001 - what dask calls
+    reductions._nanmax_skip: "nanmax",  # noqa: SLF001
     reductions.mean_chunk: "sum",
     reductions.moment_chunk: "moments",
 }
@@ -131,12 +142,17 @@ def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
         return None
     if given.pop("implicit_complex_dtype", None) or given.pop("order", 2) != 2:
         return None
-    if given or not isinstance(axes, tuple) or (name in ("sum", "prod") and dtype is None):
+    skipping = given.pop("sum", None), given.pop("numel", None)
+    if skipping == (chunk.nansum, reductions.nannumel):
+        name = {"sum": "nanmean"}.get(name, f"nan{name}")
+    elif skipping != (None, None):
+        return None
+    if given or not isinstance(axes, tuple) or (name.endswith(("sum", "prod")) and dtype is None):
         return None
     if name in ("any", "all"):
         dtype = bool
-    finish: Any = {reductions.mean_chunk: _mean, reductions.moment_chunk: _moments}.get(plain.func)
-    finish = finish and partial(finish, axes)
+    finish: Any = {reductions.mean_chunk: partial(_mean, axes), reductions.moment_chunk: _moments}
+    finish = finish.get(plain.func)
     return Step(Reduction(name, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
 
 
@@ -185,16 +201,28 @@ def _binned(name: str, found: Any, shape: tuple[int, ...]) -> Any:
     return found.reshape(shape[::2])
 
 
+def histogram_of(bins: Any, ndim: int) -> Step:
+    """Read how dask puts the pixels of a chunk into bins: by how often each value occurs."""
+    done = Reduction("counts", tuple(range(ndim)), np.dtype(np.int64))
+    plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
+    return Step(done, plain, partial(_counted, bins))
+
+
+def _counted(bins: Any, found: Any, _: tuple[int, ...]) -> Any:
+    return routines._block_hist(found["value"], bins, found["count"])  # noqa: SLF001
+
+
 def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    if total.ndim > len(shape):
+        return {"n": total[..., 1], "total": total[..., 0]}
     count = math.prod(shape[axis] for axis in axes)
     return {"n": np.full(total.shape, count, total.dtype), "total": total}
 
 
-def _moments(axes: tuple[int, ...], moments: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    count = math.prod(shape[axis] for axis in axes)
-    mean, squares = moments[..., 1], moments[..., 2:]
+def _moments(moments: Any, _: tuple[int, ...]) -> dict[str, Any]:
+    count, mean, squares = moments[..., 0], moments[..., 1], moments[..., 2:]
     with np.errstate(all="ignore"):
-        return {"total": mean * count, "n": np.full(mean.shape, count), "M": squares}
+        return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
 def contraction_of(function: Any, kwargs: dict[str, Any], axes: Sequence[Any]) -> Step | None:

@@ -19,8 +19,8 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.array.aggregation import LATER, Ending, called, ending_of
-from dask_tiled.array.known import Known, in_order, known_layers
+from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
+from dask_tiled.array.known import COUNTED, Known, in_order, known_layers
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
 from dask_tiled.array.results import put_together
 from dask_tiled.array.tasks import Grid
@@ -54,7 +54,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         elif name in known and not known[name].is_read:
             one = known[name]
             recipe = Recipe(one.tree, one.view, one.source.layout.nav_ndim, one.step)
-            made[name] = Making(one, graph.layers[name], recipe)
+            made[name] = Making(one, graph.layers.get(name), recipe)
             dependencies[name] = {x.name for x in recipe.beside}
         else:
             layers[name] = graph.layers[name]
@@ -79,7 +79,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
 
 def _endings(
     graph: HighLevelGraph, known: dict[str, Known], wanted: set[str]
-) -> dict[str, tuple[str, Ending]]:
+) -> dict[str, tuple[str, Ending | Listing]]:
     """Find reductions that are known from the first step to the last one, and nowhere looked into.
 
     The first steps of these leave their results as the engine has them.
@@ -88,8 +88,10 @@ def _endings(
     for name, others in graph.dependencies.items():
         for other in others:
             users.setdefault(other, []).append(name)
-    found = {}
+    found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
+        if first.endswith(COUNTED):
+            found[first.removesuffix(COUNTED)] = first, Listing()
         begins: Any = one.step and getattr(one.step.plain, "func", None)
         if one.step is None or begins not in LATER or 0 in one.grid.shape:
             continue

@@ -311,7 +311,7 @@ class FoldSink(FrameSink):
             results = np.moveaxis(results.reshape(-1, values, math.prod(sig_shape)), 1, 2)
         if fold.name.startswith("moments"):
             frames = math.prod(chunk.nav_shape) // math.prod(self._nav_shape)
-            _about_the_mean(results, frames * math.prod(chunk.sig_shape) // math.prod(sig_shape))
+            about_the_mean(results, frames * math.prod(chunk.sig_shape) // math.prod(sig_shape))
         tail = (values,) if values > 1 or fold.weights is not None else ()
         return results.astype(fold.dtype, copy=False).reshape(self._nav_shape + sig_shape + tail)
 
@@ -329,13 +329,13 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
     return np.broadcast_to(numbers, shape).flatten(), left
 
 
-def _about_the_mean(results: Array, count: int) -> None:
+def about_the_mean(results: Array, count: Any) -> None:
     """Turn a value and the sums of differences from it into number, mean and spread."""
     shift, total, squares = np.moveaxis(results, -1, 0)
     with np.errstate(all="ignore"):  # infinite pixels have no spread
-        total /= count
+        total /= np.maximum(count, 1)
         squares -= count * total * total
-        total += shift
+        total += np.where(np.equal(count, 0), 0, shift)
     shift[...] = count
 
 

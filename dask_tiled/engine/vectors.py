@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Cast, Operand, Select
-from dask_tiled.engine.folding import FrameSink, are_narrow, can_fold, rows_of
+from dask_tiled.engine.folding import FrameSink, about_the_mean, are_narrow, can_fold, rows_of
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.loops import loop_of
 from dask_tiled.engine.programs import Program, Read, Register, Step
@@ -33,11 +33,30 @@ UFUNCS = {
     "max": np.maximum,
     "any": np.logical_or,
     "all": np.logical_and,
+    "nansum": np.add,
+    "nanprod": np.multiply,
+    "nanmin": np.fmin,
+    "nanmax": np.fmax,
+    "nanmean": np.add,
 }
+DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
+"""Ufuncs whose loops are much faster for two arrays than for an array and a number."""
+
+
+NUMBERS_ONLY = {"nansum": "sum", "nanprod": "prod", "nanmean": "sum"}
+"""Reductions that are others of the pixels that are numbers."""
+SEVERAL = {"nanmean", "moments", "nanmoments"}
+"""Reductions that have several results."""
+MOST_COUNTED = 2
+"""Bytes of pixels whose values are counted."""
 
 
 class Reduction(NamedTuple):
-    """What is made of the pixels of a chunk: one of UFUNCS over some axes, which stay with 1."""
+    """What is made of the pixels of a chunk: one of UFUNCS over some axes, which stay with 1.
+
+    ``moments`` and ``nanmoments`` are number, mean and spread, and ``nanmean`` the sum and the
+    number, along a further axis; ``counts`` is how often each value occurs.
+    """
 
     name: str
     axes: tuple[int, ...]
@@ -112,7 +131,28 @@ class VectorSink(FrameSink):
     def result(self) -> Array:
         """Give the output, or the reduction with axes of length 1."""
         shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self._kept, strict=True))
-        return self._table.results.reshape(shape).astype(self._job.dtype, copy=False)
+        results, reduction = self._table.results, self._job.reduction
+        if reduction is not None and reduction.name == "counts":
+            return _occurring(results, _plain(self._job.program.dtype))
+        if results.ndim > sum(self._kept):
+            results = np.moveaxis(results, 0, -1)
+            shape = (*shape, results.shape[-1])
+        results = results.reshape(shape)
+        if reduction is not None and reduction.name.endswith("moments"):
+            moments, gone = results[..., :3], math.prod(self._shape) // math.prod(shape[:-1])
+            about_the_mean(moments, results[..., 3] if shape[-1] > 3 else gone)
+            return moments
+        return results.astype(self._job.dtype, copy=False)
+
+
+def _occurring(counts: Array, dtype: np.dtype) -> Array:
+    """List the values that occur, and how often."""
+    total = counts.sum(axis=0)
+    (occurring,) = np.nonzero(total)
+    found = np.empty(len(occurring), [("value", dtype), ("count", np.int64)])
+    found["value"] = occurring.astype(f"u{dtype.itemsize}").view(dtype)
+    found["count"] = total[occurring]
+    return found
 
 
 def _plain(dtype: np.dtype) -> np.dtype:
@@ -152,9 +192,16 @@ class _Table:
         *steps, last = job.program.steps
         for step in steps:
             self._step(step, None)
+        several = job.reduction is not None and job.reduction.name in SEVERAL
+        if several and self.group > 1:
+            raise NoPrimitive
         if job.reduction is None:
             self.results: Array = np.empty(shape, last.to.dtype)
             self._step(last, self._output(kept))
+        elif job.reduction.name == "counts":
+            self._count(last)
+        elif job.reduction.name.endswith("moments"):
+            self._moments(last, job.reduction, kept)
         else:
             self._reduce(last, job.reduction, kept)
 
@@ -167,7 +214,7 @@ class _Table:
         elif isinstance(step.function, Select):
             types = np.dtype(bool), step.to.dtype, step.to.dtype
             condition, *others = (
-                self._cast(self._value(x, dtype), dtype, k)
+                self._cast(self._value(x, dtype, dense=True), dtype, k)
                 for k, (x, dtype) in enumerate(zip(step.operands, types, strict=True))
             )
             value = to or self._register(step.to.number, step.to.dtype)
@@ -188,7 +235,7 @@ class _Table:
             raise NoPrimitive(ufunc)
         *inner, result = loop.dtypes
         operands = [
-            self._cast(self._value(x, dtype), dtype, k)
+            self._cast(self._value(x, dtype, dense=ufunc in DENSE), dtype, k)
             for k, (x, dtype) in enumerate(zip(step.operands, inner, strict=True))
         ]
         if result != step.to.dtype:
@@ -198,10 +245,11 @@ class _Table:
         return value
 
     def _reduce(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
-        name, _, dtype = reduction
-        trailing = self._has_rows(kept)
+        dtype, value_dtype = reduction.dtype, last.to.dtype
+        name = of_numbers(reduction.name, value_dtype)
         kept_shape = tuple(n for n, k in zip(self._shape, kept, strict=True) if k)
-        value_dtype = last.to.dtype
+        trailing, counted, skips = self._has_rows(kept), name == "nanmean", name in NUMBERS_ONLY
+        name = NUMBERS_ONLY.get(name, name)
         if dtype is None:
             dtype = value_dtype
         if name == "sum":
@@ -209,16 +257,19 @@ class _Table:
         count = math.prod(self._shape) // max(1, math.prod(kept_shape))
         if name == "sum" and trailing and are_narrow(value_dtype, count) and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}4")
-        self.results = np.full(kept_shape, neutral(name, dtype), dtype)
-        out = self._output(kept)
-        if name == "sum" and not trailing and self._dot(last, out):
+        self.results = np.full((2,) * counted + kept_shape, neutral(name, dtype), dtype)
+        out = self._output(kept, *(0,) * counted)
+        if name == "sum" and not (trailing or skips) and self._dot(last, out):
             return
         value = self._step(last, None)
+        if skips:
+            number = self._output(kept, 1) if counted else None
+            value = self._numbers(value, neutral(name, dtype), number)
         if self.group > 1:
             self._reduce_groups(name, value, dtype, out)
             return
         if name == "sum":
-            self._own("add_each" if trailing else "add_row", [value], out)
+            self._add_up(value, out)
             return
         loop = loop_of(UFUNCS[name], (dtype, dtype))
         if loop is None:
@@ -244,6 +295,55 @@ class _Table:
             self._add(loop.address, loop.data, [out, one, out])
             self.rows[-1][3] = self.group
 
+    def _moments(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
+        """Keep a pixel, the sums of differences from it and of their squares, and the number."""
+        from dask_tiled.kernels.fold_functions import primitive
+
+        name = of_numbers(reduction.name, last.to.dtype)
+        rows = 4 if name.startswith("nan") else 3
+        self.results = np.zeros((rows, *(n for n, k in zip(self._shape, kept, strict=True) if k)))
+        self.results[0] = np.nan
+        shift, total, squares, *number = (self._output(kept, k) for k in range(rows))
+        value = self._step(last, None)
+        for out in number:
+            self._count_numbers(value, out)
+        types = _plain(value.dtype), shift.dtype, total.dtype, squares.dtype
+        address = primitive(f"{name}_{'each' if shift.is_dense else 'row'}", *types)
+        self._primitive(address, [value, shift, total], squares)
+
+    def _count(self, last: Read | Step) -> None:
+        """Count how often each value occurs, where there are few."""
+        dtype = last.to.dtype
+        if dtype.kind not in "biu" or dtype.itemsize > MOST_COUNTED:
+            raise NoPrimitive(dtype)
+        self.results = np.zeros((4, 256**dtype.itemsize), np.int64)
+        out = Value((0, self.results.ctypes.data, 0, 0, 8), self.results.dtype)
+        self._own("count", [self._step(last, None)], out)
+
+    def _numbers(self, value: Value, other: Any, number: Value | None) -> Value:
+        """Put another value in the place of pixels that are no numbers; count the rest."""
+        if number is not None:
+            self._count_numbers(value, number)
+        chosen = self._register("chosen", value.dtype)
+        others = self._value(other, value.dtype, dense=True)
+        self._own("select", [self._truth(np.isnan, value), others, value], chosen)
+        return chosen
+
+    def _count_numbers(self, value: Value, out: Value) -> None:
+        self._add_up(self._truth(np.logical_not, self._truth(np.isnan, value)), out)
+
+    def _truth(self, ufunc: np.ufunc, value: Value) -> Value:
+        """Tell something of each pixel."""
+        loop = loop_of(ufunc, (value.dtype,))
+        if loop is None:
+            raise NoPrimitive(ufunc)
+        found = self._register(ufunc.__name__, np.dtype(bool))
+        self._add(loop.address, loop.data, [value, found])
+        return found
+
+    def _add_up(self, value: Value, out: Value) -> None:
+        self._own("add_each" if out.is_dense else "add_row", [value], out)
+
     def _dot(self, last: Read | Step, out: Value) -> bool:
         """Add up products with weights without making them."""
         if not isinstance(last, Step) or last.function is not np.multiply:
@@ -258,22 +358,23 @@ class _Table:
                     return True
         return False
 
-    def _value(self, operand: Any, dtype: Any = None) -> Value:
-        """Find an operand; numbers and arrays have the type then."""
+    def _value(self, operand: Any, dtype: Any = None, *, dense: bool = False) -> Value:
+        """Find an operand; numbers and arrays have the type then, and ``dense`` repeats numbers."""
         if isinstance(operand, Register):
             return self._values[operand.number]
         if isinstance(operand, Operand):
             block = np.ascontiguousarray(self._arrays[operand.number], dtype)
             return self._array(block, tuple(n > 1 for n in block.shape))
         try:
-            one = np.array(operand, dtype).reshape(1)
+            one = np.array(operand, dtype).repeat(self.vector if dense else 1)
         except OverflowError as error:
             raise NoPrimitive(operand) from error
         self._alive.append(one)
-        return Value((0, one.ctypes.data, 0, 0, 0), one.dtype)
+        return Value((0, one.ctypes.data, 0, 0, one.itemsize * dense), one.dtype)
 
-    def _output(self, kept: tuple[bool, ...]) -> Value:
-        return self._array(self.results, kept, self.group)
+    def _output(self, kept: tuple[bool, ...], *place: int) -> Value:
+        where: Any = (*place, ...)
+        return self._array(self.results[where], kept, self.group)
 
     def _array(self, array: Array, kept: tuple[bool, ...], group: int = 1) -> Value:
         """Show an array that has some axes of the chunk, or a pixel for each group of them."""
@@ -345,18 +446,28 @@ def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float64)
 
 
+def of_numbers(name: str, dtype: np.dtype) -> str:
+    """Name the reduction that does the same to pixels of a type, where that has no NaN."""
+    if dtype.kind not in "biu":
+        return name
+    return "sum" if name == "nanmean" else name.removeprefix("nan")
+
+
 def neutral(name: str, dtype: np.dtype) -> Any:
     """Give the value that changes nothing."""
-    if name in ("sum", "any"):
+    if name in ("sum", "any", "nansum"):
         return 0
-    if name in ("prod", "all"):
+    if name in ("prod", "all", "nanprod"):
         return 1
+    least = name.endswith("min")
     if dtype.kind == "f":
-        return np.inf if name == "min" else -np.inf
+        return np.nan if name.startswith("nan") else np.inf if least else -np.inf
     if dtype.kind == "b":
-        return name == "min"
+        return least
+    if dtype.kind not in "iu":
+        raise NoPrimitive(dtype)
     limits = np.iinfo(dtype)
-    return limits.max if name == "min" else limits.min
+    return limits.max if least else limits.min
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:

@@ -10,6 +10,8 @@ with as many operands as they need; the rest are not looked at. The pixels of ea
 
 from __future__ import annotations
 
+from math import isnan
+
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
@@ -108,6 +110,71 @@ def add_products(a, b, c, out, n):
     for k in range(n):
         added += kind(pixels[k]) * weights[k]
     total[0] += added
+
+
+def moments_row(a, b, c, out, n):
+    """Add the differences of all pixels from a value b to c, and their squares; the first is b."""
+    pixels, shift, total, squares = carray(a, n), carray(b, 1), carray(c, 1), carray(out, 1)
+    if isnan(shift[0]):
+        shift[0] = pixels[0]
+    s, added, squared = shift[0], 0.0, 0.0
+    for k in range(n):
+        difference = pixels[k] - s
+        added += difference
+        squared += difference * difference
+    total[0] += added
+    squares[0] += squared
+
+
+def nanmoments_row(a, b, c, out, n):
+    """Do so with those that are numbers."""
+    pixels, shift, total, squares = carray(a, n), carray(b, 1), carray(c, 1), carray(out, 1)
+    for k in range(n):
+        if not isnan(shift[0]):
+            break
+        shift[0] = pixels[k]
+    s, added, squared = shift[0], 0.0, 0.0
+    for k in range(n):
+        difference = 0.0 if isnan(pixels[k]) else pixels[k] - s
+        added += difference
+        squared += difference * difference
+    total[0] += added
+    squares[0] += squared
+
+
+def moments_each(a, b, c, out, n):
+    """Add the difference of each pixel from a value of its own, the first one, and its square."""
+    pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
+    for k in range(n):
+        shift[k] = pixels[k] if isnan(shift[k]) else shift[k]
+        difference = pixels[k] - shift[k]
+        total[k] += difference
+        squares[k] += difference * difference
+
+
+def nanmoments_each(a, b, c, out, n):
+    """Do so with those that are numbers."""
+    pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
+    for k in range(n):
+        shift[k] = pixels[k] if isnan(shift[k]) else shift[k]
+        difference = 0.0 if isnan(pixels[k]) else pixels[k] - shift[k]
+        total[k] += difference
+        squares[k] += difference * difference
+
+
+def count(a, b, c, out, n):
+    """Count how often each value occurs, in four tables: a value may follow itself."""
+    pixels = carray(a, n)
+    size = 1 << (8 * pixels.itemsize)
+    counts = carray(out, 4 * size)
+    whole = n - n % 4
+    for k in range(0, whole, 4):
+        counts[pixels[k] & (size - 1)] += 1
+        counts[size + (pixels[k + 1] & (size - 1))] += 1
+        counts[2 * size + (pixels[k + 2] & (size - 1))] += 1
+        counts[3 * size + (pixels[k + 3] & (size - 1))] += 1
+    for k in range(whole, n):
+        counts[pixels[k] & (size - 1)] += 1
 
 
 @intrinsic

@@ -186,6 +186,68 @@ def test_contractions(paths, name):
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+NAN_FORMS = ["nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd"]
+
+
+@pytest.mark.parametrize("name", ["?", "i1", ">u2", "f4", "f8"])
+@pytest.mark.parametrize("function", NAN_FORMS)
+def test_what_is_no_number_is_left_out(paths, name, function):
+    arr, pixels = opened(paths, name)
+    holes, known = (np.where(COUNTS > 88, np.nan, 1), da.where(arr == 5, np.inf, arr))
+    some = [(arr, pixels), (arr + 1, pixels + 1), (arr * RING, pixels * RING)]
+    if function == "nanprod":
+        some = [(arr == arr, pixels == pixels)]  # noqa: PLR0124 - products of all would overflow
+    if name == "f8":
+        some += [(arr * 0 + holes, pixels * 0 + holes), (arr[0] * np.nan, pixels[0] * np.nan)]
+    if function in ("nansum", "nanmax", "nanmean"):
+        some.append((known, np.where(pixels == 5, np.inf, pixels)))
+    for found, wanted in some:
+        for axes in ((0, 1), (1, 2), (0,), None):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                expected = getattr(np, function)(wanted, axis=axes)
+                result = getattr(da, function)(found, axis=axes)
+                np.testing.assert_allclose(result.compute(), expected, rtol=3e-4, atol=1e-4)
+            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+            assert on_tiles(result)
+
+
+@pytest.mark.parametrize("name", ["u2", "i1", "f4"])
+def test_spreads_of_expressions(paths, name):
+    arr, pixels = opened(paths, name)
+    for axes in ((0, 1), (1, 2), (2, 3), (0,), None):
+        for ddof in (0, 1):
+            found = (arr * RING).var(axis=axes, ddof=ddof)
+            np.testing.assert_allclose(
+                found.compute(), (pixels * RING).var(axis=axes, ddof=ddof), rtol=2e-4, atol=1e-4
+            )
+
+
+BINS = [
+    {"bins": 64, "range": (0, 90)},
+    {"bins": 7, "range": (-3.3, np.float32(60.1))},
+    {"bins": [0, 1, 3.5, 9, 70]},
+    {"bins": np.arange(-40, 50, 3), "density": True},
+]
+
+
+@pytest.mark.parametrize("name", ["u1", "i1", "?", ">u2", ">i4", "f4"])
+@pytest.mark.parametrize("options", BINS)
+def test_histograms(paths, name, options):
+    arr, pixels = opened(paths, name)
+    for found, wanted in [(arr, pixels), (arr[1:, :, 2:] * 2, pixels[1:, :, 2:] * 2)]:
+        counts, _ = da.histogram(found, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numpy converts what is true or false, and says so
+            expected, _ = np.histogram(wanted, **options)
+            result = dask.compute(counts, found.sum())[0]
+        assert counts.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+        assert on_tiles(counts)
+        with pytest.raises(ValueError, match="monotonically"):
+            da.histogram(found, bins=[3, 2, 1])[0].compute()
+
+
 def test_masks_stay(paths):
     """Arrays of other kinds beside are left to dask, whose functions know them."""
     arr, pixels = opened(paths, "u2")
