@@ -14,12 +14,10 @@ from weakref import WeakValueDictionary
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.export.facts import MARK
 
 if TYPE_CHECKING:
     import zarr
-
-MARK = "dask_tiled"
-"""The attribute by which an array is known as written by :func:`dask_tiled.to_zarr`."""
 
 Write = Callable[["zarr.Array[Any]"], None]
 

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from dask.array.utils import meta_from_array
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.stores import MARK, Target, export_to_path, export_to_store, local_path
+from dask_tiled.export.facts import attributes_of, plain
+from dask_tiled.export.stores import Target, export_to_path, export_to_store, local_path
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 from dask_tiled.tiling.negotiation import negotiate
@@ -98,7 +98,7 @@ def to_zarr(
         "chunks": grid,
         "compressors": compressors,
         "dimension_names": dimension_names,
-        "attributes": _plain({**(attributes or {}), **_attributes(arr)}),
+        "attributes": plain({**(attributes or {}), **attributes_of(desc)}),
         "zarr_format": 3,
         "fill_value": np.zeros((), arr.dtype)[()],
         # A chunk that is not there shall mean a fault, never a chunk of zeros.
@@ -213,31 +213,3 @@ def _aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
 
 def _description(arr: da.Array) -> Description | None:
     return arr.description if isinstance(arr, TiledArray) else None
-
-
-def _attributes(arr: da.Array) -> dict[str, Any]:
-    """Write down where the array comes from, in terms of JSON."""
-    from importlib.metadata import version
-
-    mark: dict[str, Any] = {"version": version("dask-tiled")}
-    desc = _description(arr)
-    if desc is not None:
-        mark |= {
-            "format": desc.format,
-            "files": [file.path for file in desc.files],
-            "axes": [asdict(axis) for axis in desc.axes],
-            "metadata": _plain(desc.metadata),
-        }
-    return {MARK: mark}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return value.item() if isinstance(value, np.generic) else str(value)
