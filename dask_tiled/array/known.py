@@ -67,7 +67,7 @@ class Known(NamedTuple):
     @property
     def places(self) -> tuple[Any, ...]:
         """The labels that the axes of the sources have."""
-        return tuple(self.labels[self.view.place_of(axis)] for axis in range(len(self.chunks)))
+        return tuple(self.labels[place] for place in self.view.places)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Self
 
@@ -50,9 +51,9 @@ class View(NamedTuple):
         return cls(tuple((Part(axis, 1),) for axis in range(ndim)))
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> tuple[Part, ...]:
         """All parts, in the order of the pixels."""
-        return sorted(chain(*self.shown), key=lambda part: (part.axis, -part.step))
+        return _parts(self.shown)
 
     @property
     def numbers(self) -> list[list[int]]:
@@ -94,10 +95,10 @@ class View(NamedTuple):
         shape += pixels.shape[len(order) :]
         return pixels.transpose(*order, *range(len(order), pixels.ndim)).reshape(shape)
 
-    def place_of(self, axis: int) -> int:
-        """Find where the outermost part of an axis of the pixels is shown."""
-        first = next(part for part in self.parts if part.axis == axis)
-        return next(k for k, parts in enumerate(self.shown) if first in parts)
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where the outermost part of each axis of the pixels is shown."""
+        return _places(self.shown)
 
     def chunks(self, chunks: Chunks) -> Chunks | None:
         """Give the chunks of the axes that are shown; None if they are no boxes of these."""
@@ -106,7 +107,7 @@ class View(NamedTuple):
         for place, parts in enumerate(self.shown):
             length = math.prod(map(sizes.__getitem__, parts))
             axes = [part.axis for part in parts]
-            cut = [x for x in {*axes} if len(chunks[x]) > 1 and self.place_of(x) == place]
+            cut = [x for x in {*axes} if len(chunks[x]) > 1 and self.places[x] == place]
             if not cut:
                 found.append((length,))
                 continue
@@ -163,6 +164,20 @@ class View(NamedTuple):
         renamed = (tuple(Part(kept.index(axis), k) for axis, k in parts) for parts in shown)
         ends = frozenset(kept.index(axis) for axis in flipped if found[axis].kept)
         return found, View(tuple(renamed), ends)
+
+
+@lru_cache
+def _parts(shown: tuple[tuple[Part, ...], ...]) -> tuple[Part, ...]:
+    return tuple(sorted(chain(*shown), key=lambda part: (part.axis, -part.step)))
+
+
+@lru_cache
+def _places(shown: tuple[tuple[Part, ...], ...]) -> tuple[int, ...]:
+    found = dict[int, int]()
+    for part in _parts(shown):
+        if part.axis not in found:
+            found[part.axis] = next(k for k, parts in enumerate(shown) if part in parts)
+    return tuple(found.values())
 
 
 def _forward(cut: Cut, flipped: int) -> Cut:
