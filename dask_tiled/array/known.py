@@ -29,6 +29,7 @@ from dask_tiled.array.recognition import (
 )
 from dask_tiled.array.tasks import Grid, pixels_of, run_job
 from dask_tiled.array.views import View
+from dask_tiled.engine.expressions import in_order
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -95,7 +96,7 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
     if not any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers.values()):
         return known
     plain: set[str] = set()
-    for name in in_order(graph.dependencies):
+    for name in layers_in_order(graph.dependencies):
         layer = layers[name]
         if graph.dependencies[name] <= plain and _makes_arrays(layer):
             plain.add(name)
@@ -137,20 +138,9 @@ def _function(layer: Any) -> Any:
     return getattr(layer.task, "func", None)
 
 
-def in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
+def layers_in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
     """Give the names of all layers, each after those that it depends on."""
-    done: set[str] = set()
-    stack = list(dependencies)
-    while stack:
-        name = stack[-1]
-        others = [x for x in dependencies.get(name, ()) if x not in done]
-        if name in done or not others:
-            stack.pop()
-            if name not in done:
-                done.add(name)
-                yield name
-        else:
-            stack += others
+    return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
 
 
 def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:

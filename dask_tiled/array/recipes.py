@@ -13,28 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.recognition import Step, node_of
-from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy
+from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
-from dask_tiled.engine.evaluation import evaluate
-from dask_tiled.engine.expressions import Call, Operand
+from dask_tiled.engine.evaluation import Programmed
+from dask_tiled.engine.expressions import Call, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
-from dask_tiled.engine.jobs import Job
-from dask_tiled.engine.programs import Program, Read, compiled
-from dask_tiled.engine.tile_loop import run_jobs, run_jobs_on_array
-from dask_tiled.engine.vectors import (
-    NoPrimitive,
-    Programmed,
-    Reduction,
-    neutral,
-    of_numbers,
-    sum_dtype,
-)
+from dask_tiled.engine.jobs import Chunk, Sink
+from dask_tiled.engine.programs import Program, compiled
+from dask_tiled.engine.tile_loop import show_tiles
+from dask_tiled.engine.vectors import NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
 Array = npt.NDArray[Any]
 
-TILE_BYTES = 1 << 20
 STEP_BYTES, SOURCE_BYTES = 100, 500
 """What a step of a recipe takes, and a source beside its arrays, about."""
 
@@ -101,27 +93,19 @@ Tree = Apply | Source
 NODES = Apply, Source
 
 
-def in_order(tree: Tree) -> Iterator[Tree]:
-    """Give all nodes of a tree, each once, after those that it needs; it may be of any depth."""
-    done: set[int] = set()
-    stack = [tree]
-    while stack:
-        node = stack[-1]
-        operands = node.operands if isinstance(node, Apply) else ()
-        waiting = [x for x in operands if isinstance(x, NODES) and id(x) not in done]
-        if waiting and id(node) not in done:
-            stack += waiting
-            continue
-        stack.pop()
-        if id(node) not in done:
-            done.add(id(node))
-            yield node
+def nodes_of(tree: Tree) -> Iterator[Tree]:
+    """Give all nodes of a tree, each once, after those that it needs."""
+    return in_order([tree], _inner, id)
+
+
+def _inner(node: Tree) -> list[Tree]:
+    return [x for x in node.operands if isinstance(x, NODES)] if isinstance(node, Apply) else []
 
 
 def cut(tree: Tree, cuts: Sequence[Cut], sizes: Sequence[int]) -> Tree | None:
     """Show a part of the pixels of a tree; None where that is not known."""
     made: dict[int, Any] = {}
-    for node in in_order(tree):
+    for node in nodes_of(tree):
         if isinstance(node, Source):
             made[id(node)] = node.cut(cuts)
         else:
@@ -156,6 +140,17 @@ class _Slot(NamedTuple):
     number: int
 
 
+class Begun(NamedTuple):
+    """Work on a chunk: who is shown its tiles, and which."""
+
+    sink: Sink
+    tile_shape: tuple[int, ...]
+    depth: int | None
+    """Most frames that are shown at once."""
+    end: Callable[[Array], Any]
+    """What makes of the result what dask's function returns."""
+
+
 class Recipe:
     """What is computed of the pixels of a chunk, and how it is reduced.
 
@@ -169,7 +164,7 @@ class Recipe:
         beside: dict[Beside, int] = {}
         numbers: dict[int, int] = {}
         self._steps: list[tuple[Any, dict[str, Any], list[Any]]] = []
-        for node in in_order(tree):
+        for node in nodes_of(tree):
             if isinstance(node, Apply):
                 operands = [
                     _Step(numbers[id(x)])
@@ -220,23 +215,15 @@ class Recipe:
                 return None
         return compiled(nodes[-1]) if isinstance(nodes[-1], Source | Call) else None
 
-    def make(
-        self, box: Box, block_id: tuple[int, ...], blocks: Sequence[Array], pixels: Array | None
-    ) -> Any:
-        """Make one chunk as dask would, of all its pixels at once."""
-        operands, shape = self._operands(box, blocks)
-        program = self.program(operands)
-        if program is not None and pixels is None and len(shape) == len(box):
-            found = evaluate(program, box, operands)
-        else:
-            found = self._pixels(box, shape, operands, pixels)
+    def make(self, block_id: tuple[int, ...], found: Array) -> Any:
+        """Make of all pixels of a chunk what dask's function returns."""
         found = self._view.show(found)
         if self._last is None:
             return like_numpy(found)
         given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
         return self._last.plain(found, **given)
 
-    def _operands(
+    def operands(
         self, box: Box, blocks: Sequence[Array]
     ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
         """Give what is needed of arrays beside, and the shape of the pixels, for a chunk."""
@@ -244,13 +231,10 @@ class Recipe:
         found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
         return tuple(found), tuple(sizes.values())
 
-    def _pixels(
-        self,
-        box: Box,
-        shape: tuple[int, ...],
-        operands: Sequence[Array],
-        pixels: Array | None,
+    def pixels(
+        self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
     ) -> Any:
+        """Compute a chunk as dask would, of all its pixels at once."""
         values: list[Any] = []
         for function, kwargs, inner in self._steps:
             given = [values[x.number] if isinstance(x, _Step) else x for x in inner]
@@ -258,40 +242,42 @@ class Recipe:
             if function is not None:
                 values.append(function(*given, **kwargs))
             else:
-                read = evaluate(compiled(given[0]), box) if pixels is None else pixels
+                read = pixels_in(given[0], box) if pixels is None else pixels
                 values.append(read.reshape(shape))
         return values[-1]
 
-    def job(self, box: Box, blocks: Sequence[Array]) -> tuple[Job, Callable[[Array], Any]]:
-        """Give what the engine does with a chunk, and what makes of that what dask would return.
-
-        It raises NoPrimitive if the engine has nothing to do it with.
-        """
-        operands, shape = self._operands(box, blocks)
-        program = self.program(operands)
+    def begin(
+        self,
+        program: Program,
+        chunk: Chunk,
+        operands: Sequence[Array],
+        shape: tuple[int, ...],
+        block_id: tuple[int, ...],
+    ) -> Begun:
+        """Begin to work on a chunk."""
         last = None if self._last is None else self._last.done
-        if program is None or len(program.sources) != 1 or any(a == b for a, b in box):
-            raise NoPrimitive
-        if isinstance(last, ChunkJob):
-            if len(program.steps) > 1 or last.nav_ndim != self._nav_ndim:
-                raise NoPrimitive
-            return last.job, like_numpy
         axes_of = [part.axis for part in self._view.parts]
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        if last is None:
-            return Programmed(program, operands, None, shape, nav_ndim), self._show
-        numbers = self._view.numbers
-        axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
-        dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
-        reduction = Reduction(last.name, axes, dtype)
-        if _casts_first(program.dtype, dtype):
-            raise NoPrimitive
-        job = self._fold(program, reduction, axes_of)
-        job = job or Programmed(program, operands, reduction, shape, nav_ndim)
-        return job, partial(self._finish, reduction, box)
-
-    def _show(self, found: Array) -> Array:
-        return like_numpy(self._view.show(found))
+        if isinstance(last, ChunkJob):
+            if program.is_read and last.nav_ndim == self._nav_ndim:
+                job, tile = last.job, last.tile_shape
+                if job.request.by == "chunk":
+                    tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
+                return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
+        elif last is not None:
+            numbers = self._view.numbers
+            axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
+            dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
+            reduction = Reduction(last.name, axes, dtype)
+            with suppress(NoPrimitive):
+                fold = self._fold(program, reduction, axes_of)
+                sink = (fold or Programmed(program, operands, reduction, shape, nav_ndim)).begin(
+                    chunk
+                )
+                end = partial(self._finish, reduction, chunk.box)
+                return Begun(sink, sink.tile_shape(), None, end)
+        sink = Programmed(program, operands, None, shape, nav_ndim).begin(chunk)
+        return Begun(sink, sink.tile_shape(), None, partial(self.make, block_id))
 
     def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
         name, axes, dtype = reduction
@@ -309,22 +295,14 @@ class Recipe:
             found = found.astype(dtype, copy=False)
         return finish(found, shape) if finish else found
 
-    def tile_shape(self, frames: int, sig_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Give the shape of the tiles that it wishes."""
-        job = None if self._last is None else self._last.done
-        if isinstance(job, ChunkJob):
-            return (frames, *sig_shape) if job.job.request.by == "chunk" else job.tile_shape
-        frame = math.prod(sig_shape) * self._sources[0].dtype.itemsize
-        return (max(1, TILE_BYTES // max(1, frame)), *sig_shape)
-
-    def _fold(
-        self, program: Program, reduction: Reduction | None, axes_of: Sequence[int]
-    ) -> Job | None:
+    def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:
         """Find the fold that does the same, faster."""
-        (step, *more), pixel = program.steps, program.sources[0].dtype
-        if more or not isinstance(step, Read) or reduction is None:
-            return None
         _, axes, dtype = reduction
+        if _casts_first(program.dtype, dtype):
+            raise NoPrimitive
+        if not program.is_read:
+            return None
+        pixel = program.dtype
         name = of_numbers(reduction.name, pixel)
         gone = {axis for number, axis in enumerate(axes_of) if number in axes}
         left = {axis for number, axis in enumerate(axes_of) if number not in axes}
@@ -359,9 +337,8 @@ def _casts_first(pixel: np.dtype, wanted: np.dtype | None) -> bool:
 class Together:
     """Recipes whose chunks are made of the same pixels. It is no value that dask looks into."""
 
-    def __init__(self, recipes: Sequence[Recipe], source: Source, grid: Grid) -> None:
+    def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
         self.recipes = recipes
-        self._source = source
         self._grid = grid
         self._slots = slots = list(dict.fromkeys(x for one in recipes for x in one.beside))
         self._given = [[slots.index(x) for x in one.beside] for one in recipes]
@@ -379,36 +356,34 @@ class Together:
     def make(self, block_id: tuple[int, ...], pixels: Array | None, *blocks: Array) -> list[Any]:
         """Make the chunks of all recipes."""
         box = self._grid.box(block_id)
-        given = [[blocks[k] for k in some] for some in self._given]
-        jobs: dict[int, Job] = {}
-        finish: list[Callable[[Array], Any]] = []
-        for k, (recipe, some) in enumerate(zip(self.recipes, given, strict=True)):
-            with suppress(NoPrimitive):
-                jobs[k], last = recipe.job(box, some)
-                finish.append(last)
-        found: dict[int, Any] = {}
-        with suppress(NoPrimitive):
-            done = self._run(box, pixels, jobs) if jobs else []
-            found = {k: last(x) for k, last, x in zip(jobs, finish, done, strict=True)}
-        return [
-            found[k] if k in found else recipe.make(box, block_id, given[k], pixels)
-            for k, recipe in enumerate(self.recipes)
-        ]
+        made: dict[int, Any] = {}
+        begun: dict[int, Begun] = {}
+        for k, (recipe, given) in enumerate(zip(self.recipes, self._given, strict=True)):
+            operands, shape = recipe.operands(box, [blocks[number] for number in given])
+            program = recipe.program(operands)
+            if program is None:
+                made[k] = recipe.make(block_id, recipe.pixels(box, shape, operands, pixels))
+            elif not all(shape):
+                made[k] = recipe.make(block_id, np.empty(shape, program.dtype))
+            else:
+                source = program.sources[0]  # the same for all, if there are several recipes
+                chunk = Chunk(box, source.layout.nav_ndim, source.dtype)
+                begun[k] = recipe.begin(program, chunk, operands, shape, block_id)
+        if begun:
+            self._show(source if pixels is None else pixels, chunk, [*begun.values()])
+        made.update((k, one.end(one.sink.result())) for k, one in begun.items())
+        return [made[k] for k in range(len(self.recipes))]
 
-    def _run(self, box: Box, pixels: Array | None, jobs: Mapping[int, Job]) -> list[Array]:
-        n = self._source.layout.nav_ndim
-        sizes = tuple(b - a for a, b in box)
-        frames, sig_shape = math.prod(sizes[:n]), sizes[n:]
-        shapes = [self.recipes[k].tile_shape(frames, sig_shape) for k in jobs]
+    def _show(self, pixels: Source | Array, chunk: Chunk, begun: Sequence[Begun]) -> None:
+        """Show a chunk to all sinks, by tiles that suit them."""
+        shapes = [one.tile_shape for one in begun]
         depth = max(shape[0] for shape in shapes)
-        if depth < frames:
+        if depth < math.prod(chunk.nav_shape):
             depth = min(shape[0] for shape in shapes)
         same = all(shape[1:] == shapes[0][1:] for shape in shapes)
-        tile = (depth, *(shapes[0][1:] if same else sig_shape))
-        nav_shape = self._grid.shape[:n]
-        if pixels is not None:
-            return run_jobs_on_array(pixels, box, nav_shape, tile, list(jobs.values()))
-        return run_jobs(self._source, box, nav_shape, tile, list(jobs.values()))
+        tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
+        nav_shape = self._grid.shape[: chunk.nav_ndim]
+        show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in begun])
 
 
 def make_all(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:

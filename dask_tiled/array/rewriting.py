@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
-from dask._task_spec import DataNode, TaskRef
 from dask.base import tokenize
 from dask.blockwise import blockwise
 from dask.core import flatten
@@ -20,10 +19,10 @@ from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
-from dask_tiled.array.known import COUNTED, Known, in_order, known_layers
+from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
 from dask_tiled.array.results import put_together
-from dask_tiled.array.tasks import Grid
+from dask_tiled.array.tasks import Grid, held
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -129,7 +128,7 @@ def _groups(
     """Group layers that read the same chunks, and of which none waits for another."""
     stages: dict[str, int] = {}
     groups: dict[Any, list[str]] = {}
-    for name in in_order(dependencies):
+    for name in layers_in_order(dependencies):
         below = max((stages[x] for x in dependencies[name]), default=0)
         stages[name] = below + (name in made or name in reads)
         if name in reads:
@@ -153,18 +152,16 @@ def _make(
 ) -> None:
     """Make the layers of a group, which read the same chunks once; ``pixels`` has read them."""
     one = made[names[0]].known
-    recipes = Together([made[name].recipe for name in names], one.source, one.grid)
+    recipes = Together([made[name].recipe for name in names], one.grid)
     together = len(names) > 1
     key = f"together-{tokenize(*names)}" if together else names[0]
     every = tuple(range(len(one.chunks)))
     labels, output = (every, every) if together else (one.places, one.output)
-    value: Any = recipes
+    value = held(recipes, f"recipes-{key}", layers)
     dependencies[key] = {x.name for x in recipes.beside} | ({pixels} if pixels else set())
-    if recipes.is_large:  # a cluster sends it to each worker once
-        held = f"recipes-{key}"
-        layers[held], value = MaterializedLayer({held: DataNode(held, recipes)}), TaskRef(held)
-        dependencies[held] = set()
-        dependencies[key].add(held)
+    if value is not recipes:
+        dependencies[key].add(value.key)
+        dependencies[value.key] = set()
     arguments: list[Any] = [value, None, ArrayBlockIdDep(one.chunks), labels]
     arguments += [pixels, labels if pixels else None]
     numblocks = {pixels: tuple(map(len, one.chunks))} if pixels else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ from dask.blockwise import _fuse_annotations, blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
-from dask_tiled.engine.jobs import Job
-from dask_tiled.engine.tile_loop import run_jobs_on_array
+from dask_tiled.engine.jobs import Chunk, Job
+from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Reader, Source, Workspace
@@ -32,10 +32,13 @@ def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = N
     pixels just as they are wanted, it is a read-only view of mapped memory instead; on a cluster,
     where results are kept and sent, it never is.
     """
+    return like_numpy(pixels_in(source, grid.box(block_id), out))
+
+
+def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
+    """Read the pixels of a box."""
     with Workspace() as workspace:
-        reader = Reader(source, grid.box(block_id), workspace)
-        pixels = reader.whole(out, view=not on_a_cluster())
-    return like_numpy(pixels)
+        return Reader(source, box, workspace).whole(out, view=not on_a_cluster())
 
 
 class ChunkJob:
@@ -55,8 +58,10 @@ def run_job(pixels: Array, job: ChunkJob, block_id: tuple[int, ...]) -> Array:
     """Do a job on the pixels of a chunk; axes that are gone have length 1."""
     nav_shape = job.grid.shape[: job.nav_ndim]
     box = job.grid.box(block_id[: pixels.ndim])
-    (found,) = run_jobs_on_array(pixels, box, nav_shape, job.tile_shape, [job.job])
-    return found
+    chunk = Chunk(box, job.nav_ndim, pixels.dtype)
+    sink = job.job.begin(chunk)
+    show_tiles(pixels, chunk, nav_shape, job.tile_shape, [(sink, job.job.request.depth)])
+    return sink.result()
 
 
 def like_numpy(pixels: Array) -> Array:
@@ -77,14 +82,20 @@ def inherited(*arrays: Any) -> Annotations:
 
 def symbolic_graph(name: str, chunks: Chunks, source: Source, grid: Grid) -> HighLevelGraph:
     """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace."""
-    axes, layers, value = tuple(range(len(chunks))), dict[str, Layer](), cast("Any", source)
-    if source.is_large:  # a cluster sends it to each worker once
-        key = f"source-{name}"
-        layers[key], value = MaterializedLayer({key: DataNode(key, source)}), TaskRef(key)
+    axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
+    value = held(source, f"source-{name}", layers)
     dependencies = {key: set[str]() for key in layers} | {name: {*layers}}
     arguments = value, None, grid, None, ArrayBlockIdDep(chunks), axes
     layers[name] = blockwise(pixels_of, name, axes, *arguments, numblocks={})
     return HighLevelGraph(layers, dependencies)
+
+
+def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
+    """Give what is a part of every task, or the layer that has it: a cluster sends that once."""
+    if not value.is_large:
+        return value
+    layers[key] = MaterializedLayer({key: DataNode(key, value)})
+    return TaskRef(key)
 
 
 class Edges:

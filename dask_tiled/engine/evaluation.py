@@ -1,150 +1,210 @@
-"""Compute the chunks of an expression, tile by tile."""
+"""Programs as jobs: on vectors of one source as its bytes come, or on tiles of several in step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import accumulate, pairwise, product
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.engine.expressions import Operand
-from dask_tiled.engine.programs import RESULT, Program, Read, Register
-from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.indexing import Box
-from dask_tiled.reading.reader import Make, Reader, Source, Workspace
-from dask_tiled.tiling.bases import Base, fill, split
+from dask_tiled.engine.expressions import Cast, Operand
+from dask_tiled.engine.folding import TILE_BYTES, FrameSink, rows_of
+from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step, has_blocks
+from dask_tiled.engine.vectors import NoPrimitive, Reduction, Vectors
+from dask_tiled.reading.reader import Reader, Workspace
+from dask_tiled.tiling.bases import Base, fill
+from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 
-REGISTER_BYTES = 2 << 20
-"""All registers together have so many bytes: a tile is half of that where two are enough."""
-KEPT_SOURCES = 256
+REGISTER_BYTES = 8 << 20
+"""All tiles that a program works on at once together have so many bytes at most."""
+KEPT_READERS = 256
 """Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
 
 
-def evaluate(program: Program, box: Box, operands: Sequence[Array] = ()) -> Array:
-    """Compute one chunk: an array of its own, C-contiguous.
+@dataclass(frozen=True, eq=False)
+class Programmed:
+    """The job of a program: a chunk of an expression, or a reduction of it."""
 
-    Operands have as many axes as the chunk, those that they are repeated along of length 1.
-    """
-    shape = tuple(stop - start for start, stop in box)
-    out = np.empty(shape, program.dtype)
-    if out.size:
-        axes = _tiles(shape, _tile_pixels(program))
-        make = partial(_SourceTiles, box=box, axes=axes, workspace=Workspace())
-        several = math.prod(map(len, axes)) > 1
-        kept = [make(source) for source in program.sources[: KEPT_SOURCES if several else 0]]
-        registers = _Registers()
-        for number, tile in enumerate(product(*axes)):
-            place: Any = (*(slice(*bounds) for bounds in tile), ...)
+    program: Program
+    operands: Sequence[Array]
+    """Those of the program, cut to the chunk: with all axes, of length 1 where they have none."""
+    reduction: Reduction | None
+    shape: tuple[int, ...]
+    """Of the chunk, whose axes may be split for the reduction."""
+    nav_ndim: int
+    """How many of them are navigation axes."""
 
-            def read(source: int, memory: Make, number: int = number) -> Array:
-                tiles = kept[source] if source < len(kept) else make(program.sources[source])
-                return tiles.read(number, memory)
+    request = TilingRequest("frame")
 
-            some = [_part(x, tile) for x in operands]
-            _run(program, read, registers, out[place], some)
-    return out
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the results."""
+        wanted = None if self.reduction is None else self.reduction.dtype
+        return self.program.dtype if wanted is None else wanted
 
+    def begin(self, chunk: Chunk) -> VectorSink | StageSink:
+        """Begin to work on a chunk; NoPrimitive if it cannot be reduced in vectors."""
+        if len(self.program.sources) == 1:
+            with suppress(NoPrimitive):
+                return VectorSink(self, chunk)
+        return StageSink(self, chunk)
 
-def _part(operand: Array, tile: Box) -> Array:
-    """Take what a tile needs of an array that is repeated along axes of length 1."""
-    cuts = (slice(*ab) if n > 1 else slice(None) for n, ab in zip(operand.shape, tile, strict=True))
-    return operand[tuple(cuts)]
-
-
-def _tile_pixels(program: Program) -> int | None:
-    """Tell how many pixels a tile may have; None where what is compressed would be cut."""
-    if any(
-        isinstance(d, BlockDecoder) for source in program.sources for d in source.layout.decoders
-    ):
-        return None
-    return max(1, REGISTER_BYTES // max(1, program.width))
+    def vectors(self) -> Vectors:
+        """Prepare to work in vectors."""
+        return Vectors(self.program, self.operands, self.reduction, self.shape, self.nav_ndim)
 
 
-def _tiles(shape: tuple[int, ...], pixels: int | None) -> list[Box]:
-    """Cut the axes of a chunk, so that tiles follow one another in C order and have no gaps."""
-    sizes = shape if pixels is None else fill(shape, pixels, (Base(),) * len(shape))
-    return [
-        tuple(pairwise(accumulate(split(n, size), initial=0)))
-        for n, size in zip(shape, sizes, strict=True)
-    ]
+class VectorSink(FrameSink):
+    """What a program of one source makes of one chunk."""
+
+    needs_order = True
+
+    def __init__(self, job: Programmed, chunk: Chunk) -> None:
+        self._dtype, self._vectors = job.dtype, job.vectors()
+        (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
+        steps, _ = self._vectors.steps(stage, chunk.dtype)
+        frames = np.arange(math.prod(chunk.nav_shape))
+        super().__init__("run_program", chunk, frames, steps, self._vectors.header)
+        self.needs_whole_frames = self._vectors.group > 1
+        rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
+        if 1 < math.prod(nav_shape) < len(frames) and any(kept[n:]):
+            self._together = rows
+
+    def result(self) -> Array:
+        """Give the output, or the reduction with axes of length 1."""
+        return self._vectors.result(self._dtype)
 
 
-class _SourceTiles:
-    """The tiles of a source. Its bytes are looked up once for all of them."""
+class StageSink:
+    """What a program makes of one chunk, stage by stage: in vectors, or else by calls of numpy."""
 
-    def __init__(self, source: Source, box: Box, axes: Sequence[Box], workspace: Workspace) -> None:
-        n = source.layout.nav_ndim
-        self._workspace = workspace
-        self._parts = list(product(*axes[n:]))
-        counts = (math.prod(b - a for a, b in nav) for nav in product(*axes[:n]))
-        self._frames = list(pairwise(accumulate(counts, initial=0)))
-        self._reader_of = partial(Reader, source, box, workspace)
-        # Plans of corrections are as large as frames: only one tile at a time has them.
-        corrected = source.conversion.corrections is not None
-        self._reader = None if corrected else self._reader_of(self._parts)
+    def __init__(self, job: Programmed, chunk: Chunk) -> None:
+        self._job, self._chunk, self._vectors = job, chunk, job.vectors()
+        self._shape = math.prod(chunk.nav_shape), *chunk.sig_shape
+        self._stages: list[tuple[Stage, tuple[Array, Any] | None]] = []
+        *stages, last = job.program.stages
+        for stage in stages:
+            self._begin(stage)
+        if not self._begin(last) and job.reduction is not None:  # what is called is reduced after
+            self._stages.pop()
+            to, step = Register(RESULT - 1, job.program.dtype), last.steps[-1]
+            reduced = Stage({}, [Step(Cast(to.dtype), (to,), step.to)], set())
+            called = last._replace(steps=[*last.steps[:-1], step._replace(to=to)])
+            self._stages += [(called, None), (reduced, self._vectors.steps(reduced))]
+        self._memory: dict[Register, Array] = {}
+        self._workspace = Workspace()
+        self._readers: dict[Any, Reader] = {}
 
-    def read(self, number: int, make: Make) -> Array:
-        """Read a tile: its frames on one axis, and all signal axes of the files."""
-        frames, part = divmod(number, len(self._parts))
-        with self._workspace:
-            if self._reader is not None:
-                return self._reader.tile(*self._frames[frames], part, make)
-            return self._reader_of([self._parts[part]]).tile(*self._frames[frames], 0, make)
+    def _begin(self, stage: Stage) -> bool:
+        """Prepare a stage, and tell whether it is one in vectors."""
+        steps = None
+        with suppress(NoPrimitive):
+            steps = self._vectors.steps(stage)
+        self._stages.append((stage, steps))
+        return steps is not None
 
+    def tile_shape(self) -> tuple[int, ...]:
+        """Give the shape of the tiles that it wishes: they follow one another in C order."""
+        program, shape = self._job.program, self._shape
+        if has_blocks(*program.sources):
+            return shape
+        pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // program.width)
+        bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
+        return fill(shape, max(1, pixels), bases)
 
-class _Registers:
-    """Memory of tiles, used again for every tile."""
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:
+        """Work on a tile; that of the first source is there."""
+        starts = [start for start, _ in self._chunk.box[self._chunk.nav_ndim :]]
+        corner = first, *(at - start for at, start in zip(info.origin[1:], starts, strict=True))
+        place = tuple(slice(at, at + n) for at, n in zip(corner, tile.shape, strict=True))
+        values: dict[Any, Array] = {}
+        for stage, steps in self._stages:
+            with self._workspace:
+                for to, source in stage.reads.items():
+                    values[to] = self._read(source, to, place) if source else tile
+            if steps is None:
+                self._call(stage, values, place)
+            else:
+                values.update((to, self._room(to, tile.shape)) for to in stage.kept)
+                self._run(*steps, values, int(np.ravel_multi_index(corner, self._shape)), tile)
 
-    def __init__(self) -> None:
-        self._memory: dict[int, npt.NDArray[np.uint8]] = {}
-
-    def give(self, register: Register, shape: Sequence[int]) -> Array:
-        """Give the memory of a register, as an array."""
-        nbytes = math.prod(shape) * register.dtype.itemsize
-        memory = self._memory.get(register.number)
-        if memory is None or memory.nbytes < nbytes:
-            memory = self._memory[register.number] = np.empty(nbytes, np.uint8)
-        return memory[:nbytes].view(register.dtype).reshape(shape)
-
-    def maker(self, register: Register) -> Make:
-        """Give what makes an array of a shape in a register, if it is wanted."""
-        return lambda shape: self.give(register, shape)
-
-
-def _run(
-    program: Program,
-    read: Callable[..., Array],
-    registers: _Registers,
-    out: Array,
-    arrays: Sequence[Array],
-) -> None:
-    """Compute one tile; ``read(source, memory)`` gives that of a source."""
-    values: dict[int, Array] = {}
-    for step in program.steps:
-        to = step.to
-        if isinstance(step, Read):
-            values.pop(to.number, None)  # it may be a view of a file
-            if to.number == RESULT:  # nothing is computed
-                out[...] = read(step.source, out.reshape).reshape(out.shape)
-                continue
-            found = read(step.source, registers.maker(to))
-            values[to.number] = found.reshape(out.shape)
-            continue
-        operands = [
-            values[x.number]
-            if isinstance(x, Register)
-            else arrays[x.number]
-            if isinstance(x, Operand)
-            else x
-            for x in step.operands
+    def _read(self, number: int, to: Register, place: tuple[slice, ...]) -> Array:
+        """Read the tile of another source."""
+        source, n = self._job.program.sources[number], self._chunk.nav_ndim
+        sig = [
+            (a + x.start, a + x.stop)
+            for (a, _), x in zip(self._chunk.box[n:], place[1:], strict=True)
         ]
-        result = out if to.number == RESULT else registers.give(to, out.shape)
-        function: Any = step.function
-        function(*operands, out=result)
-        values[to.number] = result
+        reader = self._readers.get((number, *sig))
+        if reader is None:
+            reader = Reader(source, (*self._chunk.box[:n], *sig), self._workspace)
+            # Plans of corrections are as large as frames: only one tile at a time has them.
+            if source.conversion.corrections is None and len(self._readers) < KEPT_READERS:
+                self._readers[number, *sig] = reader
+        first, *_ = place
+        tile = reader.tile(first.start, first.stop, 0, lambda shape: self._room(to, shape))
+        return tile.reshape([x.stop - x.start for x in place])
+
+    def _room(self, register: Register, shape: tuple[int, ...]) -> Array:
+        """Give the memory of a register, the same for every tile."""
+        size = math.prod(shape)
+        if register not in self._memory or self._memory[register].size < size:
+            self._memory[register] = np.empty(size, register.dtype)
+        return self._memory[register][:size].reshape(shape)
+
+    def _run(
+        self, steps: Array, places: Any, values: dict[Any, Array], start: int, tile: Array
+    ) -> None:
+        """Run a stage on the pixels from ``start`` on, as many as a tile has."""
+        from dask_tiled.kernels.fold_functions import fold
+
+        steps = steps.copy()
+        for row, column, register in places:
+            found = values[register]
+            steps[row, column] += found.ctypes.data - start * found.itemsize
+        byte, number = np.dtype(np.uint8), np.dtype(np.int64)
+        shown = tile.reshape(-1).view(byte)[: tile.size].reshape(1, -1)  # nothing but its size
+        run = fold("run_program", byte, number, number)
+        run(shown, np.zeros(1, np.int64), start, steps, self._vectors.header)
+
+    def _call(self, stage: Stage, values: dict[Any, Array], place: tuple[slice, ...]) -> None:
+        """Call the functions of a stage one by one."""
+        shape = tuple(x.stop - x.start for x in place)
+        for step in stage.steps:
+            operands = [
+                values[x]
+                if isinstance(x, Register)
+                else self._beside(self._job.operands[x.number], place)
+                if isinstance(x, Operand)
+                else x
+                for x in step.operands
+            ]
+            if step.to.number == RESULT:
+                out = self._vectors.results.reshape(self._shape)[place]
+            else:
+                out = self._room(step.to, shape)
+            function: Any = step.function
+            values[step.to] = function(*operands, out=out)
+
+    def _beside(self, block: Array, place: tuple[slice, ...]) -> Array:
+        """Take what a tile needs of an array that is repeated along axes of length 1."""
+        chunk, n = self._chunk, self._chunk.nav_ndim
+        if len(self._job.shape) > len(chunk.box):  # axes are split, but tiles are not
+            return np.broadcast_to(block, self._job.shape).reshape(self._shape)[place]
+        frames = block.reshape(-1, *block.shape[n:])
+        if len(frames) > 1:
+            kept = [axis for axis in range(n) if block.shape[axis] > 1]
+            frames = frames[rows_of(chunk.nav_shape, kept)[0][place[0]]]
+        sizes = zip(frames.shape[1:], place[1:], strict=True)
+        return frames[(slice(None), *(x if size > 1 else slice(None) for size, x in sizes))]
+
+    def result(self) -> Array:
+        """Give the output, or the reduction with axes of length 1."""
+        return self._vectors.result(self._job.dtype)

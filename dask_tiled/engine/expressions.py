@@ -7,7 +7,7 @@ larger one of it takes the same time however large it is, and its token tells it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -107,6 +107,29 @@ def call(function: Any, operands: Sequence[Any]) -> Call | None:
     if dtype.kind not in NUMBERS:
         return None
     return Call(function, tuple(scalars), dtype)
+
+
+def in_order(
+    roots: Iterable[Any], inner: Callable[[Any], Iterable[Any]], key: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """Give all that roots are made of, each after its ``inner`` ones; of any depth.
+
+    What has the same key is given once.
+    """
+    done: set[Any] = set()
+    stack = [*roots][::-1]
+    while stack:
+        node = stack[-1]
+        waiting = []
+        if key(node) not in done:
+            waiting = [x for x in inner(node) if key(x) not in done]
+        if waiting:
+            stack += waiting[::-1]
+            continue
+        stack.pop()
+        if key(node) not in done:
+            done.add(key(node))
+            yield node
 
 
 def as_scalar(value: Any) -> Any:

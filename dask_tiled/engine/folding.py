@@ -21,6 +21,8 @@ Array = npt.NDArray[Any]
 
 BLOCK_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
+TILE_BYTES = 1 << 20
+"""Tiles have so many, where there have to be any."""
 DEPTH = 8
 """Frames that are decoded together, where weights are used for all of them."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
@@ -105,6 +107,11 @@ class FrameSink:
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
         self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)
+
+    def tile_shape(self) -> tuple[int, ...]:
+        """Give the shape of the tiles that it wishes: whole frames."""
+        frame = math.prod(self._chunk.sig_shape) * self._chunk.dtype.itemsize
+        return max(1, TILE_BYTES // max(1, frame)), *self._chunk.sig_shape
 
     def fill(self, frames: Index, value: Any) -> None:
         """Fold frames that have one value everywhere."""

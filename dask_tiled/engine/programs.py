@@ -1,23 +1,25 @@
 """Expressions as flat programs: which ufuncs to call one after the other, with few registers.
 
 The order is that of Sethi and Ullman: of several operands, the one that needs the most registers
-comes first, so that a sum takes two of them in whatever order it is written.
+comes first, so that a sum takes two of them in whatever order it is written. Sources are read in
+turn, a few for each stage of a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Function, Node
+from dask_tiled.engine.expressions import Call, Cast, Function, Node, in_order
+from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
 """The register in which the result is wanted."""
-MOST_REGISTERS = 8
-"""Beyond these, sources are read again where they are used again, instead of kept."""
+MOST_SOURCES = 4
+"""So many are read at once; those that are used again in a later stage are read again."""
 
 
 class Register(NamedTuple):
@@ -27,19 +29,22 @@ class Register(NamedTuple):
     dtype: np.dtype
 
 
-class Read(NamedTuple):
-    """Read a tile of a source into a register."""
-
-    source: int
-    to: Register
-
-
 class Step(NamedTuple):
-    """Call a ufunc on registers and scalars."""
+    """Call a ufunc on registers, scalars and arrays beside."""
 
     function: Function
     operands: tuple[Any, ...]
     to: Register
+
+
+class Stage(NamedTuple):
+    """Some steps, and what they need."""
+
+    reads: dict[Register, int]
+    """The sources, by the registers that tiles of them are read into."""
+    steps: list[Step]
+    kept: set[Register]
+    """What later stages use."""
 
 
 class Program:
@@ -48,107 +53,99 @@ class Program:
     It is a plain class, so that dask passes it on as one value and does not look inside.
     """
 
-    __slots__ = ("sources", "steps", "width")
+    __slots__ = ("sources", "stages", "width")
 
-    def __init__(
-        self, sources: tuple[Source, ...], steps: tuple[Read | Step, ...], width: int
-    ) -> None:
+    def __init__(self, sources: tuple[Source, ...], stages: tuple[Stage, ...], width: int) -> None:
         self.sources = sources
-        self.steps = steps
+        self.stages = stages
         self.width = width
+        """Bytes of all registers for a pixel."""
 
     @property
     def dtype(self) -> np.dtype:
         """Type of the result."""
-        return self.steps[-1].to.dtype
+        return self.stages[-1].steps[-1].to.dtype
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing is computed."""
+        step = self.stages[-1].steps[-1]
+        return isinstance(step.function, Cast) and step.operands[0].dtype == step.to.dtype
 
 
 def compiled(root: Node) -> Program:
     """Make the program of an expression. What occurs in it several times is computed once."""
     if isinstance(root, Source):
-        return Program((root,), (Read(0, Register(RESULT, root.dtype)),), root.dtype.itemsize)
+        root = Call(Cast(root.dtype), (root,), root.dtype)
     needs: dict[str, int] = {}
-    for node in _postorder(root, lambda call: call.nodes):
-        wanted = {x.token: needs[x.token] for x in node.nodes} if isinstance(node, Call) else {}
-        inner = sorted(wanted.values(), reverse=True)
-        needs[node.token] = max((n + k for k, n in enumerate(inner)), default=1)
-    ordered = _postorder(root, lambda call: sorted(call.nodes, key=lambda x: -needs[x.token]))
+    sources: dict[str, Source] = {}
+    for node in in_order([root], _nodes, _token):
+        if isinstance(node, Source):
+            sources[node.token] = node
+        wanted = sorted((needs[x] for x in {*map(_token, _nodes(node))}), reverse=True)
+        needs[node.token] = max((n + k for k, n in enumerate(wanted)), default=1)
+    ordered = in_order([root], lambda x: sorted(_nodes(x), key=lambda y: -needs[y.token]), _token)
     calls = [node for node in ordered if isinstance(node, Call)]
-    registers = _Registers(calls)
-    for node in calls:
-        registers.call(node)
-    return Program(tuple(registers.sources.values()), tuple(registers.steps), sum(registers.widths))
+    numbers = {token: number for number, token in enumerate(sources)}
+    last = {x.token: call for call in calls for x in call.nodes}
+    pool, stages, where = _Pool(), list[Stage](), dict[str, Register]()
+    most = 1 if has_blocks(*sources.values()) else MOST_SOURCES  # as large as chunks, or small
+    for some in _groups(calls, most):
+        inside = {call.token for call in some}
+        read = {x.token: x.dtype for call in some for x in call.nodes if isinstance(x, Source)}
+        where.update({token: pool.take(dtype) for token, dtype in read.items()})
+        stage = Stage({where[token]: numbers[token] for token in read}, [], set())
+        for call in some:
+            operands = [where[x.token] if isinstance(x, Node) else x for x in call.operands]
+            gone = [x.token for x in call.nodes if x.token not in read and last[x.token] is call]
+            pool.free += [where.pop(token) for token in dict.fromkeys(gone)]
+            to = Register(RESULT, call.dtype) if call is root else pool.take(call.dtype)
+            where[call.token] = to
+            stage.steps.append(Step(call.function, tuple(operands), to))
+            if call is not root and last[call.token].token not in inside:
+                stage.kept.add(to)
+        pool.free += [where.pop(token) for token in read]
+        stages.append(stage)
+    return Program(tuple(sources.values()), tuple(stages), pool.width)
 
 
-def _postorder(root: Call, operands: Callable[[Call], list[Node]]) -> Iterator[Node]:
-    """Give all nodes, each after its operands; equal ones once. It may be nested to any depth."""
-    done: set[str] = set()
-    stack: list[Node] = [root]
-    while stack:
-        node = stack[-1]
-        inner = operands(node) if isinstance(node, Call) else []
-        waiting = next((x for x in inner if x.token not in done), None)
-        if waiting is not None:
-            stack.append(waiting)
-            continue
-        stack.pop()
-        done.add(node.token)
-        yield node
+def _nodes(node: Node) -> list[Node]:
+    return node.nodes if isinstance(node, Call) else []
 
 
-class _Registers:
-    """Gives registers to the values of calls, which come in the order in which they are made."""
+def _token(node: Node) -> str:
+    return node.token
 
-    def __init__(self, calls: list[Call]) -> None:
-        self.sources: dict[str, Source] = {}
-        self.steps: list[Read | Step] = []
-        self.widths: list[int] = []
-        self._numbers: dict[str, int] = {}
-        self._free: list[int] = []
-        self._where: dict[str, Register] = {}
-        self._last = calls[-1]
-        self._uses: dict[str, list[int]] = {}  # the next one at the end
-        for number in range(len(calls) - 1, -1, -1):
-            for token in {x.token for x in calls[number].nodes}:
-                self._uses.setdefault(token, []).append(number)
 
-    def call(self, call: Call) -> None:
-        """Make the steps of a call, the operands of which that are no sources are there."""
-        tokens = {x.token for x in call.nodes}
-        for node in call.nodes:
-            if isinstance(node, Source) and node.token not in self._where:
-                self.sources.setdefault(node.token, node)
-                self._numbers.setdefault(node.token, len(self._numbers))
-                to = self._where[node.token] = self._take(node.dtype, tokens)
-                self.steps.append(Read(self._numbers[node.token], to))
-        operands = tuple(
-            self._where[x.token] if isinstance(x, (Source, Call)) else x for x in call.operands
-        )
-        for token in tokens:
-            self._uses[token].pop()
-        gone = [self._where[token] for token in sorted(tokens) if not self._uses[token]]
-        if call is self._last:
-            to = Register(RESULT, call.dtype)
-        else:
-            same = (register for register in gone if register.dtype == call.dtype)
-            to = next(same, None) or self._take(call.dtype, tokens)
-        self.steps.append(Step(call.function, operands, to))
-        for token in tokens:
-            if not self._uses[token]:
-                del self._where[token]
-        self._free += [register.number for register in gone if register.number != to.number]
-        self._where[call.token] = to
+def has_blocks(*sources: Source) -> bool:
+    """Tell whether tiles would cut what is compressed."""
+    return any(isinstance(x, BlockDecoder) for one in sources for x in one.layout.decoders)
 
-    def _take(self, dtype: np.dtype, wanted: set[str]) -> Register:
-        """Find a register: a free one, a new one, or that of the source that is used again last."""
-        if not self._free and len(self.widths) >= MOST_REGISTERS:
-            kept = [t for t in self._where if t in self.sources and t not in wanted]
-            if kept:
-                token = max(kept, key=lambda t: self._uses[t][-1])
-                self._free.append(self._where.pop(token).number)
-        if not self._free:
-            self._free.append(len(self.widths))
-            self.widths.append(0)
-        number = self._free.pop()
-        self.widths[number] = max(self.widths[number], dtype.itemsize)
-        return Register(number, dtype)
+
+def _groups(calls: list[Call], most: int) -> Iterator[list[Call]]:
+    """Put calls together that need few sources."""
+    some, read = list[Call](), set[str]()
+    for call in calls:
+        more = {x.token for x in call.nodes if isinstance(x, Source)}
+        if some and len(read | more) > most:
+            yield some
+            some, read = [], set()
+        some.append(call)
+        read |= more
+    yield some
+
+
+class _Pool:
+    """Registers, those that are free and all together."""
+
+    def __init__(self) -> None:
+        self.free: list[Register] = []
+        self.count = self.width = 0
+
+    def take(self, dtype: np.dtype) -> Register:
+        """Find a register: the one of that type that was freed last, or a new one."""
+        for k in range(len(self.free) - 1, -1, -1):
+            if self.free[k].dtype == dtype:
+                return self.free.pop(k)
+        self.count, self.width = self.count + 1, self.width + dtype.itemsize
+        return Register(self.count - 1, dtype)

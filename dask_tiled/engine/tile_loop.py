@@ -6,80 +6,55 @@ Where all jobs are folds, they get the bytes of the files as they lie, and no ti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
 
 from dask_tiled.engine.folding import FrameSink, are_adjacent
-from dask_tiled.engine.jobs import Array, Chunk, Job, Sink, TileInfo
+from dask_tiled.engine.jobs import Array, Chunk, Sink, TileInfo
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index, c_order
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 
 
-def run_jobs(
-    source: Source,
-    box: Box,
-    nav_shape: tuple[int, ...],
-    tile_shape: tuple[int, ...],
-    jobs: Sequence[Job],
-) -> list[Array]:
-    """Read one chunk, and do all jobs on it; tiles are frames, then signal axes."""
-    chunk = Chunk(box, len(nav_shape), source.dtype)
-    sinks = [job.begin(chunk) for job in jobs]
-    parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
-    with Workspace() as workspace:
-        reader = Reader(source, box, workspace, parts)
-        if len(parts) > 1 or not fold_windows(reader, sinks):
-            _loop(reader, chunk, tile_shape, parts, list(zip(sinks, _depths(jobs), strict=True)))
-    return [sink.result() for sink in sinks]
-
-
-def run_jobs_on_array(
-    pixels: Array,
-    box: Box,
-    nav_shape: tuple[int, ...],
-    tile_shape: tuple[int, ...],
-    jobs: Sequence[Job],
-) -> list[Array]:
-    """Do jobs on the pixels of a chunk, which are there already."""
-    chunk = Chunk(box, len(nav_shape), pixels.dtype)
-    sinks = [job.begin(chunk) for job in jobs]
-    some_sinks = list(zip(sinks, _depths(jobs), strict=True))
-    places = c_order([np.arange(*bounds) for bounds in box[: len(nav_shape)]], nav_shape)
-    frames = np.ascontiguousarray(pixels).reshape(len(places), *chunk.sig_shape)
-    for first in range(0, len(frames), tile_shape[0]):
-        some = slice(first, min(first + tile_shape[0], len(frames)))
-        for part in _parts(chunk.sig_shape, tile_shape[1:]):
-            tile = np.ascontiguousarray(frames[(some, *(slice(a, b) for a, b in part))])
-            _show(some_sinks, tile, first, places[some], chunk.origin(part))
-    return [sink.result() for sink in sinks]
-
-
-def _loop(
-    reader: Reader,
+def show_tiles(
+    pixels: Source | Array,
     chunk: Chunk,
+    nav_shape: tuple[int, ...],
     tile_shape: tuple[int, ...],
-    parts: Sequence[Box],
     sinks: Sequence[tuple[Sink, int | None]],
 ) -> None:
-    """Decode tiles into one buffer, unless they can be looked at where they are."""
-    buffer = np.empty(math.prod(tile_shape), chunk.dtype)
-    places = reader.region.places
-    for first in range(0, len(places), tile_shape[0]):
-        stop = min(first + tile_shape[0], len(places))
-        for k, part in enumerate(parts):
-            shape = (stop - first, *(b - a for a, b in part))
-            memory = buffer[: math.prod(shape)]
-            tile = reader.tile(first, stop, k, memory.reshape)
-            _show(sinks, tile.reshape(shape), first, places[first:stop], chunk.origin(part))
+    """Show a chunk to sinks, tile by tile: frames, then signal axes; at most so many frames each.
+
+    Tiles of a source are decoded into one buffer, unless they can be looked at where they are.
+    """
+    parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
+    places = c_order([np.arange(*bounds) for bounds in chunk.box[: chunk.nav_ndim]], nav_shape)
+    with Workspace() as workspace:
+        if isinstance(pixels, Source):
+            reader = Reader(pixels, chunk.box, workspace, parts)
+            if len(parts) == 1 and fold_windows(reader, [sink for sink, _ in sinks]):
+                return
+            buffer = cache(partial(np.empty, math.prod(tile_shape), chunk.dtype))
+        else:
+            frames = np.ascontiguousarray(pixels).reshape(len(places), *chunk.sig_shape)
+        for first in range(0, len(places), tile_shape[0]):
+            some = slice(first, min(first + tile_shape[0], len(places)))
+            for k, part in enumerate(parts):
+                shape = (some.stop - first, *(b - a for a, b in part))
+                if isinstance(pixels, Source):
+                    make = partial(_beginning, buffer)
+                    tile = reader.tile(first, some.stop, k, make).reshape(shape)
+                else:
+                    tile = np.ascontiguousarray(frames[(some, *(slice(*ends) for ends in part))])
+                _show(sinks, tile, first, places[some], chunk.origin(part))
 
 
-def _depths(jobs: Sequence[Job]) -> list[int | None]:
-    """List the largest numbers of frames that jobs take at once."""
-    return [job.request.depth for job in jobs]
+def _beginning(buffer: Callable[[], Array], shape: tuple[int, ...]) -> Array:
+    return buffer()[: math.prod(shape)].reshape(shape)
 
 
 def _show(

@@ -1,21 +1,18 @@
-"""Programs as jobs: vector after vector of pixels, into an output or into a reduction."""
+"""Steps of programs on vectors of pixels, as numbers for the kernel that runs them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Cast, Operand, Select
-from dask_tiled.engine.folding import FrameSink, about_the_mean, are_narrow, can_fold, rows_of
-from dask_tiled.engine.jobs import Chunk
+from dask_tiled.engine.folding import about_the_mean, are_narrow, can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
-from dask_tiled.engine.programs import Program, Read, Register, Step
-from dask_tiled.tiling.negotiation import TilingRequest
+from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step
 
 Array = npt.NDArray[Any]
 
@@ -68,81 +65,18 @@ class NoPrimitive(Exception):  # noqa: N818 - it is no error
     """There is no primitive for a step of a program."""
 
 
-@dataclass(frozen=True, eq=False)
-class Programmed:
-    """The job of a program: a chunk of an expression of one source, or a reduction of it."""
-
-    program: Program
-    operands: tuple[Array, ...]
-    """Those of the program, cut to the chunk."""
-    reduction: Reduction | None
-    shape: tuple[int, ...]
-    """Of the chunk, whose axes may be split for the reduction."""
-    nav_ndim: int
-    """How many of them are navigation axes."""
-
-    request = TilingRequest("frame")
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the results."""
-        wanted = None if self.reduction is None else self.reduction.dtype
-        return self.program.dtype if wanted is None else wanted
-
-    def begin(self, chunk: Chunk) -> VectorSink:
-        """Begin to work on a chunk; NoPrimitive if that cannot be done in vectors."""
-        return VectorSink(self, chunk)
-
-
 class Value(NamedTuple):
     """Pixels that a step takes or gives."""
 
     place: tuple[int, ...]
     dtype: np.dtype
+    register: Register | None = None
+    """That which has a tile of them, wherever this lies at the time."""
 
     @property
     def is_dense(self) -> bool:
         """Whether they are neighbours."""
         return self.place[-1] == self.dtype.itemsize
-
-
-class VectorSink(FrameSink):
-    """What a program makes of one chunk."""
-
-    needs_order = True
-
-    def __init__(self, job: Programmed, chunk: Chunk) -> None:
-        _plain(chunk.dtype)
-        self._job, self._shape = job, job.shape
-        gone = () if job.reduction is None else job.reduction.axes
-        self._kept = tuple(axis not in gone for axis in range(len(self._shape)))
-        self._table = table = _Table(chunk, self._kept, job)
-        program = np.array(table.rows, np.int64)
-        header = np.zeros((2, 16), np.int64)
-        header[0, :3] = table.columns, table.per_frame, table.vector
-        frames = np.arange(math.prod(chunk.nav_shape))
-        super().__init__("run_program", chunk, frames, program, header)
-        self.needs_whole_frames = table.group > 1
-        nav = job.shape[: job.nav_ndim]
-        rows, nav_shape = rows_of(nav, [axis for axis in range(len(nav)) if self._kept[axis]])
-        if 1 < math.prod(nav_shape) < len(frames) and any(self._kept[job.nav_ndim :]):
-            self._together = rows
-
-    def result(self) -> Array:
-        """Give the output, or the reduction with axes of length 1."""
-        shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self._kept, strict=True))
-        results, reduction = self._table.results, self._job.reduction
-        if reduction is not None and reduction.name == "counts":
-            return _occurring(results, _plain(self._job.program.dtype))
-        if results.ndim > sum(self._kept):
-            results = np.moveaxis(results, 0, -1)
-            shape = (*shape, results.shape[-1])
-        results = results.reshape(shape)
-        if reduction is not None and reduction.name.endswith("moments"):
-            moments, gone = results[..., :3], math.prod(self._shape) // math.prod(shape[:-1])
-            about_the_mean(moments, results[..., 3] if shape[-1] > 3 else gone)
-            return moments
-        return results.astype(self._job.dtype, copy=False)
 
 
 def _occurring(counts: Array, dtype: np.dtype) -> Array:
@@ -155,76 +89,113 @@ def _occurring(counts: Array, dtype: np.dtype) -> Array:
     return found
 
 
-def _plain(dtype: np.dtype) -> np.dtype:
+def plain(dtype: np.dtype) -> np.dtype:
     """Give the type by which primitives of our own know pixels."""
     if not can_fold(dtype):
         raise NoPrimitive(dtype)
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
-class _Table:
-    """The steps of a program as numbers, and the memory that they work in."""
+class Vectors:
+    """The stages of a program as numbers, the memory that they work in, and what comes out."""
 
-    def __init__(self, chunk: Chunk, kept: tuple[bool, ...], job: Programmed) -> None:
-        self.rows: list[list[int]] = []
-        self._shape = shape = job.shape
+    def __init__(
+        self,
+        program: Program,
+        operands: Sequence[Array],
+        reduction: Reduction | None,
+        shape: tuple[int, ...],
+        nav_ndim: int,
+    ) -> None:
+        from dask_tiled.kernels import step_layout
+
+        self._layout = step_layout
+        self._rows: list[list[int]] = []
+        self._places: list[tuple[int, int, Register]] = []
+        self._shape = shape
         self._alive: list[Any] = []
         self._registers: dict[Any, Array] = {}
-        self._arrays = [
-            block.reshape((1,) * (len(shape) - block.ndim) + block.shape) for block in job.operands
-        ]
-        patterns = [tuple(n > 1 for n in block.shape) for block in self._arrays]
-        patterns.append(kept)
-        self.group = _group_of(shape, job.nav_ndim, kept)
+        self._arrays = operands
+        self._reduction = reduction
+        gone = () if reduction is None else reduction.axes
+        self.kept = kept = tuple(axis not in gone for axis in range(len(shape)))
+        patterns = [*(tuple(n > 1 for n in block.shape) for block in operands), kept]
+        self.group = _group_of(shape, nav_ndim, kept)
         if self.group > 1:  # they are neighbours in a row of what they become
             if any(pattern[-1] != pattern[-2] for pattern in patterns[:-1]):
                 raise NoPrimitive
             patterns = [pattern[:-1] for pattern in patterns]
-        self._first = _first_of_row(shape[: len(patterns[0])], job.nav_ndim, patterns)
-        self.columns = math.prod(shape[self._first :])
-        self.per_frame = math.prod(shape[job.nav_ndim : self._first])
-        if self.columns < LEAST_ROW:
-            raise NoPrimitive
-        widest = max((x.to.dtype.itemsize for x in job.program.steps), default=1)
-        self.vector = max(1, VECTOR_BYTES // max(4, widest) // self.group) * self.group
-        self._values: dict[int, Value] = {}
-        self._tile = Value((1, 0, 0, 0, chunk.dtype.itemsize), chunk.dtype)
-        *steps, last = job.program.steps
-        for step in steps:
-            self._step(step, None)
-        several = job.reduction is not None and job.reduction.name in SEVERAL
-        if several and self.group > 1:
-            raise NoPrimitive
-        if job.reduction is None:
-            self.results: Array = np.empty(shape, last.to.dtype)
-            self._step(last, self._output(kept))
-        elif job.reduction.name == "counts":
-            self._count(last)
-        elif job.reduction.name.endswith("moments"):
-            self._moments(last, job.reduction, kept)
-        else:
-            self._reduce(last, job.reduction, kept)
+        self._first = _first_of_row(shape[: len(patterns[0])], nav_ndim, patterns)
+        self._columns = math.prod(shape[self._first :])
+        types = [step.to.dtype for stage in program.stages for step in stage.steps]
+        widest = max(4, *(dtype.itemsize for dtype in types))
+        self._vector = max(1, VECTOR_BYTES // widest // self.group) * self.group
+        per_frame = math.prod(shape[nav_ndim : self._first])
+        self.header = np.zeros((2, 16), np.int64)
+        self.header[0, :3] = self._columns, per_frame, self._vector
+        self._pixel = program.dtype
+        self.results: Array = np.empty(0 if reduction else shape, program.dtype)
 
-    def _step(self, step: Read | Step, to: Value | None) -> Value:
-        """Add what one step of a program needs."""
-        if isinstance(step, Read):
-            value = self._tile
-        elif isinstance(step.function, Cast):
-            value = self._cast(self._value(step.operands[0]), step.to.dtype, to or step.to)
-        elif isinstance(step.function, Select):
-            types = np.dtype(bool), step.to.dtype, step.to.dtype
+    def steps(
+        self, stage: Stage, tile: np.dtype | None = None
+    ) -> tuple[Array, list[tuple[int, int, Register]]]:
+        """Give the numbers of a stage, and which of them are addresses of what registers have.
+
+        All that is read is the ``tile`` of the kernel, if its type is given.
+        """
+        if self._columns < LEAST_ROW:
+            raise NoPrimitive
+        self._rows, self._places, self._kept = [], [], stage.kept
+        self._values = dict[Register, Value]()
+        if tile is not None:
+            place = self._layout.TILE, 0, 0, 0, plain(tile).itemsize
+            self._values = dict.fromkeys(stage.reads, Value(place, tile))
+        for step in stage.steps:
+            if step.to.number == RESULT and self._reduction is not None:
+                self._end(step, self._reduction)
+            else:
+                self._values[step.to] = self._step(step, self._target(step.to))
+        return np.array(self._rows, np.int64), self._places
+
+    def result(self, dtype: np.dtype) -> Array:
+        """Give the output, or the reduction with axes of length 1."""
+        shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self.kept, strict=True))
+        results, reduction = self.results, self._reduction
+        if reduction is not None and reduction.name == "counts":
+            return _occurring(results, plain(self._pixel))
+        if results.ndim > sum(self.kept):
+            results = np.moveaxis(results, 0, -1)
+            shape = (*shape, results.shape[-1])
+        results = results.reshape(shape)
+        if reduction is not None and reduction.name.endswith("moments"):
+            moments, gone = results[..., :3], math.prod(self._shape) // math.prod(shape[:-1])
+            about_the_mean(moments, results[..., 3] if shape[-1] > 3 else gone)
+            return moments
+        return results.astype(dtype, copy=False)
+
+    def _target(self, to: Register) -> Value:
+        """Tell where a step has its result."""
+        if to.number == RESULT:
+            return self._output(self.kept)
+        return self._tile(to) if to in self._kept else self._register(to.number, to.dtype)
+
+    def _step(self, step: Step, to: Value | None) -> Value:
+        """Add what one step of a program needs; without ``to``, its result may be what is there."""
+        dtype = step.to.dtype
+        if isinstance(step.function, Cast):
+            return self._cast(self._value(step.operands[0]), dtype, RESULT, to)
+        to = to or self._register(RESULT, dtype)
+        if isinstance(step.function, Select):
+            types = np.dtype(bool), dtype, dtype
             condition, *others = (
-                self._cast(self._value(x, dtype, dense=True), dtype, k)
-                for k, (x, dtype) in enumerate(zip(step.operands, types, strict=True))
+                self._cast(self._value(x, wanted, dense=True), wanted, k)
+                for k, (x, wanted) in enumerate(zip(step.operands, types, strict=True))
             )
-            value = to or self._register(step.to.number, step.to.dtype)
-            self._own("select", [condition, *others], value)
-        else:
-            value = self._call(step, to)
-        self._values[step.to.number] = value
-        return value
+            self._own("select", [condition, *others], to)
+            return to
+        return self._call(step, to)
 
-    def _call(self, step: Step, to: Value | None) -> Value:
+    def _call(self, step: Step, to: Value) -> Value:
         ufunc = step.function
         types = tuple(
             x.dtype if isinstance(x, (Register, Operand, np.generic)) else type(x)
@@ -240,11 +211,21 @@ class _Table:
         ]
         if result != step.to.dtype:
             raise NoPrimitive(ufunc)
-        value = to or self._register(step.to.number, result)
-        self._add(loop.address, loop.data, [*operands, value])
-        return value
+        self._add(loop.address, loop.data, [*operands, to])
+        return to
 
-    def _reduce(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
+    def _end(self, last: Step, reduction: Reduction) -> None:
+        """Add what makes the reduction of the last step."""
+        if reduction.name in SEVERAL and self.group > 1:
+            raise NoPrimitive
+        if reduction.name == "counts":
+            self._count(last)
+        elif reduction.name.endswith("moments"):
+            self._moments(last, reduction, self.kept)
+        else:
+            self._reduce(last, reduction, self.kept)
+
+    def _reduce(self, last: Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
         dtype, value_dtype = reduction.dtype, last.to.dtype
         name = of_numbers(reduction.name, value_dtype)
         kept_shape = tuple(n for n, k in zip(self._shape, kept, strict=True) if k)
@@ -282,20 +263,21 @@ class _Table:
 
         if name == "sum":
             size = self._value(self.group, np.int64)
-            types = [_plain(value.dtype), size.dtype, size.dtype, _plain(out.dtype)]
+            types = [plain(value.dtype), size.dtype, size.dtype, plain(out.dtype)]
             self._primitive(primitive("add_groups", *types), [value, size], out)
-            self.rows[-1][3] = self.group
+            self._rows[-1][self._layout.GROUP] = self.group
             return
         loop = loop_of(UFUNCS[name], (dtype, dtype))
         if loop is None:
             raise NoPrimitive(name)
-        mode, base, *others, step = self._cast(value, dtype).place
+        value = self._cast(value, dtype)
+        mode, base, *others, step = value.place
         for k in range(self.group):
-            one = Value((mode, base + k * step, *others, step * self.group), dtype)
+            one = value._replace(place=(mode, base + k * step, *others, step * self.group))
             self._add(loop.address, loop.data, [out, one, out])
-            self.rows[-1][3] = self.group
+            self._rows[-1][self._layout.GROUP] = self.group
 
-    def _moments(self, last: Read | Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
+    def _moments(self, last: Step, reduction: Reduction, kept: tuple[bool, ...]) -> None:
         """Keep a pixel, the sums of differences from it and of their squares, and the number."""
         from dask_tiled.kernels.fold_functions import primitive
 
@@ -307,17 +289,17 @@ class _Table:
         value = self._step(last, None)
         for out in number:
             self._count_numbers(value, out)
-        types = _plain(value.dtype), shift.dtype, total.dtype, squares.dtype
+        types = plain(value.dtype), shift.dtype, total.dtype, squares.dtype
         address = primitive(f"{name}_{'each' if shift.is_dense else 'row'}", *types)
         self._primitive(address, [value, shift, total], squares)
 
-    def _count(self, last: Read | Step) -> None:
+    def _count(self, last: Step) -> None:
         """Count how often each value occurs, where there are few."""
         dtype = last.to.dtype
         if dtype.kind not in "biu" or dtype.itemsize > MOST_COUNTED:
             raise NoPrimitive(dtype)
         self.results = np.zeros((4, 256**dtype.itemsize), np.int64)
-        out = Value((0, self.results.ctypes.data, 0, 0, 8), self.results.dtype)
+        out = Value((self._layout.FIXED, self.results.ctypes.data, 0, 0, 8), self.results.dtype)
         self._own("count", [self._step(last, None)], out)
 
     def _numbers(self, value: Value, other: Any, number: Value | None) -> Value:
@@ -344,11 +326,10 @@ class _Table:
     def _add_up(self, value: Value, out: Value) -> None:
         self._own("add_each" if out.is_dense else "add_row", [value], out)
 
-    def _dot(self, last: Read | Step, out: Value) -> bool:
+    def _dot(self, last: Step, out: Value) -> bool:
         """Add up products with weights without making them."""
-        if not isinstance(last, Step) or last.function is not np.multiply:
-            return False
-        if last.to.dtype.kind != "f" or out.dtype.kind != "f":
+        floats = last.to.dtype.kind == out.dtype.kind == "f"
+        if last.function is not np.multiply or not floats:
             return False
         for x, weights in (last.operands, last.operands[::-1]):
             if isinstance(x, Register) and isinstance(weights, Operand):
@@ -361,16 +342,23 @@ class _Table:
     def _value(self, operand: Any, dtype: Any = None, *, dense: bool = False) -> Value:
         """Find an operand; numbers and arrays have the type then, and ``dense`` repeats numbers."""
         if isinstance(operand, Register):
-            return self._values[operand.number]
+            return self._values.get(operand) or self._tile(operand)
         if isinstance(operand, Operand):
             block = np.ascontiguousarray(self._arrays[operand.number], dtype)
             return self._array(block, tuple(n > 1 for n in block.shape))
         try:
-            one = np.array(operand, dtype).repeat(self.vector if dense else 1)
+            one = np.array(operand, dtype).repeat(self._vector if dense else 1)
         except OverflowError as error:
             raise NoPrimitive(operand) from error
         self._alive.append(one)
-        return Value((0, one.ctypes.data, 0, 0, one.itemsize * dense), one.dtype)
+        return Value((self._layout.FIXED, one.ctypes.data, 0, 0, one.itemsize * dense), one.dtype)
+
+    def _tile(self, register: Register) -> Value:
+        """Show the tile that a register has."""
+        size = register.dtype.itemsize
+        return Value(
+            (self._layout.ARRAY, 0, self._columns * size, 0, size), register.dtype, register
+        )
 
     def _output(self, kept: tuple[bool, ...], *place: int) -> Value:
         where: Any = (*place, ...)
@@ -382,14 +370,14 @@ class _Table:
         axes = [axis for axis in range(self._first) if kept[axis]]
         trailing = self._has_rows(kept)
         step = array.itemsize * trailing
-        width = array.itemsize * (self.columns // group if trailing else 1)
+        width = array.itemsize * (self._columns // group if trailing else 1)
         numbers = 0
         if any(self._shape[axis] > 1 for axis in range(self._first) if not kept[axis]):
             rows, _ = rows_of(lead, axes)
             self._alive.append(rows)
             numbers = rows.ctypes.data
         self._alive.append(array)
-        return Value((2, array.ctypes.data, width, numbers, step), array.dtype)
+        return Value((self._layout.ARRAY, array.ctypes.data, width, numbers, step), array.dtype)
 
     def _has_rows(self, kept: tuple[bool, ...]) -> bool:
         """Tell whether what has such axes has a value for each pixel of a row, or one for all."""
@@ -398,18 +386,17 @@ class _Table:
 
     def _register(self, key: Any, dtype: np.dtype) -> Value:
         if key not in self._registers:
-            self._registers[key] = np.empty(self.vector * 16, np.uint8)
-        return Value((0, self._registers[key].ctypes.data, 0, 0, dtype.itemsize), dtype)
+            self._registers[key] = np.empty(self._vector * 16, np.uint8)
+        place = self._layout.FIXED, self._registers[key].ctypes.data, 0, 0, dtype.itemsize
+        return Value(place, dtype)
 
-    def _cast(self, value: Value, dtype: Any, to: Any = 0) -> Value:
-        """Convert pixels, if they are of another type."""
-        dtype = np.dtype(dtype)
-        if value.dtype == dtype and not isinstance(to, (Value, Register)):
+    def _cast(
+        self, value: Value, dtype: np.dtype, number: int = 0, to: Value | None = None
+    ) -> Value:
+        """Convert pixels, if they are of another type or wanted elsewhere."""
+        if value.dtype == dtype and to is None:
             return value
-        if isinstance(to, Register):
-            to = self._register(to.number, dtype)
-        elif not isinstance(to, Value):
-            to = self._register(("cast", to), dtype)
+        to = to or self._register(("cast", number), dtype)
         self._own("truth" if dtype.kind == "b" else "cast", [value], to)
         return to
 
@@ -423,20 +410,25 @@ class _Table:
                 dense.append(x)
                 continue
             dense.append(self._register(("spread", k), x.dtype))
-            self._primitive(primitive("spread", *[_plain(x.dtype)] * 4), [x], dense[-1])
-        types = [_plain(x.dtype) for x in dense]
+            self._primitive(primitive("spread", *[plain(x.dtype)] * 4), [x], dense[-1])
+        types = [plain(x.dtype) for x in dense]
         types += [types[0]] * (3 - len(types))
-        self._primitive(primitive(name, *types, _plain(out.dtype)), dense, out)
+        self._primitive(primitive(name, *types, plain(out.dtype)), dense, out)
 
     def _primitive(self, address: int, operands: list[Value], out: Value) -> None:
         shown = operands + operands[-1:] * (3 - len(operands))
         self._add(address, -1, [*shown, out])
 
-    def _add(self, address: int, data: int, places: Sequence[Value]) -> None:
-        row = [address, data, len(places), 1]
-        for value in places:
-            row += value.place
-        self.rows.append(row + [0] * (24 - len(row)))
+    def _add(self, address: int, data: int, values: Sequence[Value]) -> None:
+        row = [0] * self._layout.STEP_COLUMNS
+        row[: self._layout.PLACES] = address, data, len(values), 1
+        for k, value in enumerate(values):
+            first = self._layout.PLACES + self._layout.PLACE_COLUMNS * k
+            row[first : first + self._layout.PLACE_COLUMNS] = value.place
+            if value.register is not None:
+                base = first + self._layout.BASE
+                self._places.append((len(self._rows), base, value.register))
+        self._rows.append(row)
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:

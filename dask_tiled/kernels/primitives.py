@@ -16,24 +16,10 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
+from dask_tiled.kernels import step_layout as layout
 from dask_tiled.kernels.fused_folds import call_address
 
-FIXED, TILE, ARRAY = 0, 1, 2
-"""Where an operand lies: always in the same place, in the tile, or in an array of rows."""
-ADDRESS, DATA, OPERANDS, GROUP, PLACES = 0, 1, 2, 3, 4
-"""Columns of a step: what is called, with what beside, how many operands, for how many pixels at
-once, then the places of the operands."""
-MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
-"""Columns of a place."""
-PLACE_COLUMNS = 5
-MOST_OPERANDS = 4
-STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS
-COLUMNS, PER_FRAME, VECTOR = 0, 1, 2
-"""Where the header of a program has the pixels of a row, the rows of a frame, the pixels of a
-vector."""
-
-
-PRIMITIVE = types.void(*[types.voidptr] * MOST_OPERANDS, types.int64)
+PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
 
 def cast(a, b, c, out, n):
@@ -218,11 +204,16 @@ def run_program(tile, rows, first, program, header):
         Numbers of the frames.
     first : int
     program : 2D int64 array
-        A step in each row: see the columns above. Without data, it is one of this module.
+        A step in each row: see :mod:`dask_tiled.kernels.step_layout`. Without data, it is one of
+        this module.
     header : 2D int64 array
         Of the program, and a second row to work with.
     """
-    columns, per_frame, vector = header[0, COLUMNS], header[0, PER_FRAME], header[0, VECTOR]
+    columns, per_frame, vector = (
+        header[0, layout.COLUMNS],
+        header[0, layout.PER_FRAME],
+        header[0, layout.VECTOR],
+    )
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
     begin, width, size = tile.ctypes.data, tile.shape[1], tile.itemsize
@@ -234,30 +225,37 @@ def run_program(tile, rows, first, program, header):
             row = rows[i] * per_frame + line
             for s in range(program.shape[0]):
                 step = program[s]
-                group = step[GROUP]
+                group = step[layout.GROUP]
                 dims[0] = n // group
-                for k in range(step[OPERANDS]):
-                    place = step[PLACES + PLACE_COLUMNS * k : PLACES + PLACE_COLUMNS * (k + 1)]
-                    address = place[BASE]
-                    if place[MODE] == TILE:
+                for k in range(step[layout.OPERANDS]):
+                    place = step[
+                        layout.PLACES + layout.PLACE_COLUMNS * k : layout.PLACES
+                        + layout.PLACE_COLUMNS * (k + 1)
+                    ]
+                    address = place[layout.BASE]
+                    if place[layout.MODE] == layout.TILE:
                         address += begin + (i * width + done) * size
-                    elif place[MODE] == ARRAY:
+                    elif place[layout.MODE] == layout.ARRAY:
                         number = row
-                        if place[ROW_NUMBERS]:
-                            number = carray(_numbers(place[ROW_NUMBERS]), row + 1)[row]
-                        address += number * place[ROW_BYTES] + column // group * place[STEP]
+                        if place[layout.ROW_NUMBERS]:
+                            number = carray(_numbers(place[layout.ROW_NUMBERS]), row + 1)[row]
+                        address += (
+                            number * place[layout.ROW_BYTES] + column // group * place[layout.STEP]
+                        )
                     args[k] = address
-                    steps[k] = place[STEP]
-                if step[DATA] < 0:
-                    last = step[OPERANDS] - 1
-                    call_primitive(step[ADDRESS], args[0], args[1], args[2], args[last], dims[0])
+                    steps[k] = place[layout.STEP]
+                if step[layout.DATA] < 0:
+                    last = step[layout.OPERANDS] - 1
+                    call_primitive(
+                        step[layout.ADDRESS], args[0], args[1], args[2], args[last], dims[0]
+                    )
                 else:
                     call_loop(
-                        step[ADDRESS],
+                        step[layout.ADDRESS],
                         args.ctypes.data,
                         dims.ctypes.data,
                         steps.ctypes.data,
-                        step[DATA],
+                        step[layout.DATA],
                     )
             done += n
 

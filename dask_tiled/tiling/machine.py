@@ -71,13 +71,6 @@ def thread_memory() -> tuple[int, str]:
     return _machine_memory(), "the memory that a core of this machine has"
 
 
-def thread_count() -> int:
-    """Count the threads that compute: those of the workers if there is a distributed client."""
-    from dask.system import CPU_COUNT
-
-    return sum(int(worker.get("nthreads") or 1) for worker in _workers()) or CPU_COUNT
-
-
 def _workers() -> Iterable[Any]:
     """Ask the current client, if there is one: distributed takes long to import."""
     distributed = sys.modules.get("distributed")

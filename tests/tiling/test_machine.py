@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ANY_PORT
-from dask.system import CPU_COUNT
 
 from dask_tiled.tiling import machine
 
@@ -102,7 +101,6 @@ def test_control_groups_without_limits(tmp_path):
 def test_distributed_is_never_imported():
     code = (
         "import sys; from dask_tiled.tiling import machine; machine.thread_memory();"
-        "machine.thread_count();"
         "print('distributed' in sys.modules)"
     )
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -158,17 +156,3 @@ def test_a_real_client():
     with cluster, distributed.Client(cluster):
         assert machine.thread_memory()[0] == 32 * MIB
     assert "machine" in machine.thread_memory()[1]
-
-
-@pytest.mark.parametrize(
-    ("workers", "expected"),
-    [
-        ([{"nthreads": 4}, {"nthreads": 1}], 5),
-        ([{"nthreads": 0}, {}], 2),
-        ([], CPU_COUNT),
-    ],
-)
-def test_threads_that_compute(monkeypatch, workers, expected):
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(distributed, "default_client", lambda: Client(*workers))
-    assert machine.thread_count() == expected
