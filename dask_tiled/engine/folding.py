@@ -23,8 +23,8 @@ BLOCK_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""
 TILE_BYTES = 1 << 20
 """Tiles have so many, where there have to be any."""
-DEPTH = 8
-"""Frames that are decoded together, where weights are used for all of them."""
+DOT_BYTES, DOT_DEPTH = 128 << 10, 32
+"""The same where each part of the weights is used for many frames."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """The same for folds by pixel, which go through few frames at a time, in long pieces of each."""
 HELD_BYTES = 256 << 10
@@ -233,8 +233,8 @@ class FrameSink:
         nbytes, depth = BLOCK_BYTES, 1
         if self._name.endswith("_pixels"):
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
-        elif self._weights.size and self._is_by_frame:
-            depth = DEPTH
+        elif self._name == "dot_frames":
+            nbytes, depth = DOT_BYTES, DOT_DEPTH
         depth = min(depth, len(rows))
         limit = max(1, nbytes // depth)
         block = min(runs.length, max(1, limit // decoder.width))

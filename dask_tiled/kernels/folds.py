@@ -20,8 +20,8 @@ from dask_tiled.kernels.words import sum_nibbles
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
-BLOCK = 2048
-"""Pixels of a block, for weights."""
+BLOCK, DEPTH = 2048, 32
+"""Pixels and frames of a block, for weights: those of many masks come from the outer cache."""
 
 
 def sum_frames(tile, rows, first, results, weights):
@@ -277,19 +277,12 @@ def moments_pixels(tile, rows, first, results, weights):
 
 
 @njit(nogil=True, fastmath=REORDER)
-def _dot(pixels, a):
-    """Multiply the pixels of a frame by the weights of a mask, and add up."""
-    kind = a.dtype.type  # or numba would go over to double precision
-    s = kind(0)
-    for j in range(pixels.size):
-        s += kind(pixels[j]) * a[j]
-    return s
-
-
-@njit(nogil=True, fastmath=REORDER)
 def _dot_2_by_4(p, q, a, b, c, d):
-    """Do so for two frames and four masks: what is in the registers is used several times."""
-    kind = a.dtype.type
+    """Multiply the pixels of two frames by the weights of four masks each, and add up.
+
+    What is in the registers is used several times; there are no more of them everywhere.
+    """
+    kind = a.dtype.type  # or numba would go over to double precision
     zero = kind(0)
     pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
     for j in range(p.size):
@@ -308,21 +301,23 @@ def _dot_2_by_4(p, q, a, b, c, d):
 def dot_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
 
-    Within a block the sums have the type of the weights.
+    Within a block the sums have the type of the weights. Where frames or masks are left over, the
+    last one is taken again, which costs less than taking it alone.
     """
-    fours, pairs = weights.shape[0] // 4 * 4, tile.shape[0] // 2 * 2
-    for start in range(0, tile.shape[1], BLOCK):
-        end = min(start + BLOCK, tile.shape[1])
-        low, high = first + start, first + end
-        for m in range(0, fours, 4):  # slices of rows: those of a slice are not known to be dense
-            a, b = weights[m, low:high], weights[m + 1, low:high]
-            c, d = weights[m + 2, low:high], weights[m + 3, low:high]
-            for i in range(0, pairs, 2):
-                p, q = tile[i, start:end], tile[i + 1, start:end]
-                sums, others = _dot_2_by_4(p, q, a, b, c, d)
-                for k in range(4):
-                    results[rows[i], m + k] += sums[k]
-                    results[rows[i + 1], m + k] += others[k]
-        for i in range(tile.shape[0]):
-            for m in range(fours if i < pairs else 0, weights.shape[0]):
-                results[rows[i], m] += _dot(tile[i, start:end], weights[m, low:high])
+    frames, masks = tile.shape[0], weights.shape[0]
+    last = masks - 1
+    for top in range(0, frames, DEPTH):
+        stop = min(top + DEPTH, frames)
+        for start in range(0, tile.shape[1], BLOCK):
+            end = min(start + BLOCK, tile.shape[1])
+            low, high = first + start, first + end
+            for m in range(0, masks, 4):
+                # Slices of rows: those of a slice are not known to be dense.
+                a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
+                c, d = weights[min(m + 2, last), low:high], weights[min(m + 3, last), low:high]
+                for i in range(top, stop, 2):
+                    p, q = tile[i, start:end], tile[min(i + 1, stop - 1), start:end]
+                    sums = _dot_2_by_4(p, q, a, b, c, d)
+                    for n in range(min(2, stop - i)):
+                        for k in range(min(4, masks - m)):
+                            results[rows[i + n], m + k] += sums[n][k]
