@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.job_arrays import combine_by, job_array
 from dask_tiled.array.tile_functions import reducible
-from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.errors import TilingError
 
 Array = npt.NDArray[Any]
@@ -52,17 +49,8 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
             found=f"shape {weights.shape}",
         )
     dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
-    if not can_fold(arr.dtype) or not arr.size:
-        axes = range(x.nav_ndim, arr.ndim), range(1, weights.ndim)
-        return da.tensordot(arr, weights, axes=axes).astype(dtype)
-    n = len(weights)
-    if dtype.kind == "c":
-        real = apply_masks(arr, np.concatenate([weights.real, weights.imag]), sig_ndim=sig_ndim)
-        return (real[..., :n] + 1j * real[..., n:]).astype(dtype)
-    fold = Fold("dot_frames", np.dtype(np.float64), (0,) * n, weights.astype(dtype))
-    sig = tuple(range(x.nav_ndim, arr.ndim))
-    add = partial(combine_by, ufunc=np.add)
-    return job_array(x, fold, gone=sig, tail=(n,), combine=add).astype(dtype)
+    axes = range(x.nav_ndim, arr.ndim), range(1, weights.ndim)
+    return da.tensordot(arr, weights.astype(dtype), axes=axes)
 
 
 def center_of_mass(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -98,15 +98,6 @@ def _squeeze(block: Any, gone: tuple[int, ...]) -> Array:
     while isinstance(block, list):  # of one chunk, for each axis that is gone
         (block,) = block
     return like_numpy(block.squeeze(gone))
-
-
-def combine_by(results: Sequence[Array], axes: tuple[int, ...], ufunc: np.ufunc) -> Array:
-    """Reduce results one by one, without putting them side by side first."""
-    total, *others = (ufunc.reduce(x, axes, dtype=x.dtype) if axes else x for x in results)
-    for number, block in enumerate(others):
-        own = number and isinstance(total, np.ndarray)  # the first is somebody else's
-        total = ufunc(total, block, out=total if own else None)
-    return total
 
 
 def _reduce(

@@ -18,18 +18,23 @@ from dask.utils import M
 
 from dask_tiled.array.recipes import Apply, Beside, Tree, cut
 from dask_tiled.array.recognition import (
+    Contraction,
     Step,
+    added,
     binning_of,
     coarsening_of,
-    contraction_of,
+    contracted,
     histogram_of,
     is_elementwise,
     is_of_numpy,
     reduction_of,
+    swapped,
+    transposed,
 )
 from dask_tiled.array.tasks import Grid, pixels_of, run_job
 from dask_tiled.array.views import View
 from dask_tiled.engine.expressions import in_order
+from dask_tiled.engine.vectors import Reduction
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -210,17 +215,45 @@ def _expression(layer: Any, known: Mapping[str, Known], plain: set[str]) -> Know
         return None
     (one, operands), function, kwargs = found, layer.task.func, dict(layer.task.kwargs)
     output = tuple(layer.output_indices)
-    if is_elementwise(function, kwargs):
+    one = one._replace(output=output)
+    beside = [x for x in operands if isinstance(x, Beside)]
+    if is_elementwise(function, kwargs) and not any(x.has_further for x in beside):
         tree = Apply(function, kwargs, operands)
-        return one._replace(tree=tree, output=output) if one.labels == output else None
-    step = None
+        return one._replace(tree=tree) if one.labels == output else None
     if len(operands) == 1:
         step = reduction_of(function, kwargs)
-    elif len(operands) == 2 and operands[0] is one.tree and isinstance(operands[1], Beside):
-        index: Any = next(index for name, index in layer.indices if name == operands[1].name)
-        step = contraction_of(function, kwargs, [one.labels.index(x) for x in index])
-        one = one._replace(tree=Apply(operator.mul, {}, operands))
-    return one._replace(step=step, output=output) if step else None
+        return one._replace(step=step) if step else None
+    return _contraction(layer, one, operands) if len(operands) == 2 and len(beside) == 1 else None
+
+
+def _contraction(layer: Any, one: Known, operands: tuple[Any, ...]) -> Known | None:
+    """Know a layer that adds up products with an array beside.
+
+    Of whole frames that is a matrix product; other products are made, and then added up.
+    """
+    function, kwargs, out = layer.task.func, dict(layer.task.kwargs), one.output
+    is_second = operands[1] is one.tree
+    weights = operands[0 if is_second else 1]
+    index: Any = next(index for name, index in layer.indices if name == weights.name)
+    labels = one.labels + tuple(x for x in index if x not in one.labels)
+    found = contracted(function, kwargs, index if is_second else one.labels, out)
+    unique = len({*labels}) == len(labels) == len(out) and len({*index}) == len(index)
+    if found is None or not unique or {*labels} != {*out}:
+        return None
+    gone = tuple(axis for axis, label in enumerate(one.labels) if label in found)
+    order = tuple(map(labels.index, out))
+    finish = partial(transposed, order=order)
+    parts = [part for axis in gone for part in one.view.shown[axis]]
+    nav_ndim = one.source.layout.nav_ndim
+    whole = {*parts} == {part for part in one.view.parts if part.axis >= nav_ndim}
+    if parts and whole and {*found} <= {*index}:
+        plain = partial(function, **kwargs)
+        plain = partial(swapped, function=plain) if is_second else plain
+        return one._replace(step=Step(Contraction(weights), plain, finish))
+    if not gone or weights.has_further:
+        return None
+    step = Step(Reduction("sum", gone, None), partial(added, gone=gone, order=order), finish)
+    return one._replace(tree=Apply(operator.mul, {}, operands), step=step)
 
 
 def _operands(
@@ -260,12 +293,16 @@ def _operands(
 
 def _beside(layer: Any, name: str, index: Any, first: Known) -> Beside | TaskRef:
     """Show an array that is repeated along axes that it has not, unless it may be longer."""
-    axes = [first.labels.index(x) if x in first.labels else -1 for x in index]
-    unknown = name in layer.io_deps or -1 in axes or len({*axes}) < len(axes)
-    if unknown or any(first.shape[axis] == 1 for axis in axes):
+    axes = [first.labels.index(x) if x in first.labels else None for x in index]
+    blocks = tuple(layer.numblocks[name])
+    unknown = any(
+        n > 1 if axis is None else first.shape[axis] == 1 or not first.view.shown[axis]
+        for axis, n in zip(axes, blocks, strict=True)
+    )
+    if unknown or name in layer.io_deps or len({*index}) < len(index):
         return TaskRef(name)
-    spans = tuple(map(first.view.spans, axes))
-    return Beside(name, spans, tuple(layer.numblocks[name]), (None,) * len(axes))
+    spans = tuple(() if axis is None else first.view.spans(axis) for axis in axes)
+    return Beside(name, spans, blocks, (None,) * len(axes))
 
 
 def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:

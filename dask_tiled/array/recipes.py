@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.recognition import Step, node_of
+from dask_tiled.array.recognition import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Call, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
+from dask_tiled.engine.products import Products
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
@@ -36,10 +38,16 @@ class Beside(NamedTuple):
 
     name: str
     spans: tuple[tuple[Span, ...], ...]
-    """Which parts of the axes of the expression each of its axes has."""
+    """Which parts of the axes of the expression each of its axes has; none are further axes, which
+    have one chunk."""
     numblocks: tuple[int, ...]
     cuts: tuple[Cut | None, ...]
     """What is taken of its axes, where they are longer than 1."""
+
+    @property
+    def has_further(self) -> bool:
+        """Whether it has axes that the expression has not."""
+        return not all(self.spans)
 
     def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
         """Cut it as the expression is cut, if it has no further chunks along what is cut."""
@@ -60,22 +68,28 @@ class Beside(NamedTuple):
         return self._replace(spans=tuple(renamed), cuts=tuple(found))
 
     def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
-        """Take what is wanted of a chunk, with an axis for each part of those of the expression."""
+        """Take what is wanted of a chunk: further axes, then one for each part of the others."""
         found = np.asarray(block)
         place = [
             slice(None) if one is None or n == 1 else one.slice
             for n, one in zip(found.shape, self.cuts, strict=True)
         ]
         found = found[tuple(place)]
+        further = [k for k, spans in enumerate(self.spans) if not spans]
+        n = len(further)
+        found = np.moveaxis(found, further, range(n))
         mine = [[x for span in spans for x in sizes if span.holds(x)] for spans in self.spans]
+        mine = [some for some in mine if some]
         order = list(chain(*mine))
-        lengths = zip(found.shape, mine, strict=True)
-        found = found.reshape([1 if n == 1 else sizes[x] for n, some in lengths for x in some])
+        lengths = zip(found.shape[n:], mine, strict=True)
+        split = [1 if m == 1 else sizes[x] for m, some in lengths for x in some]
+        found = found.reshape(*found.shape[:n], *split)
         flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
-        found = np.flip(found, tuple(k for k, part in enumerate(order) if part.axis in flipped))
+        found = np.flip(found, tuple(n + k for k, part in enumerate(order) if part.axis in flipped))
         places = {part: k for k, part in enumerate(sizes)}
-        found = found.transpose(sorted(range(len(order)), key=lambda k: places[order[k]]))
-        return found[tuple(slice(None) if part in order else None for part in sizes)]
+        inner = sorted(range(len(order)), key=lambda k: places[order[k]])
+        found = found.transpose(*range(n), *(n + k for k in inner))
+        return found[(..., *(slice(None) if part in order else None for part in sizes))]
 
 
 class Apply:
@@ -179,6 +193,9 @@ class Recipe:
                 self._steps.append((None, {}, [node]))
             numbers[id(node)] = len(numbers)
         self.beside = tuple(beside)
+        if last is not None and isinstance(last.done, Contraction):
+            self.beside += (last.done.weights,)
+        self._slots = len(beside)
         self._programs: dict[tuple[np.dtype, ...], Program | None] = {}
 
     @property
@@ -215,18 +232,20 @@ class Recipe:
                 return None
         return compiled(nodes[-1]) if isinstance(nodes[-1], Source | Call) else None
 
-    def make(self, block_id: tuple[int, ...], found: Array) -> Any:
+    def make(self, block_id: tuple[int, ...], blocks: Sequence[Array], found: Array) -> Any:
         """Make of all pixels of a chunk what dask's function returns."""
         found = self._view.show(found)
         if self._last is None:
             return like_numpy(found)
+        if isinstance(self._last.done, Contraction):
+            return self._last.plain(found, blocks[-1])
         given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
         return self._last.plain(found, **given)
 
     def operands(
         self, box: Box, blocks: Sequence[Array]
     ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Give what is needed of arrays beside, and the shape of the pixels, for a chunk."""
+        """Give what is needed of arrays beside, weights last, and the shape of the pixels."""
         sizes = self._view.sizes([b - a for a, b in box])
         found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
         return tuple(found), tuple(sizes.values())
@@ -252,9 +271,9 @@ class Recipe:
         chunk: Chunk,
         operands: Sequence[Array],
         shape: tuple[int, ...],
-        block_id: tuple[int, ...],
+        whole: Callable[[Array], Any],
     ) -> Begun:
-        """Begin to work on a chunk."""
+        """Begin to work on a chunk; ``whole`` makes of all pixels what dask's function returns."""
         last = None if self._last is None else self._last.done
         axes_of = [part.axis for part in self._view.parts]
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
@@ -264,20 +283,38 @@ class Recipe:
                 if job.request.by == "chunk":
                     tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
                 return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
-        elif last is not None:
-            numbers = self._view.numbers
-            axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
-            dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
-            reduction = Reduction(last.name, axes, dtype)
-            with suppress(NoPrimitive):
+        values = Programmed(program, operands[: self._slots], None, shape, nav_ndim)
+        with suppress(NoPrimitive):
+            if isinstance(last, Contraction):
+                return self._products(values, operands[-1], chunk)
+            if isinstance(last, Reduction):
+                numbers = self._view.numbers
+                axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
+                dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
+                reduction = Reduction(last.name, axes, dtype)
                 fold = self._fold(program, reduction, axes_of)
-                sink = (fold or Programmed(program, operands, reduction, shape, nav_ndim)).begin(
-                    chunk
-                )
+                sink = (fold or replace(values, reduction=reduction)).begin(chunk)
                 end = partial(self._finish, reduction, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
-        sink = Programmed(program, operands, None, shape, nav_ndim).begin(chunk)
-        return Begun(sink, sink.tile_shape(), None, partial(self.make, block_id))
+        made = values.begin(chunk)
+        return Begun(made, made.tile_shape(), None, whole)
+
+    def _products(self, values: Programmed, weights: Array, chunk: Chunk) -> Begun:
+        """Begin with the matrix product that does the same."""
+        nav, frame = values.shape[: values.nav_ndim], values.shape[values.nav_ndim :]
+        further = weights.shape[: -len(values.shape)]
+        dtype = np.result_type(values.dtype, weights.dtype)
+        folds = can_fold(values.dtype) and can_fold(np.empty(0, dtype).real.dtype)
+        one_for_all = weights.shape == further + (1,) * len(nav) + frame
+        if not folds or not one_for_all or dtype.kind == "b":
+            raise NoPrimitive
+        sink = Products(values, weights.reshape(further + chunk.sig_shape), dtype).begin(chunk)
+        shape = nav + (1,) * len(frame) + further
+        return Begun(sink, sink.tile_shape(), None, partial(self._finish_products, shape))
+
+    def _finish_products(self, shape: tuple[int, ...], found: Array) -> Any:
+        found = self._view.show(found.reshape(shape))
+        return self._last.finish(found, shape) if self._last and self._last.finish else found
 
     def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
         name, axes, dtype = reduction
@@ -359,16 +396,17 @@ class Together:
         made: dict[int, Any] = {}
         begun: dict[int, Begun] = {}
         for k, (recipe, given) in enumerate(zip(self.recipes, self._given, strict=True)):
-            operands, shape = recipe.operands(box, [blocks[number] for number in given])
-            program = recipe.program(operands)
+            some = [_only(blocks[number]) for number in given]
+            operands, shape = recipe.operands(box, some)
+            program, whole = recipe.program(operands), partial(recipe.make, block_id, some)
             if program is None:
-                made[k] = recipe.make(block_id, recipe.pixels(box, shape, operands, pixels))
+                made[k] = whole(recipe.pixels(box, shape, operands, pixels))
             elif not all(shape):
-                made[k] = recipe.make(block_id, np.empty(shape, program.dtype))
+                made[k] = whole(np.empty(shape, program.dtype))
             else:
                 source = program.sources[0]  # the same for all, if there are several recipes
                 chunk = Chunk(box, source.layout.nav_ndim, source.dtype)
-                begun[k] = recipe.begin(program, chunk, operands, shape, block_id)
+                begun[k] = recipe.begin(program, chunk, operands, shape, whole)
         if begun:
             self._show(source if pixels is None else pixels, chunk, [*begun.values()])
         made.update((k, one.end(one.sink.result())) for k, one in begun.items())
@@ -384,6 +422,13 @@ class Together:
         tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
         nav_shape = self._grid.shape[: chunk.nav_ndim]
         show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in begun])
+
+
+def _only(block: Any) -> Any:
+    """Take the chunk of an array with further axes out of the lists that dask makes of these."""
+    while isinstance(block, list):
+        (block,) = block
+    return block
 
 
 def make_all(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:

@@ -74,12 +74,19 @@ def _clip(pixels: Any, low: Any, high: Any) -> Any:
     return found
 
 
+class Contraction(NamedTuple):
+    """Sums of the pixels of each frame, weighted by an array beside that may have further axes."""
+
+    weights: Any
+
+
 class Step(NamedTuple):
     """What is made of the pixels of a chunk in the end: the first step of a reduction, or a job."""
 
-    done: Reduction | ChunkJob
+    done: Reduction | ChunkJob | Contraction
     plain: Callable[..., Any]
-    """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number."""
+    """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number; of
+    a contraction, and of the chunk of the weights."""
     finish: Callable[..., Any] | None = None
     """``finish(reduced, shape)`` makes what dask's function returns."""
 
@@ -225,42 +232,30 @@ def _moments(moments: Any, _: tuple[int, ...]) -> dict[str, Any]:
         return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
-def contraction_of(function: Any, kwargs: dict[str, Any], axes: Sequence[Any]) -> Step | None:
-    """Read a function of two operands as a sum of their products; None if it is none.
+def contracted(
+    function: Any, kwargs: dict[str, Any], first: Sequence[Any], out: Sequence[Any]
+) -> Sequence[Any] | None:
+    """List the labels along which a function of two chunks adds up products; None for others.
 
-    ``axes`` are those of the first operand that the second one has.
+    ``first`` are those of its first operand, ``out`` of its results, which have length 1 there.
     """
-    if function is routines._tensordot:  # noqa: SLF001 - what dask calls
-        gone, others = (tuple(some) for some in kwargs["axes"])
-        if [*gone] != [axes[k] for k in others] or len(gone) < len(axes) or kwargs["is_sparse"]:
-            return None
-        return _product(tuple(sorted(gone)), None)
-    if function is not einsumfuncs.chunk_einsum or kwargs["kernel_dtype"] is not None:
-        return None
-    given, _, out = kwargs["subscripts"].partition("->")
-    first, _, second = given.partition(",")
-    if len({*first}) < len(first) or [first[k] for k in axes] != [*second]:
-        return None
-    gone = tuple(k for k, letter in enumerate(first) if letter not in out)
-    if [*out] != [letter for letter in first if letter in out]:
-        return None
-    return _product(gone, len(first) - len(gone))
+    if function is routines._tensordot and not kwargs["is_sparse"]:  # noqa: SLF001 - what dask calls
+        return [first[axis] for axis in kwargs["axes"][0]]
+    if function is einsumfuncs.chunk_einsum and kwargs["kernel_dtype"] is None:
+        return out[len(out) - kwargs["ncontract_inds"] :]
+    return out[-2:-1] if function is routines._matmul else None  # noqa: SLF001
 
 
-def _product(gone: tuple[int, ...], kept: int | None) -> Step | None:
-    """Add up products over some axes; ``kept`` axes come first where einsum moves the others."""
-    if not gone:
-        return None
-    finish = None if kept is None else partial(_moved, gone)
-    plain = partial(_added, gone=gone, finish=finish)
-    return Step(Reduction("sum", gone, None), plain, finish)
+def added(products: Any, gone: tuple[int, ...], order: tuple[int, ...]) -> Any:
+    """Add up products over some axes, and show the others in their order."""
+    return transposed(products.sum(gone, dtype=products.dtype, keepdims=True), (), order)
 
 
-def _moved(gone: tuple[int, ...], found: Any, _: tuple[int, ...]) -> Any:
-    kept = tuple(n for axis, n in enumerate(found.shape) if axis not in gone)
-    return found.reshape(kept + (1,) * len(gone))
+def transposed(found: Any, _: tuple[int, ...], order: tuple[int, ...]) -> Any:
+    """Show axes in another order, whatever the shape of the chunk was."""
+    return found.transpose(order)
 
 
-def _added(products: Any, gone: tuple[int, ...], finish: Callable[..., Any] | None) -> Any:
-    found = products.sum(gone, dtype=products.dtype, keepdims=True)
-    return finish(found, products.shape) if finish else found
+def swapped(pixels: Any, weights: Any, function: Callable[..., Any]) -> Any:
+    """Call a function of weights and pixels."""
+    return function(weights, pixels)

@@ -156,7 +156,9 @@ def _make(
     together = len(names) > 1
     key = f"together-{tokenize(*names)}" if together else names[0]
     every = tuple(range(len(one.chunks)))
-    labels, output = (every, every) if together else (one.places, one.output)
+    numbers = {x: k for k, x in enumerate(dict.fromkeys((*one.places, *one.output)))}
+    labels = every if together else tuple(numbers[x] for x in one.places)
+    output = every if together else tuple(numbers[x] for x in one.output)
     value = held(recipes, f"recipes-{key}", layers)
     dependencies[key] = {x.name for x in recipes.beside} | ({pixels} if pixels else set())
     if value is not recipes:
@@ -166,13 +168,19 @@ def _make(
     arguments += [pixels, labels if pixels else None]
     numblocks = {pixels: tuple(map(len, one.chunks))} if pixels else {}
     for beside in recipes.beside:
-        axes = (
-            max((x.axis for x in spans), key=lambda k: len(one.chunks[k])) for spans in beside.spans
-        )
-        arguments += [beside.name, tuple(labels[axis] for axis in axes)]
+        arguments += [
+            beside.name,
+            tuple(
+                labels[max((x.axis for x in spans), key=lambda k: len(one.chunks[k]))]
+                if spans
+                else -1 - k
+                for k, spans in enumerate(beside.spans)
+            ),
+        ]
         numblocks[beside.name] = beside.numblocks
     function = make_all if together else make
     new_axes = {} if together else _new_axes(made[names[0]])
+    new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(
         function, key, output, *arguments, numblocks=numblocks, new_axes=new_axes
     )

@@ -40,6 +40,8 @@ class Programmed:
     """Of the chunk, whose axes may be split for the reduction."""
     nav_ndim: int
     """How many of them are navigation axes."""
+    depth: int = 0
+    """Of so many frames the output has room, one after the other; 0 is all of a chunk."""
 
     request = TilingRequest("frame")
 
@@ -58,7 +60,8 @@ class Programmed:
 
     def vectors(self) -> Vectors:
         """Prepare to work in vectors."""
-        return Vectors(self.program, self.operands, self.reduction, self.shape, self.nav_ndim)
+        shape = self.shape, self.nav_ndim, self.depth
+        return Vectors(self.program, self.operands, self.reduction, *shape)
 
 
 class VectorSink(FrameSink):
@@ -76,6 +79,11 @@ class VectorSink(FrameSink):
         rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
         if 1 < math.prod(nav_shape) < len(frames) and any(kept[n:]):
             self._together = rows
+
+    def frames(self, first: int, count: int) -> Array:
+        """Show some of the last ``depth`` frames of the output, which lie side by side."""
+        start = first % len(self._vectors.results)
+        return self._vectors.results[start : start + count]
 
     def result(self) -> Array:
         """Give the output, or the reduction with axes of length 1."""

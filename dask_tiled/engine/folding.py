@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask.base import tokenize
 
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
@@ -55,8 +54,6 @@ class Fold:
     initial: tuple[Any, ...] = (0,)
     """What the results are before anything is folded into them; several of them give the
     results an axis of their own, the last one."""
-    weights: Array | None = None
-    """Weights of the pixels: one, then the signal axes of the whole array."""
     kept: tuple[int, ...] | None = None
     """Navigation axes that the results have; all of them or none, if nothing is said."""
 
@@ -70,11 +67,6 @@ class Fold:
     def begin(self, chunk: Chunk) -> FoldSink:
         """Begin to work on a chunk."""
         return FoldSink(self, chunk)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        weights = None if self.weights is None else tokenize(self.weights)
-        values = self.name, str(self.dtype), repr(self.initial), weights, self.kept
-        return "dask_tiled.Fold", *values
 
 
 class FrameSink:
@@ -292,12 +284,7 @@ class FoldSink(FrameSink):
         count, values = math.prod(self._nav_shape), len(fold.initial)
         results = np.empty((count, values) if fold.by_frame else (count * values, pixels), dtype)
         self._begin(results)
-        weights: Array = np.empty((0, 0), np.float32)
-        if fold.weights is not None:
-            sig = tuple(slice(*bounds) for bounds in chunk.box[chunk.nav_ndim :])
-            part = fold.weights[(slice(None), *sig)]
-            weights = np.ascontiguousarray(part).reshape(len(part), -1)
-        super().__init__(fold.name, chunk, rows, results, weights)
+        super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
             self._together = rows
 
@@ -319,7 +306,7 @@ class FoldSink(FrameSink):
         if fold.name.startswith("moments"):
             frames = math.prod(chunk.nav_shape) // math.prod(self._nav_shape)
             about_the_mean(results, frames * math.prod(chunk.sig_shape) // math.prod(sig_shape))
-        tail = (values,) if values > 1 or fold.weights is not None else ()
+        tail = (values,) if values > 1 else ()
         return results.astype(fold.dtype, copy=False).reshape(self._nav_shape + sig_shape + tail)
 
 

@@ -106,6 +106,7 @@ class Vectors:
         reduction: Reduction | None,
         shape: tuple[int, ...],
         nav_ndim: int,
+        depth: int,
     ) -> None:
         from dask_tiled.kernels import step_layout
 
@@ -134,7 +135,11 @@ class Vectors:
         self.header = np.zeros((2, 16), np.int64)
         self.header[0, :3] = self._columns, per_frame, self._vector
         self._pixel = program.dtype
-        self.results: Array = np.empty(0 if reduction else shape, program.dtype)
+        room = (depth, *shape[nav_ndim:]) if depth else shape
+        self.results: Array = np.empty(0 if reduction else room, program.dtype)
+        self._lines: Array | None = None
+        if depth:
+            self._lines = np.arange(math.prod(shape[: self._first])) % (depth * per_frame)
 
     def steps(
         self, stage: Stage, tile: np.dtype | None = None
@@ -175,6 +180,10 @@ class Vectors:
 
     def _target(self, to: Register) -> Value:
         """Tell where a step has its result."""
+        if to.number == RESULT and self._lines is not None:
+            size, lines = self.results.itemsize, self._lines.ctypes.data
+            place = self._layout.ARRAY, self.results.ctypes.data, self._columns * size, lines, size
+            return Value(place, to.dtype)
         if to.number == RESULT:
             return self._output(self.kept)
         return self._tile(to) if to in self._kept else self._register(to.number, to.dtype)

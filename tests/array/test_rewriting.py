@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from strategies import basic_indices, chunked
 
 import dask_tiled
+from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
 from dask_tiled.testing import write_mib, write_npy
 
@@ -246,6 +247,67 @@ def test_histograms(paths, name, options):
         assert on_tiles(counts)
         with pytest.raises(ValueError, match="monotonically"):
             da.histogram(found, bins=[3, 2, 1])[0].compute()
+
+
+MASKS = RNG.integers(0, 5, (5, *SIG))
+PRODUCTS = {
+    "tensordot": lambda x, w, xp: xp.tensordot(x, w, axes=((2, 3), (1, 2))),
+    "masks first": lambda x, w, xp: xp.tensordot(w, x, axes=((2, 1), (3, 2))),
+    "two axes": lambda x, w, xp: xp.tensordot(x, xp.stack([w, w]), axes=((2, 3), (2, 3))),
+    "einsum": lambda x, w, xp: xp.einsum("abyx,kyx->kba", x, w),
+    "einsum last": lambda x, w, xp: xp.einsum("xky,abyx->abk", w.transpose(2, 0, 1), x),
+    "rows": lambda x, w, _: x[:, :, 2] @ w[:, 2].T,
+    "dot": lambda x, w, xp: xp.dot(x[1:, ::2, 0], w[:, 0].T),
+    "part": lambda x, w, xp: xp.tensordot(x[1, 1:, 2:], w[:, 2:], axes=((1, 2), (1, 2))),
+    "expression": lambda x, w, xp: xp.tensordot(x * 2 - w[0].real, w, axes=((2, 3), (1, 2))),
+    "one": lambda x, w, xp: xp.tensordot(x + SCAN, w[0], axes=2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("u1", "u1"), ("u1", "f4"), (">u2", "i4"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")],
+)
+@pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
+def test_matrix_products(monkeypatch, paths, product, name, dtype):
+    """Of masks and arrays of one or several chunks; whole numbers overflow as they do in NumPy."""
+    monkeypatch.delattr(Recipe, "make")  # which is how chunks are made that no job makes
+    weights = MASKS.astype(dtype) * (1 - 2j if dtype == "c8" else 1)
+    for chunks in ((2, 3, 6, 64), (4, 5, 3, 48)):
+        arr, pixels = opened(paths, name, chunks)
+        with dask.config.set(array_optimize=da.optimize):
+            wanted = product(da.from_array(pixels, chunks=arr.chunks), weights, da).compute()
+        found, total = dask.compute(product(arr, weights, da), arr.sum())
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        np.testing.assert_allclose(total, pixels.sum(), rtol=1e-5)
+
+
+def test_other_products(paths):
+    """What is no product of whole frames with masks that are the same for all is left to dask."""
+    arr, pixels = opened(paths, "u2")
+    masks = da.from_array(MASKS.astype("f4"), chunks=(2, 6, 64))
+    for found, expected in [
+        (
+            da.einsum("abyx,kb->akyx", arr, RING[:, :5]),
+            np.einsum("abyx,kb->akyx", pixels, RING[:, :5]),
+        ),
+        (
+            da.einsum("abyx,byxk->abk", arr, np.stack([MASKS.T] * 5).swapaxes(1, 2)),
+            np.einsum("abyx,kyx->abk", pixels, MASKS),
+        ),
+        (da.einsum("abyx,kx->abk", arr, RING), np.einsum("abyx,kx->abk", pixels, RING)),
+        (
+            da.tensordot(arr, masks, axes=((2, 3), (1, 2))),
+            np.einsum("abyx,kyx->abk", pixels, MASKS),
+        ),
+        (da.tensordot(arr > 5, MASKS > 2, axes=((2, 3), (1, 2))), np.ones((*NAV, 5), bool)),
+        (
+            da.tensordot(arr, MASKS.astype("c16") * 1j, axes=((2, 3), (1, 2))),
+            1j * np.einsum("abyx,kyx->abk", pixels, MASKS),
+        ),
+    ]:
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
 
 
 def test_masks_stay(paths):
