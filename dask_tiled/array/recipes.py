@@ -277,12 +277,12 @@ class Recipe:
         last = None if self._last is None else self._last.done
         axes_of = [part.axis for part in self._view.parts]
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        if isinstance(last, ChunkJob):
-            if program.is_read and last.nav_ndim == self._nav_ndim:
-                job, tile = last.job, last.tile_shape
-                if job.request.by == "chunk":
-                    tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
-                return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
+        asked = last if isinstance(last, ChunkJob) and program.is_read else None
+        if asked is not None and asked.nav_ndim == self._nav_ndim:
+            job, tile = asked.job, asked.tile_shape
+            if job.request.by == "chunk":
+                tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
+            return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
         values = Programmed(program, operands[: self._slots], None, shape, nav_ndim)
         with suppress(NoPrimitive):
             if isinstance(last, Contraction):
