@@ -16,6 +16,7 @@ from dask_tiled.errors import (
     UnknownFormatError,
 )
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
+from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats, register_format
@@ -31,9 +32,10 @@ from dask_tiled.volumes import open_volumes
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
     "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TilingError",
-    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "describe",
-    "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate", "open_dataset",
-    "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles", "to_zarr",
+    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "as_zarr",
+    "describe", "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate",
+    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
+    "to_zarr",
 ]
 # fmt: on
 

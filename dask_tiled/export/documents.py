@@ -1,0 +1,121 @@
+"""What zarr is told of an opened array: the documents of a group, and no pixels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.export.facts import attributes_of
+from dask_tiled.model.description import Description
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, read_chunks, split
+
+ARRAY = "data"
+"""Name of the array in its group."""
+
+
+def opened(arr: da.Array) -> tuple[Description, Source]:
+    """Give what an opened array shows.
+
+    Raises
+    ------
+    DatasetError
+        It is something else, or was computed: there are no files that hold it.
+    """
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        raise DatasetError(
+            "only what was opened can be shown where it lies",
+            expected="an array from open_dataset, or a part of one",
+            found=type(arr).__name__,
+            hint="Results are written by to_zarr.",
+        )
+    return arr.description, arr._source  # noqa: SLF001
+
+
+def equal_chunks(chunks: Any, desc: Description) -> tuple[int, ...]:
+    """Read chunks as dask takes them, which zarr wants equal along every axis.
+
+    Raises
+    ------
+    TilingError
+        They are not.
+    """
+    axes = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
+    sizes = largest(axes)
+    if tuple(map(split, desc.shape, sizes)) != axes:
+        raise TilingError("zarr chunks must be equal along an axis", found=axes)
+    return sizes
+
+
+def largest(chunks: Chunks) -> tuple[int, ...]:
+    """Give the largest chunk."""
+    return tuple(map(max, chunks))
+
+
+def documents_of(
+    desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
+) -> dict[str, bytes]:
+    """Write the documents of a group: of the array, and of coordinates with their numbers.
+
+    Parameters
+    ----------
+    desc : Description
+    chunks : tuple of int
+    zarr_format : {2, 3}
+    **options
+        More of what :func:`zarr.create_array` takes.
+
+    Raises
+    ------
+    DatasetError
+        zarr has no such pixels.
+    """
+    import zarr
+
+    def create(name: str, dims: tuple[str, ...], **values: Any) -> zarr.Array[Any]:
+        if zarr_format == 2:
+            values["attributes"]["_ARRAY_DIMENSIONS"] = dims
+        else:
+            values["dimension_names"] = dims
+        values |= {"compressors": None, "filters": None, "zarr_format": zarr_format}
+        return zarr.create_array(made, name=name, **values)
+
+    made: dict[str, Any] = {}
+    zarr.create_group(store=made, zarr_format=zarr_format)
+    dtype = desc.dtype if "dtype" not in options else options.pop("dtype")
+    shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
+    fill: dict[str, Any] = {
+        "fill_value": desc.conversion.fill_value,
+        "attributes": attributes_of(desc),
+    }
+    try:
+        create(ARRAY, desc.dims, **shape, **fill, **options)
+        same = zarr.open_array(made, path=ARRAY, mode="r").dtype == dtype
+    except (TypeError, ValueError) as error:
+        raise _no_type(desc, str(error)) from error
+    if not same:
+        raise _no_type(desc, "another type when it is read")
+    for axis, size in zip(desc.axes, desc.shape, strict=True):
+        calibrated = axis.units or (axis.scale, axis.offset) != (1, 0)
+        if calibrated and _names_an_array(axis.name) and desc.dims.count(axis.name) == 1:
+            numbers = axis.offset + axis.scale * np.arange(size)
+            units: dict[str, Any] = {"units": axis.units} if axis.units else {}
+            create(axis.name, (axis.name,), data=numbers, chunks=(size,), attributes=units)
+    return {key: buffer.to_bytes() for key, buffer in made.items()}
+
+
+def _names_an_array(name: str) -> bool:
+    """Tell whether a name from a file can be one in a group, and is not taken."""
+    taken = ARRAY, "c", "zarr.json"
+    return (
+        bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
+    )
+
+
+def _no_type(desc: Description, found: str) -> DatasetError:
+    path = desc.files[0].path
+    return DatasetError(f"zarr has no pixels of type {desc.dtype}", path=path, found=found)

@@ -1,0 +1,195 @@
+"""Opened arrays as zarr: any client reads the same pixels, and nothing is copied."""
+
+import os
+import threading
+import tracemalloc
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray
+import zarr
+from conftest import ANY_PORT
+from distributed import Client, LocalCluster
+from formats_table import TABLE
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import basic_indices, selections, shown
+
+from dask_tiled import Corrections, DatasetError, StaleFileError, TilingError, as_zarr, open_dataset
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_raw
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a small scan."""
+    return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_format_is_zarr(name, tmp_path):
+    sample = TABLE[name](tmp_path, "sample")
+    array = as_zarr(open_dataset(**sample.options))
+    assert array.dtype == sample.expected.dtype
+    np.testing.assert_array_equal(array[:], sample.expected)
+
+
+@given(st.data())
+def test_any_part_in_any_chunks(tmp_path_factory, data):
+    """Selections with missing frames, slices of them, chunks that end beyond the edge."""
+    folder = tmp_path_factory.mktemp("scan")
+    frames = counting_frames((12, 5, 6), "uint16")
+    path = write_raw(folder / "scan.raw", frames, frame_header=3)
+    nav_shape, sync_offset, roi = data.draw(selections())
+    arr = open_dataset(
+        path, "raw", dtype="u2", sig_shape=(5, 6), frame_header=3, nav_shape=nav_shape,
+        sync_offset=sync_offset, roi=roi, fill_value=7,
+    )  # fmt: skip
+    expected, _ = shown(frames, nav_shape, sync_offset, roi, 7)
+    index = data.draw(basic_indices(arr.shape))
+    part = arr[index]
+    if 0 in part.shape:
+        return
+    chunks = tuple(data.draw(st.integers(1, n)) for n in part.shape)
+    array = as_zarr(part, chunks=chunks)
+    assert array.chunks == chunks
+    np.testing.assert_array_equal(array[...], expected[index])
+    inner = data.draw(basic_indices(array.shape))
+    np.testing.assert_array_equal(array[inner], expected[index][inner])
+
+
+def test_clients_agree(arr):
+    """zarr, xarray and dask, by what each of them opens."""
+    array = as_zarr(arr, chunks=(2, 3, 8, 16))
+    assert array.read_only
+    assert array.metadata.zarr_format == 3
+    assert array.metadata.dimension_names == ("scan_y", "scan_x", "y", "x")
+    assert array.attrs["dask_tiled"]["format"] == "mib"
+    again = zarr.open_array(array.store, path="data", mode="r")
+    group = zarr.open_group(array.store, mode="r")
+    data = xarray.open_zarr(array.store, consolidated=False)["data"]
+    assert data.dims == ("scan_y", "scan_x", "y", "x")
+    for found in (array[:], again[:], group["data"][:], data.to_numpy()):
+        np.testing.assert_array_equal(found, FRAMES)
+    lazy = da.from_zarr(array)
+    assert lazy.chunksize == (2, 3, 8, 16)
+    np.testing.assert_array_equal(lazy.sum((0, 1)).compute(), arr.sum((0, 1)).compute())
+
+
+def test_axes_are_calibrated(tmp_path):
+    """xarray sees the coordinates and their units."""
+    axes = [(0.5, 0.0, "nm"), (0.5, 2.0, "nm"), (0.25, 4.0, "1/nm"), (0.25, 0.0, "1/nm")]
+    write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=axes)
+    arr = open_dataset(tmp_path / "scan.dm4")
+    data = xarray.open_zarr(as_zarr(arr).store, consolidated=False)["data"]
+    for axis, size in zip(arr.description.axes, arr.shape, strict=True):
+        assert data[axis.name].attrs == {"units": axis.units}
+        np.testing.assert_array_equal(data[axis.name], axis.offset + axis.scale * np.arange(size))
+
+
+def test_corrections_and_scales_are_applied(tmp_path):
+    """What is shown is what arr.compute() gives, bit by bit."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    known = Corrections(dark=np.full((8, 16), 3.0), excluded_pixels=[(2, 5)])
+    arr = open_dataset(path, corrections=known)
+    np.testing.assert_array_equal(as_zarr(arr, chunks=(3, 3, 5, 16))[:], arr.compute())
+
+
+def test_computed_arrays_have_no_files(arr):
+    changed = arr[:]
+    changed = changed.copy()
+    changed[0] = 0
+    for computed in (arr + 1, arr.sum((2, 3)), da.zeros(3), changed, FRAMES):
+        with pytest.raises(DatasetError, match="only what was opened"):
+            as_zarr(computed)
+
+
+def test_chunks_have_to_be_equal(arr):
+    with pytest.raises(TilingError, match="equal along an axis"):
+        as_zarr(arr, chunks=((1, 3, 1), 7, 8, 16))
+    assert as_zarr(arr, chunks={"scan_y": 2, "x": 4}).chunks == (2, 7, 8, 4)
+
+
+def test_chunks_by_default_are_whole_frames_of_some_mebibytes(tmp_path):
+    """Small chunks of the array stay as they are."""
+    path = tmp_path / "scan.raw"
+    with path.open("wb") as file:
+        file.truncate(64 * 64 * 2 * 96 * 32)
+    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(96, 32), sig_shape=(64, 64))
+    array = as_zarr(arr)
+    assert array.chunks[2:] == (64, 64)
+    assert 1 << 20 <= np.prod(array.chunks) * 2 <= 16 << 20
+    assert as_zarr(arr.with_chunks((3, 32, 64, 64))).chunks == (3, 32, 64, 64)
+
+
+def test_a_type_that_zarr_has_not(tmp_path):
+    path = write_raw(tmp_path / "scan.raw", np.zeros((2, 3, 4), np.longdouble))
+    arr = open_dataset(path, "raw", dtype=np.longdouble, sig_shape=(3, 4))
+    with pytest.raises(DatasetError, match=r"scan.raw: zarr has no pixels of type"):
+        as_zarr(arr)
+
+
+@pytest.mark.parametrize("change", ["rewritten", "shorter", "gone"])
+def test_a_changed_file_is_noticed(arr, change):
+    """It is said; it is no chunk that is not there, which zarr would fill."""
+    array = as_zarr(arr, chunks=(1, 7, 8, 16))
+    np.testing.assert_array_equal(array[0], FRAMES[0])
+    path = arr.description.files[0].path
+    if change == "gone":
+        os.unlink(path)
+    else:
+        with open(path, "r+b") as file:
+            if change == "shorter":
+                file.truncate(1000)
+            else:
+                file.write(b"MQ2")
+    with pytest.raises(StaleFileError):
+        array[1]
+    with pytest.raises(StaleFileError):
+        da.from_zarr(array).sum().compute()
+
+
+def test_nothing_is_read_before_it_is_used(arr, monkeypatch):
+    """Chunks are read in other threads than that of zarr's event loop, and only those wanted."""
+    from dask_tiled.export import virtual_store
+
+    read, threads = [], set()
+    real = virtual_store.pixels_of
+
+    def noted(source, grid, block, out):
+        read.append(block)
+        threads.add(threading.current_thread().name)
+        return real(source, grid, block, out)
+
+    monkeypatch.setattr(virtual_store, "pixels_of", noted)
+    array = as_zarr(arr, chunks=(1, 7, 8, 16))
+    assert read == []
+    np.testing.assert_array_equal(array[1:3], FRAMES[1:3])
+    assert sorted(read) == [(1, 0, 0, 0), (2, 0, 0, 0)]
+    assert not any("loop" in name for name in threads)
+
+
+def test_memory_is_that_of_the_chunks_at_work(tmp_path):
+    """However large the array: here 64 chunks, of which two are read at a time."""
+    path = tmp_path / "scan.raw"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(64,), sig_shape=(512, 1024))
+    array = as_zarr(arr, chunks=(1, 512, 1024))
+    array[0]
+    with zarr.config.set({"async.concurrency": 2}):
+        tracemalloc.start()
+        array[:, 5, 5]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.slow
+def test_on_a_cluster(arr):
+    """Tasks take the array with them: a few numbers, no pixels."""
+    lazy = da.from_zarr(as_zarr(arr, chunks=(2, 7, 8, 16)))
+    with LocalCluster(n_workers=1, **ANY_PORT) as cluster, Client(cluster):
+        np.testing.assert_array_equal(lazy.compute(), FRAMES)
