@@ -25,7 +25,7 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
         return None
     try:
         numbers = _frames(desc)[found[0]]
-    except IndexError:
+    except (IndexError, TypeError, ValueError):  # dask says why, or takes it
         return None
     if not numbers.size or not numbers.ndim:
         return None

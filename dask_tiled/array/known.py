@@ -312,9 +312,11 @@ def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     whole = known.get(block[0]) if block else None
     if whole is None or whole.step is not None or not isinstance(key, tuple):
         return None
+    if any(_taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
+        return None
     new = [k for k, x in enumerate(index) if x is None]
     cuts = cuts_of(layer.mapping, key, Grid.of(whole.shown_chunks), new)
-    if cuts is None or any(_taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
+    if cuts is None:
         return None
     found = _cut(_annotated(whole, layer), cuts)
     if found is None:

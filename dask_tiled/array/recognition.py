@@ -105,14 +105,16 @@ def reduced(pixels: Any, reduction: Reduction) -> Any:
     name, axes, dtype = reduction
     numbers = ~np.isnan(pixels) if name.startswith("nan") else np.ones((1,) * pixels.ndim, bool)
     if name in ("moments", "nanmoments", "nanmean"):
-        exact = pixels.astype(dtype if name == "nanmean" else np.float64)
+        exact = pixels.astype(
+            dtype if name == "nanmean" else np.result_type(pixels, np.float64)
+        )
         given: Any = {"axis": axes, "keepdims": True, "where": numbers}
         with np.errstate(all="ignore"):
-            count, total = np.ones_like(exact).sum(**given), exact.sum(**given)
+            count, total = np.ones_like(exact.real).sum(**given), exact.sum(**given)
             if name == "nanmean":
                 return np.stack([total, count], axis=-1)
-            mean = total / np.maximum(count, 1)
-            squares = ((exact - mean) ** 2).sum(**given)
+            mean = total.real / np.maximum(count, 1)  # dask asks for a real one
+            squares = (abs(exact - mean) ** 2).sum(**given)
         return np.stack([count, mean, squares], axis=-1)
     if not pixels.size:
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
@@ -153,6 +155,8 @@ def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
     if skipping == (chunk.nansum, reductions.nannumel):
         name = {"sum": "nanmean"}.get(name, f"nan{name}")
     elif skipping != (None, None):
+        return None
+    if name.endswith("moments") and np.dtype(dtype).kind == "c":
         return None
     if given or not isinstance(axes, tuple) or (name.endswith(("sum", "prod")) and dtype is None):
         return None

@@ -427,6 +427,7 @@ def test_indices_of_dask(small):
     np.testing.assert_array_equal(arr.vindex[[1, 2], [3, 4]].compute(), frames[[1, 2], [3, 4]])
     np.testing.assert_array_equal(arr.blocks[1, 0].compute(), frames[3:6, :2])
     np.testing.assert_array_equal(arr[np.int64(2), np.uint8(1)].compute(), frames[2, 1])
+    np.testing.assert_array_equal(arr[np.float64(1) : np.float64(3)].compute(), frames[1:3])
 
 
 @pytest.mark.parametrize("index", [7, -8, (0, 5), (0,) * 5, 1.5, (0, 0, 0, 6)], ids=str)

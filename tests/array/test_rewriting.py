@@ -349,6 +349,30 @@ def test_reductions_of_one_s_own(paths):
         np.testing.assert_array_equal(found.compute(), wanted)
 
 
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("dtype", [None, "f8", "c16"])
+def test_how_complex_numbers_vary(paths, dtype):
+    arr, _ = opened(paths, "c8")
+    arr = arr * (2 - 1j)
+    for axes in (None, 0, (2, 3)):
+        found = arr.var(axis=axes, dtype=dtype)
+        with dask.config.set(array_optimize=da.optimize):
+            wanted = found.compute()
+        result = found.compute()
+        assert result.dtype == wanted.dtype
+        np.testing.assert_allclose(result, wanted, rtol=1e-5)
+
+
+def test_some_chunks_of_one_axis_are_split(tmp_path):
+    """Layers whose tasks take chunks of several others are no slices of one of them."""
+    pixels = np.arange(10)
+    pixels.tofile(tmp_path / "row.raw")
+    piece = dask_tiled.Piece(tmp_path / "row.raw", (0,), (10,))
+    arr = dask_tiled.from_pieces([piece], shape=(10,), dtype=int, chunks=((2, 3, 5),))
+    found = (arr * 2).rechunk(((2, 3, 3, 2),))
+    np.testing.assert_array_equal(found.compute(), pixels * 2)
+
+
 def plus_one(block):
     return block + 1
 
