@@ -13,12 +13,14 @@ SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-dask fuzz-expressions lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
+	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
+	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
@@ -36,6 +38,16 @@ test: $(VENVS)/test/installed
 
 test-fast: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
+
+# The tests are those of the installed dask, with its own settings of pytest: none but these warnings.
+test-dask: $(VENVS)/test/installed
+	@PYTHONPATH=tests $(VENVS)/test/bin/python -m pytest -c /dev/null --quiet -p no:cacheprovider \
+		-p dask_suite $(PYTEST_SPREAD) -W 'error:::dask[.*]' -W 'error:::numpy[.*]' \
+		--pyargs dask.array.tests $(PYTEST_ARGS)
+
+fuzz-expressions: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long $(PYTEST_ARGS) \
+		tests/array/test_random_expressions.py
 
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .

@@ -25,6 +25,7 @@ settings.register_profile(
     "local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("fast", settings.get_profile("local"), max_examples=5)
+settings.register_profile("long", settings.get_profile("local"), max_examples=2000)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 

@@ -105,9 +105,7 @@ def reduced(pixels: Any, reduction: Reduction) -> Any:
     name, axes, dtype = reduction
     numbers = ~np.isnan(pixels) if name.startswith("nan") else np.ones((1,) * pixels.ndim, bool)
     if name in ("moments", "nanmoments", "nanmean"):
-        exact = pixels.astype(
-            dtype if name == "nanmean" else np.result_type(pixels, np.float64)
-        )
+        exact = pixels.astype(dtype if name == "nanmean" else np.result_type(pixels, np.float64))
         given: Any = {"axis": axes, "keepdims": True, "where": numbers}
         with np.errstate(all="ignore"):
             count, total = np.ones_like(exact.real).sum(**given), exact.sum(**given)
