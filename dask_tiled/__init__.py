@@ -16,6 +16,7 @@ from dask_tiled.errors import (
     UnknownFormatError,
 )
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
+from dask_tiled.export.references import to_references
 from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.format import Format
@@ -35,7 +36,7 @@ __all__ = [
     "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "as_zarr",
     "describe", "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
-    "to_zarr",
+    "to_references", "to_zarr",
 ]
 # fmt: on
 

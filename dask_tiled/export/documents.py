@@ -78,6 +78,8 @@ def documents_of(
 
     def create(name: str, dims: tuple[str, ...], **values: Any) -> zarr.Array[Any]:
         if zarr_format == 2:
+            # xarray takes every pixel of a fill value for one that is missing.
+            values["fill_value"] = None
             values["attributes"]["_ARRAY_DIMENSIONS"] = dims
         else:
             values["dimension_names"] = dims
@@ -100,7 +102,7 @@ def documents_of(
     if not same:
         raise _no_type(desc, "another type when it is read")
     for axis, size in zip(desc.axes, desc.shape, strict=True):
-        calibrated = axis.units or (axis.scale, axis.offset) != (1, 0)
+        calibrated = axis.scale and (axis.units or (axis.scale, axis.offset) != (1, 0))
         if calibrated and _names_an_array(axis.name) and desc.dims.count(axis.name) == 1:
             numbers = axis.offset + axis.scale * np.arange(size)
             units: dict[str, Any] = {"units": axis.units} if axis.units else {}

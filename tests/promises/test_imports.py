@@ -40,7 +40,7 @@ ONLY_IN = {
     "tifffile": {"formats"},
 }
 # What derives from classes of a library cannot import that later: it is imported later itself.
-DERIVED = {"dask_tiled.kernels", "dask_tiled.export.virtual_store"}
+DERIVED = {"dask_tiled.kernels", "dask_tiled.export.codecs", "dask_tiled.export.virtual_store"}
 # What is imported where it is needed, because it takes long or is optional.
 HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "xarray", "zarr"} - {"dask.array"}
 

@@ -1,0 +1,139 @@
+"""The codec of packed pixels: what kernels are given comes from documents of others."""
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.core.buffer import default_buffer_prototype
+
+from dask_tiled import CorruptFileError
+from dask_tiled.export.codecs import NAME, RATES, UnitsCodec
+from dask_tiled.kernels.decoding import compiled
+from dask_tiled.testing import counting_frames
+
+WELL = {
+    "decoder": "swap8", "nbytes": 8, "lag": 0, "length": 4, "step": 8, "out_step": 8,
+    "starts": [0], "dests": [0],
+}  # fmt: skip
+
+
+def document(*units):
+    return {"name": NAME, "configuration": {"units": [dict(one) for one in units]}}
+
+
+def stored(chunk, codec):
+    """Give an array of zarr with one chunk, of bytes as they are."""
+    made = {}
+    array = zarr.create_array(
+        made, shape=(16,), chunks=(16,), dtype="u2", serializer=codec, filters=None,
+        compressors=None,
+    )  # fmt: skip
+    made["c/0"] = default_buffer_prototype().buffer.from_bytes(chunk)
+    return array
+
+
+def test_it_decodes_in_zarr():
+    """Words of eight bytes the other way round: pixels of a Merlin counter."""
+    pixels = counting_frames((16,), "uint16")
+    words = pixels.view("u8").astype(">u8").tobytes()
+    np.testing.assert_array_equal(stored(words, UnitsCodec.from_dict(document(WELL)))[:], pixels)
+
+
+def test_documents_come_back():
+    codec = UnitsCodec.from_dict(document(WELL, WELL | {"lag": 4}))
+    assert UnitsCodec.from_dict(codec.to_dict()) == codec
+    array = stored(b"", codec)
+    assert zarr.open_array(array.store, mode="r").metadata.codecs == (codec,)
+
+
+def test_it_writes_nothing():
+    with pytest.raises(NotImplementedError):
+        stored(b"", UnitsCodec.from_dict(document(WELL)))[:] = 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"decoder": "os:system"}, {"decoder": "nothing"}, {"decoder": 3}, {"nbytes": 7},
+        {"nbytes": 0}, {"nbytes": 8.0}, {"nbytes": True}, {"length": 0}, {"lag": -8},
+        {"starts": []}, {"starts": [0, 1]}, {"starts": "0"}, {"starts": [1 << 70]},
+        {"dests": [None]}, {"more": 1}, {"decoder": "bits", "nbytes": 16},
+    ],
+)  # fmt: skip
+def test_documents_that_are_none(changed):
+    with pytest.raises(CorruptFileError, match=r"dask_tiled.units cannot decode"):
+        UnitsCodec.from_dict(document(WELL | changed))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"name": NAME}, {"name": NAME, "configuration": {"units": []}}, document(()),
+              {"name": "other", "configuration": {"units": [WELL]}}],
+)  # fmt: skip
+def test_configurations_that_are_none(wrong):
+    with pytest.raises(CorruptFileError):
+        UnitsCodec.from_dict(wrong)
+
+
+@pytest.mark.parametrize("chunk", [b"", bytes(31)])
+def test_a_chunk_that_is_too_short(chunk):
+    """As where the file has been cut since."""
+    with pytest.raises(CorruptFileError, match=f"{len(chunk)} bytes"):
+        stored(chunk, UnitsCodec.from_dict(document(WELL)))[:]
+
+
+def test_too_few_pixels():
+    """No memory that nobody has written is ever shown."""
+    with pytest.raises(CorruptFileError, match="32 bytes of pixels"):
+        stored(bytes(64), UnitsCodec.from_dict(document(WELL | {"length": 2})))[:]
+
+
+small = st.integers(-40, 80)
+near = st.lists(small, min_size=1, max_size=3)
+
+
+@given(
+    st.sampled_from(sorted(RATES)),
+    st.sampled_from([1, 2, 8, 24, 48]),
+    st.integers(0, 16),
+    st.integers(1, 9),
+    small,
+    small,
+    st.lists(st.tuples(small, small), min_size=1, max_size=3),
+    st.integers(0, 200),
+)
+def test_nothing_outside_is_touched(decoder, nbytes, lag, length, step, out_step, places, size):
+    """Whatever a document says: an error, or what a loop over single bytes gives."""
+    starts, dests = zip(*places, strict=True)
+    units = {
+        "decoder": decoder, "nbytes": nbytes, "lag": lag, "length": length, "step": step,
+        "out_step": out_step, "starts": starts, "dests": dests,
+    }  # fmt: skip
+    data = counting_frames((size,), "uint8") if size else np.zeros(0, "u1")
+    try:
+        codec = UnitsCodec.from_dict(document(units))
+        out = codec.decode_bytes(data, codec.units[0].size)
+    except CorruptFileError:
+        return
+    read = {s + k * step + i for s in starts for k in range(length) for i in range(nbytes)}
+    read |= {at + lag for at in read}
+    assert 0 <= min(read) <= max(read) < size
+    assert len(out) == len(starts) * length * nbytes // RATES[decoder][0] * RATES[decoder][1]
+
+
+@pytest.mark.parametrize("decoder", RATES)
+def test_rates_are_those_of_the_kernels(decoder):
+    """A kernel writes as much as is said, and no byte more."""
+    read, written, alone = RATES[decoder]
+    nbytes = read if alone else 4 * read
+    width = nbytes // read * written
+    out = np.zeros(width + 128, "u1")
+    seen = np.zeros(len(out), bool)
+    for filler in (0, 1, 255):
+        out[:] = filler
+        data = np.random.default_rng(filler).integers(1, 255, 4096).astype("u1")
+        start = np.array([64], np.int64)
+        compiled(decoder)(data, start, nbytes, out, start, width, 1, nbytes, 0)
+        seen |= out != filler
+    assert not seen[:64].any()
+    assert not seen[64 + width :].any()

@@ -1,0 +1,295 @@
+"""References into files that stay as they are: other readers see the same, or are told why not."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import xarray
+import zarr
+from formats_table import TABLE
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import basic_indices, selections, shown
+
+import dask_tiled
+from dask_tiled import (
+    Corrections,
+    DatasetError,
+    Piece,
+    StaleFileError,
+    from_pieces,
+    open_dataset,
+    to_references,
+)
+from dask_tiled.export import references
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a small scan."""
+    return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+
+
+def read(refs):
+    """Open references with what reads them elsewhere: fsspec and zarr."""
+    system = fsspec.filesystem(
+        "reference", fo=refs, remote_protocol="file", asynchronous=True, skip_instance_cache=True
+    )
+    return zarr.open_array(zarr.storage.FsspecStore(system, read_only=True), path="data", mode="r")
+
+
+IN_BLOCKS = {
+    "mrc gzip", "hdf5 gzip", "hdf5 eiger", "ome_tiff tiles", "tiff tiles", "tiff packed", "raw_csr",
+    "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage",
+}  # fmt: skip
+REFUSED = {
+    **dict.fromkeys(IN_BLOCKS, "decode in blocks only"),
+    "k2is": "lie in several files",
+    "nifti scaled": "are corrected, scaled or converted",
+    "npy F": "lie spread over",
+    "dm transposed": "lie spread over",
+    "dm spectra": "lie spread over",
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_format_is_read_or_refused(name, sample_of):
+    sample = sample_of(name)
+    arr = open_dataset(**sample.options)
+    if name in REFUSED:
+        with pytest.raises(DatasetError, match=REFUSED[name]):
+            to_references(arr)
+        return
+    array = read(to_references(arr))
+    np.testing.assert_array_equal(array[...], sample.expected)
+    array = read(to_references(arr, zarr_format=3))
+    assert array.metadata.zarr_format == 3
+    np.testing.assert_array_equal(array[...], sample.expected)
+
+
+@given(st.data())
+def test_any_part_is_read_or_refused(tmp_path_factory, data):
+    """Selections with missing frames, and slices of them, of plain and of packed pixels."""
+    folder = tmp_path_factory.mktemp("scan")
+    nav_shape, sync_offset, roi = data.draw(selections())
+    told = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
+    if data.draw(st.booleans()):
+        dtype = data.draw(st.sampled_from(["<u2", ">u2", "u1", ">f8", ">c8"]))
+        frames = counting_frames((12, 5, 6), dtype)
+        gap = data.draw(st.sampled_from([0, 3]))
+        path = write_raw(folder / "scan.raw", frames, frame_header=gap)
+        told |= {"format": "raw", "dtype": dtype, "sig_shape": (5, 6), "frame_header": gap}
+    else:
+        frames = counting_frames((12, 4, 64), "uint16", bits=12)
+        path = write_mib(folder / "scan.mib", frames, kind="R64", depth=12, hdr=False)
+    arr = open_dataset(path, **told)
+    expected, _ = shown(frames, nav_shape, sync_offset, roi, 7)
+    index = data.draw(basic_indices(arr.shape))
+    part = arr[index]
+    if 0 in part.shape:
+        return
+    try:
+        refs = to_references(part)
+    except DatasetError as error:
+        whys = "inside of what decodes at once", "missing in all frames", "lie spread over"
+        assert any(why in str(error) for why in whys)  # noqa: PT017 - most parts raise nothing
+        return
+    np.testing.assert_array_equal(read(refs)[...], expected[index])
+
+
+def test_frames_that_follow_one_another_are_one_chunk(tmp_path, monkeypatch):
+    """As many as divide the axis, and parts of frames where a frame is too large."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES.astype(">u2"))
+    arr = open_dataset(path, "raw", dtype=">u2", nav_shape=(5, 7), sig_shape=(8, 16))
+    for most, chunks in [
+        (1 << 20, (5, 7, 8, 16)),
+        (3 * 7 * 256, (1, 7, 8, 16)),
+        (256, (1, 1, 8, 16)),
+        (128, (1, 1, 4, 16)),
+        (24, (1, 1, 1, 8)),
+    ]:
+        monkeypatch.setattr(references, "CHUNK_BYTES", most)
+        array = read(to_references(arr))
+        assert array.chunks == chunks
+        np.testing.assert_array_equal(array[:], FRAMES)
+
+
+def test_ranges_of_bytes_are_those_of_the_pixels(arr):
+    """The byte order is that of the file, and no codec of this package is needed."""
+    refs = to_references(arr)["refs"]
+    path = arr.description.files[0].path
+    document = json.loads(refs["data/.zarray"])
+    assert (document["dtype"], document["compressor"], document["filters"]) == (">u2", None, None)
+    for (y, x), frame in zip(np.ndindex(5, 7), FRAMES.reshape(-1, 8, 16), strict=True):
+        url, offset, nbytes = refs[f"data/{y}.{x}.0.0"]
+        assert url == f"file://{path}"
+        found = Path(path).read_bytes()[offset : offset + nbytes]
+        assert found == frame.astype(">u2").tobytes()
+
+
+def test_xarray_opens_the_file_of_references(tmp_path):
+    """With coordinates, and no pixel is taken for a missing one."""
+    axes = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
+    path = tmp_path / "scan #1 \u00b5%20.dm4"
+    write_dm(path, FRAMES, calibrations=axes)
+    arr = open_dataset(path)
+    target = tmp_path / "scan.json"
+    for zarr_format in (2, 3):
+        to_references(arr, target, zarr_format=zarr_format, overwrite=True)
+        options = {"fo": str(target)}
+        group = xarray.open_zarr("reference://", storage_options=options, consolidated=False)
+        fsspec.get_filesystem_class("reference").clear_instance_cache()
+        assert group["data"].dtype == "uint16"
+        np.testing.assert_array_equal(group["data"], FRAMES)
+        for axis, size in zip(arr.description.axes, arr.shape, strict=True):
+            numbers = axis.offset + axis.scale * np.arange(size)
+            np.testing.assert_array_equal(group[axis.name], numbers)
+            assert group[axis.name].attrs == {"units": axis.units}
+
+
+def test_missing_frames_are_filled(tmp_path):
+    """They have no references; format 3 has a fill value that hides nothing."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(6, 7), sig_shape=(8, 16), fill_value=3)
+    refs = to_references(arr)
+    assert len([key for key in refs["refs"] if "/c/" in key]) == 5
+    np.testing.assert_array_equal(read(refs)[:], arr.compute())
+    with pytest.raises(DatasetError, match="which only zarr format 3 has"):
+        to_references(arr, zarr_format=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"dtype": "f4"}, "are corrected, scaled or converted"),
+        ({"corrections": Corrections(dark=np.ones((8, 16)))}, "are corrected, scaled or converted"),
+        ({"nav_shape": (2, 2), "sync_offset": 50}, "are missing in all frames"),
+    ],
+)
+def test_what_is_no_range_of_bytes_is_refused(tmp_path, options, why):
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    with pytest.raises(DatasetError, match=f"scan.mib: .*{why}.*as_zarr shows them"):
+        to_references(open_dataset(path, **options))
+
+
+def halves(path, distances):
+    """Make an array of frames whose lower half lies so far behind the upper one."""
+    pieces = [
+        Piece(path, (k, row, 0), (1, 2, 4), 200 * k + 50 + row // 2 * distance, (8, sign * 4, 1))
+        for k, distance in enumerate(distances)
+        for row, sign in ((0, 1), (2, -1))
+    ]
+    return from_pieces(pieces, shape=(len(distances), 4, 4), dtype="u1", sig_ndim=2)
+
+
+def test_pieces_of_a_frame_are_read_together(tmp_path):
+    """Wherever they lie in it, as long as that is the same in all frames."""
+    path = write_npy(tmp_path / "a.npy", counting_frames((1000,), "u1"))
+    arr = halves(path, [30, 30, 30])
+    np.testing.assert_array_equal(read(to_references(arr))[:], arr.compute())
+    with pytest.raises(DatasetError, match="do not lie in the same way in all frames"):
+        to_references(halves(path, [30, 31, 30]))
+
+
+def test_frames_that_differ_are_refused(tmp_path):
+    path = write_npy(tmp_path / "a.npy", np.arange(1000, dtype="u1"))
+    first = Piece(path, (0, 0, 0), (1, 4, 4), 200, (16, 4, 1))
+    turned = Piece(path, (1, 0, 0), (1, 4, 4), 300, (16, -4, 1))
+    for pieces, options, why in [
+        ([first, first], {"shape": (1, 4, 4), "overlap": "last"}, "overlap"),
+        ([first], {"shape": (2, 4, 4), "uncovered": "fill"}, "leave some of them out"),
+        ([first, turned], {"shape": (2, 4, 4)}, "not in the same way in all frames"),
+    ]:
+        arr = from_pieces(pieces, dtype="u1", sig_ndim=2, **options)
+        with pytest.raises(DatasetError, match=why):
+            to_references(arr)
+
+
+def test_a_codec_that_is_not_wanted(tmp_path):
+    frames = counting_frames((3, 4, 64), "uint16", bits=12)
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12))
+    with pytest.raises(DatasetError, match="need a codec, which only zarr format 3 has"):
+        to_references(arr, zarr_format=2)
+    with pytest.raises(DatasetError, match="expected 2 or 3; found 4"):
+        to_references(arr, zarr_format=4)
+
+
+def test_booleans_stay_booleans(tmp_path):
+    """Every byte but 0 is true, in zarr as in the array."""
+    path = tmp_path / "scan.raw"
+    path.write_bytes(bytes([0, 1, 2, 255, 0, 7]))
+    arr = open_dataset(path, "raw", dtype="?", sig_shape=(2, 3))
+    array = read(to_references(arr))
+    np.testing.assert_array_equal(array[:].view("u1"), [[[0, 1, 1], [1, 0, 1]]])
+
+
+def test_computed_arrays_have_no_files(arr):
+    with pytest.raises(DatasetError, match="only what was opened"):
+        to_references(arr + 1)
+
+
+def test_a_changed_file_gets_no_references(arr, tmp_path):
+    with open(arr.description.files[0].path, "r+b") as file:
+        file.write(b"MQ2")
+    with pytest.raises(StaleFileError):
+        to_references(arr, tmp_path / "scan.json")
+    assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
+
+
+def test_nothing_else_is_replaced(arr, tmp_path):
+    target = tmp_path / "scan.json"
+    to_references(arr, target)
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        to_references(arr[:2], target)
+    assert to_references(arr[:2], target, overwrite=True) == json.loads(target.read_text("utf8"))
+    link = tmp_path / "link.json"
+    link.symlink_to(target)
+    other = tmp_path / "other.json"
+    other.write_text('{"a": 1}')
+    before = sorted(os.listdir(tmp_path))
+    for path in (arr.description.files[0].path, tmp_path, link, other):
+        with pytest.raises(DatasetError, match="something else is there"):
+            to_references(arr, path, overwrite=True)
+    with pytest.raises(DatasetError, match="no path"):
+        to_references(arr, {})
+    assert sorted(os.listdir(tmp_path)) == before
+    assert other.read_text() == '{"a": 1}'
+
+
+@pytest.mark.slow
+def test_zarr_finds_the_codec_by_itself(tmp_path):
+    """In a process that knows of this package only what its entry points say."""
+    frames = counting_frames((3, 4, 64), "uint16", bits=12)
+    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12)
+    to_references(open_dataset(path), tmp_path / "scan.json")
+    root = Path(dask_tiled.__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf8"))["project"]
+    points = project["entry-points"]["zarr.codecs"]
+    known = tmp_path / "site" / "codecs_of_dask_tiled-0.dist-info"
+    known.mkdir(parents=True)
+    lines = [f"{name} = {place}" for name, place in points.items()]
+    (known / "entry_points.txt").write_text("\n".join(["[zarr.codecs]", *lines]))
+    (known / "METADATA").write_text("Name: codecs_of_dask_tiled\nVersion: 0\n")
+    code = """
+import sys, zarr
+assert "dask_tiled" not in sys.modules
+group = zarr.open_group("reference://", storage_options={"fo": sys.argv[1]}, mode="r")
+print(int(group["data"][:].astype("i8").sum()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "scan.json"],
+        env=os.environ | {"PYTHONPATH": f"{known.parent}:{root}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{frames.astype('i8').sum()}\n", done.stderr
