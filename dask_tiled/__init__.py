@@ -14,9 +14,11 @@ from dask_tiled.errors import (
     TilingError,
     TruncatedFileError,
     UnknownFormatError,
+    VerificationError,
 )
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
 from dask_tiled.export.references import to_references
+from dask_tiled.export.verification import verify_zarr
 from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.format import Format
@@ -32,11 +34,11 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TilingError",
-    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError", "as_zarr",
+    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TilingError", "TilingRequest",
+    "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
     "describe", "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
-    "to_references", "to_zarr",
+    "to_references", "to_zarr", "verify_zarr",
 ]
 # fmt: on
 

@@ -96,6 +96,10 @@ class TilingError(DatasetError):
     """Chunks or tiles were asked for that cannot exist."""
 
 
+class VerificationError(DatasetError):
+    """What is stored is not what was to be stored."""
+
+
 def check_whole(
     name: str,
     value: Any,

@@ -1,11 +1,9 @@
-"""Export to zarr: whole chunks, from one task each, visible only when complete."""
+"""Export to zarr: whole shards or chunks, from one task each, visible only when complete."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +11,19 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.array.utils import meta_from_array
+from dask.base import tokenize
 
 from dask_tiled.array.tasks import Grid
-from dask_tiled.array.tiled_array import TiledArray, read_once
+from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.facts import attributes_of, plain
-from dask_tiled.export.stores import Target, export_to_path, export_to_store, local_path
-from dask_tiled.model.description import Description
+from dask_tiled.export.alignment import aligned, description_of
+from dask_tiled.export.encoding import Encoder
+from dask_tiled.export.facts import MARK, attributes_of, plain
+from dask_tiled.export.running import run_on_blocks
+from dask_tiled.export.sources import may_read
+from dask_tiled.export.stores import WRITER, Template, export_to_path, export_to_store, local_path
+from dask_tiled.export.targets import Target
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
-from dask_tiled.tiling.negotiation import negotiate
 
 if TYPE_CHECKING:
     import zarr
@@ -35,34 +37,41 @@ def to_zarr(
     store: Any,
     *,
     chunks: Any = None,
+    shards: Any = None,
     compressors: Any = "auto",
     overwrite: bool = False,
+    resume: bool = True,
     progress: bool | None = None,
     dimension_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> zarr.Array[Any]:
     """Write an array to zarr, format 3.
 
-    Every zarr chunk is written by exactly one task. At a path, the array is written beside its
-    place, as ``store + ".part"``, and moved there when it is complete: an export that was stopped
-    is never seen as an array. In any other store it is written in place, and what it replaces is
-    removed first, so it must not be what ``arr`` reads. Memory holds as many dask chunks as there
-    are workers.
+    What zarr stores under one key, a shard or a chunk, is written by exactly one task, and ends
+    with its CRC32C: whoever reads it is told of any damage. Zeros are stored, too, so that what is
+    missing is never taken for zeros. Memory holds as many dask chunks, and as many encoded shards
+    or chunks, as there are workers.
 
     Parameters
     ----------
     arr : dask.array.Array
         An opened array, or any other with known chunks.
     store : path-like or zarr store
-        Where to.
+        Where to; also an address that fsspec knows.
     chunks : optional
         zarr chunks, as dask takes them; by default whole frames, about 16 MiB.
+    shards : optional
+        Shards, as dask takes chunks; multiples of the zarr chunks. By default there are none.
     compressors : optional
-        What :func:`zarr.create_array` takes; by default zstd with checksums.
+        What :func:`zarr.create_array` takes; by default zstd. A checksum follows.
     overwrite : bool
         Replace an array that this function wrote before. Nothing else is ever replaced.
+    resume : bool
+        Go on where an export of the same array with the same settings to the same path was
+        stopped: what the journal has, and is found whole, is not computed again. Without it, that
+        is thrown away.
     progress : bool, optional
-        Show a progress bar; by default on a terminal.
+        Show a progress bar; by default in a terminal and in a notebook.
     dimension_names : sequence of str, optional
         By default those of the opened file.
     attributes : mapping, optional
@@ -74,42 +83,107 @@ def to_zarr(
     zarr.Array
         The array as written.
 
+    Warns
+    -----
+    UserWarning
+        An export to the same path was stopped, of another array or with other settings: it is
+        thrown away.
+
     Raises
     ------
     DatasetError
         Something else is there already, another export is writing there, or the arguments cannot
         be exported.
     TilingError
-        The array has chunks of unknown size, or the zarr chunks do not suit its shape.
-    """
-    _check(arr, store, attributes)
-    grid = _grid(arr, chunks)
-    arr = read_once(_aligned(arr, grid))
-    if isinstance(compressors, str) and compressors == "auto":
-        from zarr.codecs import ZstdCodec
+        The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
 
-        compressors = ZstdCodec(level=1, checksum=True)
-    desc = _description(arr)
+    Notes
+    -----
+    At a path, the array is written beside its place, below ``store + ".part"``, together with a
+    journal, and moved to its place when it is complete: an export that was stopped is never seen as
+    an array, and the next call goes on with it. An array that is replaced stays until then, so it
+    may be what ``arr`` reads.
+
+    In any other store it is written in place, and what tells readers of it comes last. What it
+    replaces is removed first, so an array that may read it is refused.
+
+    Arrays are the same if dask gives them the same name. It does so for files that have not
+    changed, and for what is computed of them in the same way.
+    """
+    import zarr
+
+    _check(arr, store, attributes)
+    grid, shard = _grids(arr, chunks, shards)
+    source = tokenize(_source_token(arr))
+    arr = read_once(aligned(arr, shard or grid))
+    template = _template(arr, source, grid, shard, compressors, dimension_names, attributes)
+
+    def write(target: Target, proven: set[str]) -> None:
+        _write(arr, target, proven, show=progress)
+
+    path = local_path(store)
+    if path is not None:
+        export_to_path(path, template, write, overwrite=overwrite, resume=resume)
+        return zarr.open_array(path, mode="r")
+    is_source = partial(may_read, arr)
+    export_to_store(store, template, write, is_source, overwrite=overwrite)
+    # Stores that cannot be made read-only, such as zip files, refuse mode "r".
+    return zarr.open_array(store, mode="r+")
+
+
+def _source_token(arr: da.Array) -> Any:
+    """Give what the name of an array is made of; of an opened one, that of the files alone."""
+    desc = description_of(arr)
+    return arr.name if desc is None else (desc.layout, desc.conversion)
+
+
+def _template(
+    arr: da.Array,
+    source: str,
+    grid: tuple[int, ...],
+    shard: tuple[int, ...] | None,
+    compressors: Any,
+    dimension_names: Sequence[str] | None,
+    attributes: Mapping[str, Any] | None,
+) -> Template:
+    """Have zarr make everything but the pixels, in memory."""
+    import zarr
+
+    contents: dict[str, Any] = {}
+    desc = description_of(arr)
+    mark = attributes_of(desc)[MARK] | {"written_by": WRITER}
     if dimension_names is None and desc is not None:
         dimension_names = desc.dims
-    create: dict[str, Any] = {
-        "shape": arr.shape,
-        "dtype": arr.dtype,
-        "chunks": grid,
-        "compressors": compressors,
-        "dimension_names": dimension_names,
-        "attributes": plain({**(attributes or {}), **attributes_of(desc)}),
-        "zarr_format": 3,
-        "fill_value": np.zeros((), arr.dtype)[()],
-        # A chunk that is not there shall mean a fault, never a chunk of zeros.
-        "config": {"write_empty_chunks": True},
-    }
-    show = sys.stderr.isatty() if progress is None else progress
-    write = partial(_write, arr, show=show)
-    path = local_path(store)
-    if path is None:
-        return export_to_store(store, create, write, overwrite=overwrite)
-    return export_to_path(path, create, write, overwrite=overwrite)
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(contents),
+        shape=arr.shape,
+        dtype=arr.dtype,
+        chunks=grid,
+        shards=shard,
+        compressors=_checked(compressors),
+        dimension_names=dimension_names,
+        attributes=plain({**(attributes or {}), MARK: mark}),
+        zarr_format=3,
+        fill_value=np.zeros((), arr.dtype)[()],
+    )
+    documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
+    settings = tokenize(sorted(documents.items()))
+    return Template(documents, Encoder(array), "", source, settings)
+
+
+def _checked(compressors: Any) -> tuple[Any, ...]:
+    """Give compressors as zarr takes them, with a checksum behind them."""
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    if isinstance(compressors, str) and compressors == "auto":
+        compressors = ZstdCodec(level=1)
+    if compressors is None:
+        compressors = ()
+    one = isinstance(compressors, str | Mapping) or not isinstance(compressors, Iterable)
+    given = (compressors,) if one else tuple(compressors)
+    last = given[-1] if given else None
+    name = last.get("name") if isinstance(last, Mapping) else None
+    return given if isinstance(last, Crc32cCodec) or name == "crc32c" else (*given, Crc32cCodec())
 
 
 def _check(arr: Any, store: Any, attributes: Any) -> None:
@@ -136,80 +210,59 @@ def _check(arr: Any, store: Any, attributes: Any) -> None:
 def _write_block(
     block: npt.NDArray[Any], target: Target, grid: Grid, block_id: tuple[int, ...]
 ) -> npt.NDArray[np.bool_]:
-    target.write(tuple(slice(*bounds) for bounds in grid.box(block_id)), block)
+    target.write(grid.box(block_id), block)
     return np.ones((1,) * block.ndim, dtype=bool)
 
 
-def _write(arr: da.Array, array: zarr.Array[Any], *, show: bool) -> None:
-    """Write every dask chunk. Their edges are edges of zarr chunks, so no two tasks share one."""
-    target = Target(array)
-    written = da.map_blocks(
+def _write(arr: da.Array, target: Target, proven: set[str], *, show: bool | None) -> None:
+    """Write dask chunks, but those of which all is proven.
+
+    Their edges are edges of what is stored, so no two tasks share a key.
+    """
+    grid = Grid.of(arr.chunks)
+    run_on_blocks(
         _write_block,
         arr,
         target,
-        Grid.of(arr.chunks),
-        chunks=tuple((1,) * n for n in arr.numblocks),
-        dtype=bool,
-        meta=np.empty((0,) * arr.ndim, dtype=bool),
+        grid,
         name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
+        wanted=lambda block: any(key not in proven for key, _ in target.keys(grid.box(block))),
+        show=show,
+        title="to_zarr",
     )
-    done = written.all() if written.ndim else written
-    _compute(done, show=show)
 
 
-def _compute(done: da.Array, *, show: bool) -> None:
-    if not show:
-        done.compute()
-        return
-    client, distributed = None, sys.modules.get("distributed")
-    if distributed is not None:
-        with suppress(ValueError):  # there is none
-            client = distributed.get_client()
-    if client is None:
-        from dask.diagnostics.progress import ProgressBar
-
-        with ProgressBar(out=sys.stderr):
-            done.compute()
-    else:
-        from distributed import progress
-
-        future = client.compute(done)
-        progress(future, notebook=False)
-        future.result()
-
-
-def _grid(arr: da.Array, chunks: Any) -> tuple[int, ...]:
-    """Choose the zarr chunks: as asked for, or about 16 MiB of whole frames."""
+def _grids(
+    arr: da.Array, chunks: Any, shards: Any
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Choose the zarr chunks: as asked for, or about 16 MiB of whole frames; and the shards."""
+    shard = None if shards is None else _equal("shards", shards, arr.shape, arr.dtype)
     if chunks is not None:
-        axes = read_chunks(chunks, arr.shape, arr.dtype)
-        sizes = tuple(max(axis[0], 1) for axis in axes)
-        if tuple(map(split, arr.shape, sizes)) != axes:
-            raise TilingError("zarr chunks must be equal along an axis", found=axes)
-        return sizes
-    desc = _description(arr)
-    whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
-    grid = [int(n) for n in arr.chunksize]
-    budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
-    for k in range(whole):
-        others = math.prod(grid[:k] + grid[k + 1 :])
-        limit = max(1, budget // max(1, others))
-        grid[k] = largest_divisor(grid[k], limit)
-    return tuple(grid)
+        grid = _equal("zarr chunks", chunks, arr.shape, arr.dtype)
+    else:
+        desc = description_of(arr)
+        whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
+        sizes = [int(n) for n in shard or arr.chunksize]
+        budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
+        for k in range(whole):
+            others = math.prod(sizes[:k] + sizes[k + 1 :])
+            limit = max(1, budget // max(1, others))
+            sizes[k] = largest_divisor(sizes[k], limit)
+        grid = tuple(sizes)
+    if shard is None:
+        return grid, None
+    # A shard that holds a whole axis may be longer than that.
+    axes = zip(shard, grid, arr.shape, strict=True)
+    shard = tuple(-(-n // k) * k if n == size else n for n, k, size in axes)
+    if any(n % k for n, k in zip(shard, grid, strict=True)):
+        raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
+    return grid, shard
 
 
-def _aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
-    """Give the array chunks whose edges are edges of the zarr chunks."""
-    if not any(n % size for axis, size in zip(arr.chunks, grid, strict=True) for n in axis[:-1]):
-        return arr
-    desc, wanted = _description(arr), arr.chunksize
-    if desc is not None:
-        wanted = tuple(axis[0] for axis in negotiate(desc).chunks)
-    sizes = [max(size, int(n) // size * size) for n, size in zip(wanted, grid, strict=True)]
-    chunks = tuple(split(int(n), size) for n, size in zip(arr.shape, sizes, strict=True))
-    if isinstance(arr, TiledArray) and desc is not None:
-        return arr.with_chunks(chunks)
-    return arr.rechunk(chunks)
-
-
-def _description(arr: da.Array) -> Description | None:
-    return arr.description if isinstance(arr, TiledArray) else None
+def _equal(what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    """Read chunks that are equal along an axis."""
+    axes = read_chunks(chunks, shape, dtype)
+    sizes = tuple(max(axis[0], 1) for axis in axes)
+    if tuple(map(split, shape, sizes)) != axes:
+        raise TilingError(f"{what} must be equal along an axis", found=axes)
+    return sizes

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
-from dask_tiled.export.stores import Target
+from dask_tiled.export.targets import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -95,12 +95,11 @@ def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
         np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], FRAMES[:1])
 
 
-def test_what_stopped_exports_left_goes(arr, tmp_path):
-    """Parts of ours are no obstacle."""
-    to_zarr(arr[:1], tmp_path / "out.zarr.part")
+def test_what_a_stopped_move_left_goes(arr, tmp_path):
+    """An old array of ours is no obstacle."""
     to_zarr(arr[:2], tmp_path / "out.zarr.old")
     to_zarr(arr, tmp_path / "out.zarr")
-    assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob("*.old"))
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
 
 
 def test_no_axes(arr):
@@ -206,21 +205,13 @@ def test_tasks_that_outlive_their_export(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_chunks_of_tasks_that_outlived_their_export_go(arr, tmp_path):
-    """A folder of nothing but chunks is no obstacle."""
-    to_zarr(arr, tmp_path / "out.zarr.part")
-    (tmp_path / "out.zarr.part" / "zarr.json").unlink()
-    to_zarr(arr, tmp_path / "out.zarr")
-    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
-
-
 def test_chunks_that_do_not_arrive_are_noticed(arr, tmp_path, monkeypatch):
     """As where workers have a file system of their own: nothing incomplete gets to its place."""
     to_zarr(arr[:1], tmp_path / "out.zarr")
     monkeypatch.setattr(Target, "write", lambda *_: None)
     with pytest.raises(DatasetError, match="missing") as caught:
         to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
-    assert (caught.value.expected, caught.value.found) == ("1 files", 0)
+    assert (caught.value.where, caught.value.found) == ("c/0/0/0/0", "1 of them")
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
 
 
@@ -237,7 +228,6 @@ def test_what_comes_while_an_export_lasts_stays(arr, tmp_path):
             arr.map_blocks(come, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr", overwrite=True
         )
     assert (tmp_path / "out.zarr" / "thesis.txt").read_text() == "mine"
-    assert not (tmp_path / "out.zarr.part").exists()
 
 
 def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch):
@@ -246,7 +236,7 @@ def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch
     rename = os.rename
 
     def fail(source, target):
-        if str(source).endswith(".part"):
+        if str(source).endswith("store"):
             raise PermissionError
         rename(source, target)
 
@@ -359,6 +349,102 @@ def test_a_store_that_holds_something_is_left_alone(arr):
     assert to_zarr(arr[:2], store, overwrite=True).shape == (2, 7, 8, 16)
 
 
+@pytest.mark.parametrize("what", ["file", "array", "chunks", "link", "linked chunk"])
+def test_what_was_added_to_an_export_stays(arr, tmp_path, what):
+    """A folder is replaced only if all of it was written by an export."""
+    place = tmp_path / "out.zarr"
+    to_zarr(arr, place)
+    (tmp_path / "mine").mkdir()
+    if what == "file":
+        (place / "c" / "thesis.txt").write_text("mine")
+    elif what == "array":
+        zarr.create_array(place / "labels", shape=(3,), dtype="u1")[:] = 7
+    elif what == "chunks":
+        (place / "photos" / "c").mkdir(parents=True)
+        (place / "photos" / "c" / "1").write_text("mine")
+    elif what == "link":
+        (place / "c" / "1").symlink_to(tmp_path / "mine")
+    else:
+        (place / "c" / "1").symlink_to(place / "c" / "0" / "0" / "0" / "0")
+    before = sorted(os.walk(tmp_path, followlinks=True))
+    with pytest.raises(DatasetError, match="something else") as caught:
+        to_zarr(arr, place, overwrite=True)
+    assert caught.value.where
+    assert sorted(os.walk(tmp_path, followlinks=True)) == before
+
+
+@pytest.mark.parametrize("kind", ["memory", "dict", "fsspec"])
+def test_a_store_that_may_be_read_is_not_replaced(arr, kind):
+    """What is removed first must not be what is read, however deep in the graph it is."""
+    contents = {}
+    store = {"memory": zarr.storage.MemoryStore(contents), "dict": contents, "fsspec": "memory://a"}
+    to_zarr(arr, store[kind], overwrite=True)
+    inner = (
+        da.from_zarr(store[kind]) if kind != "dict" else da.from_array(zarr.open_array(contents))
+    )
+    for source in (inner + 1, da.concatenate([inner[:2], da.ones_like(inner)]).rechunk(2)):
+        with pytest.raises(DatasetError, match="may be what is read"):
+            to_zarr(source, store[kind], overwrite=True)
+    np.testing.assert_array_equal(inner, FRAMES)
+    to_zarr(arr + 1, store[kind], overwrite=True)
+    np.testing.assert_array_equal(inner, FRAMES + 1)
+
+
+def test_what_cannot_be_looked_into_may_be_read(arr):
+    """An array whose graph does not pickle does not replace what is in a store."""
+    store, lock = {}, threading.Lock()
+    to_zarr(arr, store)
+    with pytest.raises(DatasetError, match="may be what is read"):
+        to_zarr(arr.map_blocks(lambda x: (lock, x)[1], meta=FRAMES[:0]), store, overwrite=True)
+
+
+def test_a_zip_file_is_not_replaced(arr, tmp_path):
+    """Nothing can be removed from one."""
+    with zarr.storage.ZipStore(tmp_path / "out.zip", mode="a") as store:
+        to_zarr(arr, store)
+        with pytest.raises(DatasetError, match="nothing can be replaced"):
+            to_zarr(da.from_zarr(store) + 1, store, overwrite=True)
+        np.testing.assert_array_equal(zarr.open_array(store, mode="r+")[:], FRAMES)
+
+
+def test_a_store_shows_an_array_when_it_is_complete(arr):
+    """What readers look for comes last; what a stopped export left is replaced if that is asked."""
+    store = {}
+
+    def fail(_block):
+        assert not any("zarr.json" in key for key in store)
+        raise ZeroDivisionError
+
+    parts = da.concatenate([arr, arr.map_blocks(fail, dtype="u2", meta=FRAMES[:0])])
+    with dask.config.set(scheduler="synchronous"), pytest.raises(ZeroDivisionError):
+        to_zarr(parts, store, chunks=(5, 7, 8, 16))
+    store.setdefault("c/0/0/0/0", zarr.core.buffer.cpu.Buffer.from_bytes(b"left"))
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        to_zarr(arr, store)
+    assert to_zarr(arr, store, overwrite=True)[4, 6, 7, 15] == FRAMES[4, 6, 7, 15]
+
+
+def test_other_keys_of_a_store_stay(arr):
+    """Only what an export wrote goes, and below its own path."""
+    store = {}
+    group = zarr.create_group(store)
+    group.create_array("other", shape=(3,), dtype="u1")[:] = 7
+    with pytest.raises(DatasetError, match="holds something"):
+        to_zarr(arr, store, overwrite=True)
+    place = zarr.storage.StorePath(zarr.storage.MemoryStore(store), "scan")
+    to_zarr(arr, place)
+    to_zarr(arr[1:], place, overwrite=True)
+    np.testing.assert_array_equal(group["other"][:], [7, 7, 7])
+    np.testing.assert_array_equal(group["scan"][:], FRAMES[1:])
+
+
+def test_shards_are_multiples_of_chunks(arr, tmp_path):
+    """Of all others, zarr knows nothing."""
+    with pytest.raises(TilingError, match="multiples"):
+        to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 7, 8, 16), shards=(3, 7, 8, 16))
+    assert to_zarr(arr, tmp_path / "out.zarr", shards=(2, 7, 8, 16)).shards == (2, 7, 8, 16)
+
+
 def test_unknown_chunks_are_refused(arr, tmp_path):
     """zarr needs to know the shape."""
     flat = arr.ravel()
@@ -376,14 +462,24 @@ def test_uneven_zarr_chunks_are_refused(arr, tmp_path):
 def test_progress(arr, tmp_path, capsys, progress, shown):
     """A bar on request; by itself only on a terminal."""
     to_zarr(arr, tmp_path / "out.zarr", progress=progress)
-    assert ("100% Completed" in capsys.readouterr().err) is shown
+    assert ("to_zarr: 100%" in capsys.readouterr().err) is shown
 
 
 def test_compressors_are_zarrs(arr, tmp_path):
-    """Any that zarr takes; by default with checksums, so that damage is noticed."""
-    stored = to_zarr(arr, tmp_path / "a.zarr")
-    assert stored.compressors[0].to_dict()["configuration"]["checksum"] is True
-    assert to_zarr(arr, tmp_path / "b.zarr", compressors=None).compressors == ()
+    """Any that zarr takes, and a checksum, once, so that damage is noticed."""
+    check, gzip = zarr.codecs.Crc32cCodec(), zarr.codecs.GzipCodec(level=1)
+    for asked, used in (
+        (None, (check,)),
+        ([], (check,)),
+        (check, (check,)),
+        (gzip, (gzip, check)),
+        (gzip.to_dict(), (gzip, check)),
+        ([gzip, check], (gzip, check)),
+        ([gzip, check.to_dict()], (gzip, check)),
+    ):
+        stored = to_zarr(arr, tmp_path / "out.zarr", compressors=asked, overwrite=True)
+        assert stored.compressors == used
+        np.testing.assert_array_equal(stored[:], FRAMES)
 
 
 def test_attributes_are_plain(tmp_path):

@@ -36,7 +36,7 @@ ONLY_IN = {
     "hdf5plugin": {"formats"},
     "imagecodecs": {"formats"},
     "nibabel": {"formats"},
-    "numcodecs": {"formats"},
+    "numcodecs": {"formats", "export"},
     "tifffile": {"formats"},
 }
 # What derives from classes of a library cannot import that later: it is imported later itself.

@@ -1,0 +1,44 @@
+"""Whether an array may read what an export would remove."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import dask.array as da
+from cloudpickle import CloudPickler
+
+
+class _Stores(CloudPickler):  # type: ignore[misc] # it has no types
+    """Finds the zarr stores in a value, without taking what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: False)
+        self.found: list[Any] = []
+
+    def persistent_id(self, value: Any) -> str | None:
+        from zarr.abc.store import Store
+
+        if not isinstance(value, Store):
+            return None
+        self.found.append(value)
+        return "store"
+
+
+def may_read(arr: da.Array, store: Any) -> bool:
+    """Tell whether the graph of an array holds a zarr store, or one like it, or cannot be told."""
+    stores = _Stores()
+    try:
+        stores.dump(arr.dask)
+    except Exception:  # noqa: BLE001 - whatever cannot be pickled may hold a store
+        return True
+    return any(_is_same(one, store) for one in stores.found)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Tell whether two stores are the same place."""
+    from zarr.storage import MemoryStore
+
+    if isinstance(one, MemoryStore) and isinstance(other, MemoryStore):
+        return one._store_dict is other._store_dict  # noqa: SLF001
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,215 @@
+"""What tasks write the parts of an array to: a folder with a journal, or a zarr store."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.encoding import Encoder, fingerprint
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+Result = TypeVar("Result")
+Bounds = tuple[tuple[int, int], ...]
+Entries = Mapping[str, list[int]]
+"""What was stored under keys, by which it is known again."""
+
+
+class Place(Protocol):
+    """Where stored bytes go."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store bytes under a key, at once or not at all."""
+
+    def note(self, entries: Entries) -> None:
+        """Note that all of this is stored."""
+
+
+class JournaledFolder:
+    """A folder that is written to beside the place of an export, and the journal of that.
+
+    Parameters
+    ----------
+    root : str
+        It holds the folders ``store``, ``journal``, and ``writing`` for files that are not whole.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.store, self.journal, self.writing = (
+            os.path.join(root, name) for name in ("store", "journal", "writing")
+        )
+
+    def make(self) -> None:
+        """Make the folders."""
+        for folder in (self.store, self.journal, self.writing):
+            os.makedirs(folder, exist_ok=True)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write a file of the store."""
+        self._write(self._path(key), data)
+
+    def note(self, entries: Entries) -> None:
+        """Write a file of the journal."""
+        if entries:
+            text = json.dumps(dict(entries)).encode()
+            self._write(os.path.join(self.journal, uuid.uuid4().hex), text)
+
+    def _write(self, path: str, data: bytes) -> None:
+        part = os.path.join(self.writing, uuid.uuid4().hex)
+        try:
+            with open(part, "xb", buffering=0) as file:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            if not os.path.isdir(os.path.dirname(path)):
+                os.stat(self.store)  # it has been moved or removed when the export is over
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.replace(part, path)
+        except FileNotFoundError:
+            raise DatasetError("the export has been stopped", path=self.root) from None
+        except BaseException:
+            with suppress(OSError):
+                os.remove(part)
+            raise
+
+    def noted(self) -> dict[str, list[list[int]]]:
+        """Read the journal: all that was noted of keys. What cannot be read was not written."""
+        found: dict[str, list[list[int]]] = {}
+        for name in os.listdir(self.journal):
+            with open(os.path.join(self.journal, name), "rb") as file, suppress(ValueError):
+                for key, entry in json.load(file).items():
+                    found.setdefault(key, []).append(entry)
+        return found
+
+    def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
+        """Tell whether a file of the store is one that was noted."""
+        try:
+            with open(self._path(key), "rb") as file:
+                return fingerprint(file.read()) in entries
+        except FileNotFoundError:
+            return False
+
+    def missing(self, keys: Iterable[str]) -> list[str]:
+        """List the keys whose files are not there, or not as long as was noted."""
+        noted = self.noted()
+        lengths = ((key, self._length(key)) for key in keys)
+        return [key for key, n in lengths if n not in {entry[0] for entry in noted.get(key, ())}]
+
+    def _length(self, key: str) -> int:
+        try:
+            return os.stat(self._path(key)).st_size
+        except FileNotFoundError:
+            return -1
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.store, *key.split("/"))
+
+
+class StorePlace:
+    """A path in a zarr store; its keys are those below that."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.store = store
+        self.prefix = prefix
+        _wait(store._ensure_open())  # noqa: SLF001 - zip files do not do so by themselves
+
+    def put(self, key: str, data: bytes) -> None:
+        """Set the bytes of a key."""
+        from zarr.core.buffer import default_buffer_prototype
+
+        buffer = default_buffer_prototype().buffer.from_bytes(data)
+        _wait(self.store.set(self.prefix + key, buffer))
+
+    def get(self, key: str) -> bytes | None:
+        """Get the bytes of a key; None where there are none."""
+        from zarr.core.buffer import default_buffer_prototype
+
+        found = _wait(self.store.get(self.prefix + key, default_buffer_prototype()))
+        return None if found is None else found.to_bytes()
+
+    def has(self, key: str) -> bool:
+        """Tell whether there are bytes under a key."""
+        return _wait(self.store.exists(self.prefix + key))
+
+    def keys(self) -> list[str]:
+        """List the keys."""
+
+        async def listed() -> list[str]:
+            return [key async for key in self.store.list_prefix(self.prefix)]
+
+        return [key.removeprefix(self.prefix) for key in _wait(listed())]
+
+    def clear(self) -> None:
+        """Remove all that is there."""
+        _wait(self.store.delete_dir(self.prefix.removesuffix("/")))
+
+    def note(self, entries: Entries) -> None:
+        """Keep no journal."""
+
+
+def _wait(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    from zarr.core.sync import sync
+
+    return sync(coroutine)
+
+
+class Target:
+    """A zarr array that tasks write to, kept from dask's eyes as one value.
+
+    A store in memory is not copied when it is pickled, since a copy would take the chunks with it:
+    it is found again in the process that holds it, and nowhere else.
+    """
+
+    def __init__(self, encoder: Encoder, place: Place | None, prefix: str) -> None:
+        self.encoder = encoder
+        self.place = place
+        self.prefix = prefix
+        self.token = uuid.uuid4().hex
+
+    def write(self, box: Bounds, block: npt.NDArray[Any]) -> None:
+        """Write a part of the array, whose edges are edges of what is stored."""
+        if self.place is None:
+            raise DatasetError(
+                "a store in memory cannot be written to by other processes",
+                hint="Export to a path, or compute with threads.",
+            )
+        entries = {}
+        for key, region in self.keys(box):
+            inner = zip(region, box, strict=True)
+            part = block[tuple(slice(s.start - low, s.stop - low) for s, (low, _) in inner)]
+            data = self.encoder.encode(part)
+            self.place.put(key, data)
+            entries[key] = fingerprint(data)
+        self.place.note(entries)
+
+    def keys(self, box: Bounds) -> Iterable[tuple[str, tuple[slice, ...]]]:
+        """List what is stored of a part: keys in the store, and where in the array."""
+        return ((self.prefix + key, region) for key, region in self.encoder.keys(box))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from zarr.storage import MemoryStore
+
+        store = getattr(self.place, "store", None)
+        protocol = getattr(getattr(store, "fs", None), "protocol", ())
+        if self.place is None or isinstance(store, MemoryStore) or "memory" in protocol:
+            _IN_MEMORY[self.token] = self
+            return _find, (self.token, self.encoder)
+        return Target, (self.encoder, self.place, self.prefix)
+
+
+_IN_MEMORY: WeakValueDictionary[str, Target] = WeakValueDictionary()
+
+
+def _find(token: str, encoder: Encoder) -> Target:
+    # Complain where it writes, not here: a worker that cannot read a task dies.
+    return _IN_MEMORY.get(token) or Target(encoder, None, "")

@@ -1,0 +1,271 @@
+"""Exports that were stopped: never seen, gone on with where they stopped, and never mixed."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from dask_tiled import open_dataset, to_zarr, verify_zarr
+from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.testing import counting_frames, write_raw
+
+FRAMES = counting_frames((12, 8, 16), "uint16")
+
+
+@pytest.fixture
+def scan(tmp_path):
+    """Open a scan of three chunks of 4 frames."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    return open_dataset(path, "raw", dtype="u2", sig_shape=(8, 16), chunks=(4, 8, 16))
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """List the keys of chunks that are written."""
+    keys, put = [], JournaledFolder.put
+
+    def listed(self, key, data):
+        if not key.endswith("zarr.json"):
+            keys.append(key)
+        put(self, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", listed)
+    return keys
+
+
+def stop(monkeypatch, arr, path, after=2, **options):
+    """Let an export fail when it has noted so many of its dask chunks."""
+    note, noted = JournaledFolder.note, []
+
+    def failing(self, entries):
+        if len(noted) == after:
+            raise ZeroDivisionError
+        noted.append(entries)
+        note(self, entries)
+
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(JournaledFolder, "note", failing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(arr, path, **options)
+    assert not os.path.exists(path)
+
+
+def test_what_is_proven_is_not_done_again(scan, tmp_path, monkeypatch, written):
+    """Only the dask chunk that was not noted is computed and written."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
+    first = list(written)
+    written.clear()
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
+    assert len(written) == 2
+    assert sorted({*first, *written}) == [f"c/{k}/0/0" for k in range(6)]
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.raw"]
+
+
+def test_other_dask_chunks_go_on_too(scan, tmp_path, monkeypatch, written):
+    """What counts are the files and what is stored, not how it was computed."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
+    written.clear()
+    to_zarr(scan.with_chunks((2, 8, 16)), tmp_path / "out.zarr", chunks=(2, 8, 16))
+    assert len(written) == 2
+    verify_zarr(scan, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "swap", "journal"])
+def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, damage):
+    """A journal alone proves nothing, nor does a file alone."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
+    (root,) = (tmp_path / "out.zarr.part").iterdir()
+    chunk, other = (root / "store" / key for key in JournaledFolder(str(root)).noted())
+    data = bytearray(chunk.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 4
+        chunk.write_bytes(data)
+    elif damage == "truncate":
+        chunk.write_bytes(data[:-1])
+    elif damage == "remove":
+        chunk.unlink()
+    elif damage == "swap":  # as long, and its own checksum is right
+        chunk.write_bytes(other.read_bytes())
+    else:
+        for path in (root / "journal").iterdir():
+            path.write_bytes(b"")
+    written.clear()
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
+    assert len(written) == (3 if damage == "journal" else 2)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+def test_another_source_starts_afresh(scan, tmp_path, monkeypatch, written):
+    """A file that has changed is another source; what was stored of it is not kept."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    changed = open_dataset(
+        write_raw(tmp_path / "scan.raw", FRAMES + 1),
+        "raw",
+        dtype="u2",
+        sig_shape=(8, 16),
+        chunks=(4, 8, 16),
+    )
+    written.clear()
+    with pytest.warns(UserWarning, match="another source"):
+        to_zarr(changed, tmp_path / "out.zarr")
+    assert len(written) == 3
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
+
+
+def test_other_settings_start_afresh(scan, tmp_path, monkeypatch, written):
+    """So do other chunks, compressors or attributes."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    written.clear()
+    with pytest.warns(UserWarning, match="other settings"):
+        to_zarr(scan, tmp_path / "out.zarr", compressors=None)
+    assert len(written) == 3
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+def test_resuming_can_be_refused(scan, tmp_path, monkeypatch, written):
+    """Then everything is done again, and nothing is said."""
+    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    written.clear()
+    to_zarr(scan, tmp_path / "out.zarr", resume=False)
+    assert len(written) == 3
+
+
+def test_what_is_computed_is_resumed_too(tmp_path, monkeypatch, written):
+    """Where dask gives it the same name."""
+    arr = da.from_array(FRAMES, chunks=(4, 8, 16)).sum(axis=2)
+    stop(monkeypatch, arr, tmp_path / "out.zarr")
+    written.clear()
+    to_zarr(arr, tmp_path / "out.zarr")
+    assert len(written) == 1
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES.sum(axis=2))
+
+
+def test_an_older_export_stays_until_the_new_one_is_whole(scan, tmp_path, monkeypatch):
+    """Also over a stop."""
+    to_zarr(scan[:3], tmp_path / "out.zarr")
+    note = JournaledFolder.note
+
+    def failing(self, entries):
+        note(self, entries)
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournaledFolder, "note", failing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:3])
+    to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+def test_a_full_disk(scan, tmp_path, monkeypatch):
+    """It is an error, no half of a file is left, and the next export goes on."""
+    replace, stored = os.replace, []
+
+    def full(source, target):
+        if target.endswith("/0/0"):
+            if stored:
+                raise OSError(28, "No space left on device")
+            stored.append(target)
+        replace(source, target)
+
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    (root,) = (tmp_path / "out.zarr.part").iterdir()
+    assert not list((root / "writing").iterdir())
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+def test_an_interrupt(scan, tmp_path, monkeypatch):
+    """Ctrl-C ends an export, which is gone on with."""
+    started, put = threading.Event(), JournaledFolder.put
+
+    def interrupt(self, key, data):
+        if key == "c/1/0/0" and not started.is_set():
+            started.set()
+            raise KeyboardInterrupt
+        put(self, key, data)
+
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(JournaledFolder, "put", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    assert not (tmp_path / "out.zarr").exists()
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
+KILLED = """
+import os, random, shutil, signal, sys
+import distributed, tqdm.auto  # once, not in every fork
+import numpy as np, zarr
+import dask_tiled
+from dask_tiled import open_dataset, to_zarr
+
+folder, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+out, draw = f"{folder}/out.zarr", random.Random(seed)
+arr = open_dataset(f"{folder}/scan.raw", "raw", dtype="u2", sig_shape=(8, 16), chunks=(2, 8, 16))
+options = {"chunks": (1, 8, 16), "overwrite": True}
+expected = np.fromfile(f"{folder}/scan.raw", "u2").reshape(arr.shape)
+# No thread is started before the last fork.
+
+def export(kill_at, *, after):
+    steps = 0
+    def dying(step):
+        def taken(*args, **kwargs):
+            nonlocal steps
+            steps += 1
+            if steps >= kill_at and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done = step(*args, **kwargs)
+            if steps >= kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+        return taken
+    os.replace, os.rename, shutil.rmtree, os.makedirs = map(
+        dying, (os.replace, os.rename, shutil.rmtree, os.makedirs))
+    to_zarr(arr, out, **options)
+
+killed = 0
+while killed < kills:
+    kill_at, after = draw.randint(1, 34), draw.random() < 0.5
+    pid = os.fork()
+    if pid == 0:
+        try:
+            export(kill_at, after=after)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    killed += os.WIFSIGNALED(status)
+    if os.path.exists(out):  # in its place it is whole
+        pid = os.fork()
+        if pid == 0:
+            np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        if draw.random() < 0.5:
+            shutil.rmtree(out)
+to_zarr(arr, out, **options)
+np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
+assert sorted(os.listdir(folder)) == ["out.zarr", "scan.raw"], os.listdir(folder)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_kills(tmp_path):
+    """Wherever an export is killed, nothing incomplete is seen, and the next one goes on."""
+    write_raw(tmp_path / "scan.raw", FRAMES)
+    command = [sys.executable, "-W", "error", "-c", KILLED, str(tmp_path), "12", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "equal\n", done.stderr

@@ -1,0 +1,91 @@
+"""Exports on a cluster are those of threads, and both show how far they are."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from conftest import ANY_PORT
+from distributed import Client, LocalCluster
+
+from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.testing import counting_frames, write_mib
+
+pytestmark = pytest.mark.slow
+
+FRAMES = counting_frames((6, 7, 8, 16), "uint16")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Start two processes."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, processes=True, **ANY_PORT) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["threads", "cluster"])
+def scheduler(request):
+    """Compute with threads or with processes."""
+    found = request.param if request.param == "threads" else request.getfixturevalue("cluster")
+    with dask.config.set(scheduler=found):
+        yield
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a small scan of several chunks."""
+    return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), chunks=(2, 7, 8, 16))
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_any_chunks(arr, tmp_path):
+    """Equal, with shards and without, read and computed."""
+    cases = [
+        ((1, 7, 8, 16), None),
+        ((4, 3, 8, 16), None),
+        ((1, 2, 4, 16), (3, 4, 8, 16)),
+        ((2, 2, 2, 2), (4, 8, 4, 16)),
+    ]
+    for chunks, shards in cases:
+        for source in (arr, arr[1:, ::2], arr + 1, da.from_array(FRAMES, chunks=3)):
+            grid = tuple(map(min, chunks, source.shape)) if shards is None else chunks
+            to_zarr(source, tmp_path / "a.zarr", chunks=grid, shards=shards, overwrite=True)
+            stored = zarr.open_array(tmp_path / "a.zarr", mode="r")
+            np.testing.assert_array_equal(stored[:], source.compute(scheduler="synchronous"))
+            verify_zarr(source, tmp_path / "a.zarr")
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_progress(arr, tmp_path, capsys):
+    """Bytes of pixels that are done, of all; the last line is that of the end."""
+    to_zarr(arr, tmp_path / "out.zarr", progress=True)
+    last = capsys.readouterr().err.strip().splitlines()[-1].rpartition("\r")[-1]
+    assert last.startswith("to_zarr: 100%")
+    assert "10.8k/10.8k" in last
+    assert "B/s]" in last
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_errors(arr, tmp_path):
+    """They are those that the tasks raise."""
+
+    def fail(_block):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        to_zarr(arr.map_blocks(fail, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr")
+    to_zarr(arr, tmp_path / "out.zarr")
+    zarr.open_array(tmp_path / "out.zarr", mode="r+")[5, 6, 7, 15] = 0
+    with pytest.raises(VerificationError) as caught:
+        verify_zarr(arr, tmp_path / "out.zarr")
+    assert caught.value.where == "[5, 6, 7, 15]"
+
+
+def test_memory_of_another_process(arr, cluster):
+    """Chunks that would be lost are an error."""
+    elsewhere = dask.config.set(scheduler=cluster)
+    with elsewhere, pytest.raises(DatasetError, match="other processes"):
+        to_zarr(arr, {})

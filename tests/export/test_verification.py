@@ -1,0 +1,122 @@
+"""Stored arrays are compared with what they were exported from, and no damage goes unnoticed."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.testing import counting_frames, write_mib
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+LAYOUTS = [{"chunks": (2, 3, 8, 16)}, {"chunks": (1, 2, 4, 16), "shards": (2, 4, 8, 16)}]
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a small scan."""
+    return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+
+
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_what_is_equal(arr, tmp_path, options):
+    """Nothing is raised, wherever it is stored and however it is named."""
+    stored = to_zarr(arr, tmp_path / "out.zarr", **options)
+    for store in (tmp_path / "out.zarr", str(tmp_path / "out.zarr"), stored, stored.store):
+        verify_zarr(arr, store)
+    store = zarr.storage.MemoryStore()
+    to_zarr(arr[1:, ::2], store, **options)
+    verify_zarr(arr[1:, ::2], store)
+    verify_zarr(da.from_array(FRAMES[1:, ::2], chunks=(2, 2, 5, 16)), store)
+
+
+def test_the_place_of_a_difference(arr, tmp_path):
+    """The first of the chunk, with what is in the file and what is stored."""
+    to_zarr(arr, tmp_path / "out.zarr", **LAYOUTS[0])
+    changed = zarr.open_array(tmp_path / "out.zarr", mode="r+")
+    changed[3, 1, 7, 15] = 7
+    changed[3, 2, 0, 0] = 7
+    with pytest.raises(VerificationError, match="a pixel differs") as caught:
+        verify_zarr(arr, tmp_path / "out.zarr")
+    error = caught.value
+    assert (error.path, error.where) == (str(tmp_path / "out.zarr"), "[3, 1, 7, 15]")
+    assert (error.expected, error.found) == (FRAMES[3, 1, 7, 15], 7)
+
+
+def test_a_chunk_that_is_missing(tmp_path):
+    """Where zarr sees zeros, and zeros were stored."""
+    arr = da.zeros((4, 4), chunks=2)
+    to_zarr(arr, tmp_path / "out.zarr")
+    (tmp_path / "out.zarr" / "c" / "1" / "0").unlink()
+    with pytest.raises(VerificationError, match="missing") as caught:
+        verify_zarr(arr, tmp_path / "out.zarr")
+    assert caught.value.where == "c/1/0"
+
+
+@pytest.mark.parametrize(("index", "what"), [(np.s_[1:], "shape"), (np.s_[:], "dtype")])
+def test_another_array(arr, tmp_path, index, what):
+    """Shape and dtype are compared first."""
+    to_zarr(arr, tmp_path / "out.zarr")
+    other = arr[index] if what == "shape" else arr.astype("u4")
+    with pytest.raises(VerificationError) as caught:
+        verify_zarr(other, tmp_path / "out.zarr")
+    assert caught.value.where == what
+
+
+def test_nothing_is_stored(arr, tmp_path):
+    """That is an error of its own, too."""
+    with pytest.raises(VerificationError, match="nothing is stored"):
+        verify_zarr(arr, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "bool", "M8[s]"])
+def test_any_bits(tmp_path, dtype):
+    """NaN is equal to itself; values are compared by their bits."""
+    pixels = np.frombuffer(np.random.default_rng(5).bytes(640), "u1").view("u1")
+    pixels = (pixels % 2).astype(bool) if dtype == "bool" else pixels
+    pixels = np.resize(pixels, 12 * 9 * 8).view(dtype)
+    pixels = pixels[: pixels.size // 9 * 9].reshape(-1, 9)
+    arr = da.from_array(pixels, chunks=(2, 4))
+    to_zarr(arr, tmp_path / "out.zarr", chunks=(1, 4))
+    verify_zarr(arr, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("compressors", ["auto", None, [zarr.codecs.GzipCodec(level=1)]])
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_flipped_bits(arr, tmp_path, options, compressors):
+    """Whichever bit of a stored chunk is flipped, zarr alone refuses to read it."""
+    stored = to_zarr(arr, tmp_path / "out.zarr", compressors=compressors, **options)
+    chunks = [path for path in (tmp_path / "out.zarr" / "c").rglob("*") if path.is_file()]
+    draw = np.random.default_rng(3)
+    for _ in range(60):
+        chunk = chunks[draw.integers(len(chunks))]
+        data = bytearray(chunk.read_bytes())
+        data[draw.integers(len(data))] ^= 1 << int(draw.integers(8))
+        whole = chunk.read_bytes()
+        chunk.write_bytes(data)
+        with pytest.raises(ValueError, match="checksum"):
+            stored[:]
+        chunk.write_bytes(whole)
+    chunk.write_bytes(data)
+    with pytest.raises(VerificationError, match="cannot be decoded") as caught:
+        verify_zarr(arr, tmp_path / "out.zarr")
+    assert caught.value.where == str(chunk.relative_to(tmp_path / "out.zarr"))
+
+
+sizes = st.integers(1, 9)
+
+
+@given(st.data())
+def test_shards_are_zarrs(data):
+    """Whatever the dask chunks, the chunks and the shards: what zarr reads is what was written."""
+    shape = data.draw(st.tuples(sizes, sizes))
+    pixels = counting_frames(shape, data.draw(st.sampled_from(["u1", "u2", "i4", "f8"])))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    grid = tuple(data.draw(st.integers(1, n)) for n in shape)
+    shards = tuple(k * data.draw(st.integers(1, n // k)) for n, k in zip(shape, grid, strict=True))
+    arr = da.from_array(pixels, chunks=chunks)
+    stored = to_zarr(arr, {}, chunks=grid, shards=shards)
+    assert (stored.chunks, stored.shards) == (grid, shards)
+    np.testing.assert_array_equal(stored[:], pixels)
