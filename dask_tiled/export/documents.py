@@ -59,10 +59,26 @@ def largest(chunks: Chunks) -> tuple[int, ...]:
 def documents_of(
     desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
 ) -> dict[str, bytes]:
+    """Give what :func:`create_group` writes, which raises as that does."""
+    made: dict[str, Any] = {}
+    create_group(made, desc, chunks, zarr_format=zarr_format, **options)
+    return {key: buffer.to_bytes() for key, buffer in made.items()}
+
+
+def create_group(
+    store: Any,
+    desc: Description,
+    chunks: tuple[int, ...],
+    *,
+    zarr_format: Literal[2, 3] = 3,
+    **options: Any,
+) -> None:
     """Write the documents of a group: of the array, and of coordinates with their numbers.
 
     Parameters
     ----------
+    store : zarr store
+        An empty one.
     desc : Description
     chunks : tuple of int
     zarr_format : {2, 3}
@@ -84,10 +100,9 @@ def documents_of(
         else:
             values["dimension_names"] = dims
         values |= {"compressors": None, "filters": None, "zarr_format": zarr_format}
-        return zarr.create_array(made, name=name, **values)
+        return zarr.create_array(store, name=name, **values)
 
-    made: dict[str, Any] = {}
-    zarr.create_group(store=made, zarr_format=zarr_format)
+    zarr.create_group(store=store, zarr_format=zarr_format)
     dtype = desc.dtype if "dtype" not in options else options.pop("dtype")
     shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
     fill: dict[str, Any] = {
@@ -96,7 +111,7 @@ def documents_of(
     }
     try:
         create(ARRAY, desc.dims, **shape, **fill, **options)
-        same = zarr.open_array(made, path=ARRAY, mode="r").dtype == dtype
+        same = zarr.open_array(store, path=ARRAY, mode="r").dtype == dtype
     except (TypeError, ValueError) as error:
         raise _no_type(desc, str(error)) from error
     if not same:
@@ -107,7 +122,6 @@ def documents_of(
             numbers = axis.offset + axis.scale * np.arange(size)
             units: dict[str, Any] = {"units": axis.units} if axis.units else {}
             create(axis.name, (axis.name,), data=numbers, chunks=(size,), attributes=units)
-    return {key: buffer.to_bytes() for key, buffer in made.items()}
 
 
 def _names_an_array(name: str) -> bool:

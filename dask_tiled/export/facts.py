@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -37,6 +38,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    return value.item() if isinstance(value, np.generic) else str(value)
+    item = value.item() if isinstance(value, np.generic) else str(value)
+    return str(item) if isinstance(item, np.generic) else plain(item)

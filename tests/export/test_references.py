@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import fsspec
+import icechunk
 import numpy as np
 import pytest
 import xarray
@@ -27,7 +28,7 @@ from dask_tiled import (
     open_dataset,
     to_references,
 )
-from dask_tiled.export import references
+from dask_tiled.export import stored_frames
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -117,7 +118,7 @@ def test_frames_that_follow_one_another_are_one_chunk(tmp_path, monkeypatch):
         (128, (1, 1, 4, 16)),
         (24, (1, 1, 1, 8)),
     ]:
-        monkeypatch.setattr(references, "CHUNK_BYTES", most)
+        monkeypatch.setattr(stored_frames, "CHUNK_BYTES", most)
         array = read(to_references(arr))
         assert array.chunks == chunks
         np.testing.assert_array_equal(array[:], FRAMES)
@@ -163,7 +164,7 @@ def test_missing_frames_are_filled(tmp_path):
     refs = to_references(arr)
     assert len([key for key in refs["refs"] if "/c/" in key]) == 5
     np.testing.assert_array_equal(read(refs)[:], arr.compute())
-    with pytest.raises(DatasetError, match="which only zarr format 3 has"):
+    with pytest.raises(DatasetError, match="for which there is zarr format 3"):
         to_references(arr, zarr_format=2)
 
 
@@ -217,7 +218,7 @@ def test_frames_that_differ_are_refused(tmp_path):
 def test_a_codec_that_is_not_wanted(tmp_path):
     frames = counting_frames((3, 4, 64), "uint16", bits=12)
     arr = open_dataset(write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12))
-    with pytest.raises(DatasetError, match="need a codec, which only zarr format 3 has"):
+    with pytest.raises(DatasetError, match="need a codec, for which there is zarr format 3"):
         to_references(arr, zarr_format=2)
     with pytest.raises(DatasetError, match="expected 2 or 3; found 4"):
         to_references(arr, zarr_format=4)
@@ -263,6 +264,49 @@ def test_nothing_else_is_replaced(arr, tmp_path):
         to_references(arr, {})
     assert sorted(os.listdir(tmp_path)) == before
     assert other.read_text() == '{"a": 1}'
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """Make a repository in memory that may point to the files of a folder."""
+    there = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    local = icechunk.local_filesystem_store(str(tmp_path))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(there, local))
+    return icechunk.Repository.create(
+        icechunk.in_memory_storage(),
+        config,
+        authorize_virtual_chunk_access=icechunk.containers_credentials({there: None}),
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_icechunk_knows_when_a_file_has_changed(tmp_path, repository, packed):
+    """Plain pixels and packed ones, coordinates and missing frames."""
+    frames = counting_frames((12, 4, 64), "uint16", bits=12)
+    options = {"kind": "R64", "depth": 12} if packed else {}
+    path = write_mib(tmp_path / "scan.mib", frames, hdr=False, **options)
+    arr = open_dataset(path, nav_shape=(4, 4), fill_value=3)
+    session = repository.writable_session("main")
+    to_references(arr, session.store)
+    session.commit("a scan")
+    committed = repository.readonly_session("main").store
+    array = zarr.open_array(committed, path="data", mode="r")
+    np.testing.assert_array_equal(array[:], arr.compute())
+    with pytest.raises(DatasetError, match="holds something already"):
+        to_references(arr, repository.writable_session("main").store)
+    os.utime(path, ns=(0, arr.description.files[0].mtime_ns + 1_100_000_000))
+    with pytest.raises(icechunk.IcechunkError, match=r"checksum .* has changed"):
+        array[0]
+
+
+def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
+    path = write_mib(tmp_path_factory.mktemp("other") / "scan.mib", FRAMES)
+    arr = open_dataset(path)
+    with pytest.raises(DatasetError, match=r"scan.mib: icechunk has no container"):
+        to_references(arr, repository.writable_session("main").store)
+    with pytest.raises(DatasetError, match="need icechunk, for which there is zarr format 3"):
+        to_references(arr, repository.writable_session("main").store, zarr_format=2)
 
 
 @pytest.mark.slow

@@ -160,6 +160,8 @@ def test_nothing_is_read_before_it_is_used(arr, monkeypatch):
     real = virtual_store.pixels_of
 
     def noted(source, grid, block, out):
+        if source.layout.files != arr.description.files:  # of a test that is over
+            return real(source, grid, block, out)
         read.append(block)
         threads.add(threading.current_thread().name)
         return real(source, grid, block, out)
