@@ -10,6 +10,7 @@ from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
+    RemoteError,
     StaleFileError,
     TilingError,
     TruncatedFileError,
@@ -34,8 +35,9 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "Piece", "StaleFileError", "TileInfo", "TiledArray", "TilingError", "TilingRequest",
-    "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
+    "Format", "Piece", "RemoteError", "StaleFileError", "TileInfo", "TiledArray", "TilingError",
+    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
+    "VerificationError", "as_zarr",
     "describe", "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
     "to_references", "to_zarr", "verify_zarr",

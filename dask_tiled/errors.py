@@ -92,6 +92,10 @@ class StaleFileError(DatasetError):
     """A file is no longer the one that was opened."""
 
 
+class RemoteError(DatasetError):
+    """A server does not give the bytes of a file: none at all, not in time, or not in parts."""
+
+
 class TilingError(DatasetError):
     """Chunks or tiles were asked for that cannot exist."""
 

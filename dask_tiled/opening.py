@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from dask_tiled.array.tiled_array import build
 from dask_tiled.errors import DatasetError, TruncatedFileError, check_whole
-from dask_tiled.formats.registry import describe_as, expand, formats
+from dask_tiled.formats.registry import describe_as, expanded, formats
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, descriptor
+from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
 Path = str | os.PathLike[str]
@@ -40,6 +42,7 @@ def open_dataset(
     corrections: Corrections | str | None = None,
     fill_value: Any = 0,
     missing: str = "fill",
+    storage_options: Options = None,
     **format_options: Any,
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
@@ -49,7 +52,8 @@ def open_dataset(
     Parameters
     ----------
     path : path-like or sequence of path-like
-        A file, a list of files, or a pattern with ``*``.
+        A file, a list of files, or a pattern with ``*``: paths, or URLs as ``https://…``,
+        ``s3://…`` and those that fsspec knows.
     format : str, optional
         Name of the format, one of :func:`formats`; by default it is found out.
     nav_shape : tuple of int, optional
@@ -80,6 +84,9 @@ def open_dataset(
         Value of all pixels of missing frames.
     missing : {"fill", "raise"}
         Whether frames may be missing; :attr:`Description.missing` lists them.
+    storage_options : mapping or fsspec file system, optional
+        How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
+        of the file system of fsspec for all others; or a file system of fsspec.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -99,6 +106,8 @@ def open_dataset(
         The file contradicts itself, or lacks something that it promises.
     DatasetError
         The arguments do not suit the file.
+    PermissionError, RemoteError
+        A server refuses a file, or does not give its bytes.
     """
     desc = describe(
         path,
@@ -111,6 +120,7 @@ def open_dataset(
         corrections=corrections,
         fill_value=fill_value,
         missing=missing,
+        storage_options=storage_options,
         **format_options,
     )
     return tiled(desc, tiling, chunks, io)
@@ -142,6 +152,7 @@ def describe(
     corrections: Corrections | str | None = None,
     fill_value: Any = 0,
     missing: str = "fill",
+    storage_options: Options = None,
     **format_options: Any,
 ) -> Description:
     """Tell what a file, or a series of files, holds.
@@ -155,10 +166,11 @@ def describe(
     """
     given = {"nav_shape": nav_shape, "sig_shape": sig_shape}
     shapes = {name: _shape(name, shape) for name, shape in given.items()}
-    paths, listed = expand(path)
-    desc = describe_as(format, paths, {**shapes, "dtype": dtype}, format_options, listed=listed)
+    common = {**shapes, "dtype": dtype}
+    with expanded(path, storage_options) as (paths, listed):
+        desc = describe_as(format, paths, common, format_options, listed=listed)
+        known = _corrections(corrections, desc)
     first_path = desc.files[0].path
-    known = _corrections(corrections, desc)
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
     scaling = desc.conversion.scaling
@@ -201,6 +213,9 @@ def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
 def _check_backend(io: Any, desc: Description) -> None:
     if not isinstance(io, str) or (io != "auto" and io not in BACKENDS):
         raise DatasetError("no such backend", expected=" or ".join(["auto", *BACKENDS]), found=io)
+    if io != "auto" and is_url(desc.files[0].path):
+        problem, path = "what lies behind a URL is read in one way", desc.files[0].path
+        raise DatasetError(problem, path=path, expected="io='auto'", found=io)
     if io == "direct":
         with descriptor(desc.files[0], direct=True):
             pass  # better now than in every task

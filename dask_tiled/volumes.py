@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.registry import expand
+from dask_tiled.formats.registry import expanded
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import Axis, Description
@@ -68,8 +68,8 @@ def open_volumes(
         A file has another shape or type than the first one, or not all of its frames in the order
         in which they are stored; or it cannot be opened.
     """
-    names, _ = expand(paths)
-    volumes = [describe(name, format, **options) for name in names]
+    with expanded(paths, options.get("storage_options")) as (names, _):
+        volumes = [describe(name, format, **options) for name in names]
     if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
         volumes = list({volume.files: volume for volume in volumes}.values())
     desc = stacked(volumes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Self
 
 import dask.array as da
@@ -206,7 +206,7 @@ def read_once(arr: da.Array) -> da.Array:
     """Show an array whose files do not stay mapped: it is gone through once, from end to end."""
     if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
         return arr
-    if any(map(is_remote, {str(Path(file.path).parent) for file in arr.description.files})):
+    if any(map(is_remote, {os.path.dirname(file.path) for file in arr.description.files})):
         return arr
     shown = arr.description, arr._scheme, "mmap", arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
     once: da.Array = TiledArray(*shown)

@@ -46,8 +46,9 @@ def raw_name(root: Element, path: str) -> str:
 
 def xml_of(raw: str) -> str | None:
     """Find the ``.xml`` file beside a ``.raw`` file that names it."""
-    folder, name = os.path.split(os.path.abspath(raw))
-    entries = [entry for entry in os.listdir(folder) if entry.lower().endswith(".xml")]
+    folder, name = os.path.split(tools.absolute(raw))
+    names = tools.names_in(folder, os.path.splitext(name)[0] + ".xml")
+    entries = [entry for entry in names if entry.lower().endswith(".xml")]
     for entry in sorted(entries, key=tools.natural_key)[:MAX_NEIGHBOURS]:
         xml = os.path.join(folder, entry)
         with suppress(tools.DatasetError, OSError):
@@ -113,7 +114,7 @@ def sniff(path: str, head: bytes) -> str | None:
         except tools.DatasetError as error:
             return error.problem
         return None
-    frames, rest = divmod(os.path.getsize(path), RECORD.nbytes)
+    frames, rest = divmod(tools.file_size(path), RECORD.nbytes)
     if not path.lower().endswith(".raw") or rest or not frames:
         return "neither XML nor a .raw file of whole frames of 130 x 128 float32"
     named = any(math.prod(shape) == frames for _, shape in scan_shapes(path, None))
@@ -167,7 +168,7 @@ def describe(
 
 
 def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
-    raw = os.path.join(os.path.dirname(xml), name)
+    raw = tools.named_in(os.path.dirname(xml), name)
     try:
         return tools.File.at(tools.named_file(name, xml, "raw_file", outside=outside) or raw)
     except OSError as error:

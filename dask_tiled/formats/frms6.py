@@ -9,6 +9,7 @@ Layout as LiberTEM reads it; no real set was at hand.
 from __future__ import annotations
 
 import configparser
+import io
 import math
 import os
 import re
@@ -42,6 +43,8 @@ HDR_KEYS = {
 }
 """What the keys have to match, and what they tell."""
 BLOCK_BYTES = 1 << 24
+GUESSES = 100
+"""Files of a set that are looked for where a folder cannot be listed."""
 MAT_KEY = "GainMap"
 TEXT_BYTES = 64
 """As long as a number in a text file may be."""
@@ -99,7 +102,7 @@ def describe(
         "dark_frames": base + "_000.frms6",
     }
     if gain_map is not None:
-        facts["gain_map"] = os.path.abspath(gain_map)
+        facts["gain_map"] = tools.absolute(gain_map)
     layout = _layout(list(parts.values()), counts, facts["binning"])
     desc = tools.Description.of("frms6", layout, {"frms6": facts})
     if nav_shape is not None or hdr is None or dark:
@@ -144,7 +147,7 @@ def _is_hdr(head: bytes) -> bool:
 
 def _split(path: str) -> tuple[str, int | None]:
     """Split a path into what the files of a set have in common, and the number of this one."""
-    stem, suffix = os.path.splitext(os.path.abspath(path))
+    stem, suffix = os.path.splitext(tools.absolute(path))
     match = re.fullmatch(r"(.*)_(\d{1,18})", stem, re.DOTALL)
     if suffix.lower() == ".hdr" or match is None:
         return stem, None
@@ -155,7 +158,8 @@ def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
     """Find the ``.frms6`` files of a set with these numbers, by default those with frames."""
     folder, name = os.path.split(base)
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
-    matches = map(pattern.fullmatch, sorted(os.listdir(folder)))
+    guesses = (f"{name}_{n:03}.frms6" for n in numbers or range(1, GUESSES))
+    matches = map(pattern.fullmatch, sorted(tools.names_in(folder, *guesses)))
     present = {int(match[1]): os.path.join(folder, match[0]) for match in matches if match}
     numbers = numbers or sorted({1, *present} - {0})
     missing = [number for number in numbers if number not in present]
@@ -211,10 +215,10 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     """Read the mean of the dark frames, and the gain map that was named."""
     facts = desc.metadata["frms6"]
     dark, gain = facts["dark_frames"], facts.get("gain_map")
-    if gain is None and not os.path.isfile(dark):
+    if gain is None and not tools.is_file(dark):
         raise tools.DatasetError("the file of the dark frames is missing", path=dark)
     return tools.Corrections(
-        dark=_mean_dark_frame(dark, facts["binning"]) if os.path.isfile(dark) else None,
+        dark=_mean_dark_frame(dark, facts["binning"]) if tools.is_file(dark) else None,
         gain=None if gain is None else _read_gain_map(gain, math.prod(desc.sig_shape)),
     )
 
@@ -227,12 +231,13 @@ def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     whole = np.dtype([("header", "V", record.header), ("pixels", PIXEL, record.sig_shape)])
     per_block = max(1, BLOCK_BYTES // record.nbytes)
     total = np.zeros(record.sig_shape, dtype=np.uint64)
-    with open(path, "rb") as stream:
-        stream.seek(HEADER_BYTES)
-        for first in range(0, count, per_block):
-            block = np.fromfile(stream, whole, min(per_block, count - first))
-            frames.file.check(os.fstat(stream.fileno()))
-            total += block["pixels"].sum(axis=0, dtype=np.uint64)
+    for first in range(0, count, per_block):
+        number = min(per_block, count - first)
+        at = HEADER_BYTES + first * record.nbytes
+        content = tools.read_exactly(path, number * record.nbytes, at, "the dark frames")
+        frames.file.check()
+        block = np.frombuffer(content, whole)
+        total += block["pixels"].sum(axis=0, dtype=np.uint64)
     mean = (total / count).astype(np.float32)
     upper, lower = mean[:, :chip], mean[::-1, : chip - 1 : -1]
     return np.concatenate([upper, lower]).repeat(binning, axis=0)
@@ -257,7 +262,8 @@ def _read_mat(path: str) -> npt.NDArray[Any]:
         hint = "Install scipy, or save the gain map as a .csv file."
         raise tools.DatasetError(".mat files need scipy", path=path, hint=hint) from error
     try:
-        gain = loadmat(path, variable_names=[MAT_KEY]).get(MAT_KEY)
+        with tools.opened(path) as stream:
+            gain = loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
     except Exception as error:  # scipy raises about anything on damaged files
         problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
         raise tools.CorruptFileError(
@@ -270,7 +276,7 @@ def _read_mat(path: str) -> npt.NDArray[Any]:
 
 def _read_csv(path: str) -> npt.NDArray[Any]:
     """Read numbers with ``;`` between them; a line is a column of the frame."""
-    with open(path, encoding="latin1") as stream:
+    with tools.opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
         rows = [[cell for cell in line.split(";") if cell.strip()] for line in stream]
     try:
         return np.array([row for row in rows if row], dtype=np.float64).T

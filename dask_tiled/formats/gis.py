@@ -147,7 +147,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     named = tools.File.only(paths, "gis").path
     base, suffix = _split(named)
     header_path = base + ".dim" if suffix else named
-    if not os.path.isfile(header_path):
+    if not tools.is_file(header_path):
         raise tools.TruncatedFileError(
             "the file of the header is missing", path=named, expected=os.path.basename(header_path)
         )
@@ -159,7 +159,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     shape, sig_dims, dtype = sizes[::-1], 2, np.dtype(stored).newbyteorder(values["bo"])
     if parts:
         shape, sig_dims, axes = (*shape, parts), 3, [*axes, tools.Axis(part_name)]
-    if os.path.isfile(f"{base}.ima.minf"):
+    if tools.is_file(f"{base}.ima.minf"):
         facts["minf"] = read_minf(f"{base}.ima.minf")
     decoder = None
     if values["om"]:

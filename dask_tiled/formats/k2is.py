@@ -279,7 +279,7 @@ def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
 
 def _parts(path: str) -> tuple[str, str]:
     """Split a path into what the files of a set have in common, and the suffix."""
-    stem, suffix = os.path.splitext(os.path.abspath(path))
+    stem, suffix = os.path.splitext(tools.absolute(path))
     suffix = suffix.lower()
     return (stem if suffix == ".gtg" else re.sub(r"[1-8]$", "", stem)), suffix
 

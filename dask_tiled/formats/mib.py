@@ -275,13 +275,13 @@ def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
 
 def _find_pair(path: str) -> tuple[str, str | None]:
     """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
-    stem, suffix = os.path.splitext(os.path.abspath(path))
+    stem, suffix = os.path.splitext(tools.absolute(path))
     if _is_hdr(path):
         return _first_mib(stem), path
     for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
         if not os.path.basename(name):
             continue
-        if name != stem and os.path.exists(name + suffix):
+        if name != stem and tools.is_file(name + suffix):
             return path, None  # the .hdr file, if there is one, is that of this other file
         hdr = tools.beside(name, ".hdr", ".HDR")
         if hdr is not None and _is_hdr(hdr):
@@ -297,7 +297,8 @@ def _first_mib(stem: str) -> str:
     """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
-    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
+    present = tools.names_in(folder, name + ".mib", name + "1.mib", name + "_1.mib")
+    names = sorted(filter(pattern.fullmatch, present), key=tools.natural_key)
     names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
     if not names:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import importlib
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from io import IOBase
@@ -18,6 +20,9 @@ from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.paths import is_url
+from dask_tiled.remote.session import Session, opened_together, session
+from dask_tiled.remote.stores import Options
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that a format sees when it says whether the file is its own."""
@@ -77,18 +82,62 @@ def _own(name: str) -> Format:
     return module.FORMAT
 
 
-def expand(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-) -> tuple[tuple[str, ...], bool]:
-    """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant."""
-    if not isinstance(path, (str, os.PathLike)):
-        if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
-            raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
-        paths = tuple(map(_path_text, path))
-        if not paths:
-            raise DatasetError("no files", expected="at least one path", found="an empty list")
-        return paths, True
-    text = _path_text(path)
+Path = str | os.PathLike[str]
+
+
+@contextmanager
+def expanded(
+    path: Path | Sequence[Path], storage_options: Options = None
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant.
+
+    Inside of it, URLs are looked at with the storage options, and each of them once.
+    """
+    listed = not isinstance(path, (str, os.PathLike))
+    paths = _listed(path) if listed else (_path_text(path),)
+    urls = [one for one in paths if is_url(one)]
+    if urls and len(urls) < len(paths):
+        local = next(one for one in paths if not is_url(one))
+        raise DatasetError("files in one list lie on this machine, and behind URLs", path=local)
+    if not urls:
+        if storage_options is not None:
+            problem = "storage options tell how to read URLs"
+            raise DatasetError(problem, path=paths[0], expected="a URL", found="a path")
+        yield (paths, True) if listed else _matches(paths[0])
+        return
+    known = session()
+    if not known.covers(urls):
+        known = Session(urls, storage_options)
+        urls = [*known.urls]
+    with opened_together(known):
+        yield (tuple(urls), True) if listed else _matching_urls(known, urls[0])
+
+
+def _listed(path: Any) -> tuple[str, ...]:
+    if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
+        raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
+    paths = tuple(map(_path_text, path))
+    if not paths:
+        raise DatasetError("no files", expected="at least one path", found="an empty list")
+    return paths
+
+
+def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
+    folder, name = os.path.split(url)
+    if "*" not in name:
+        return (url,), False
+    names = known.names(folder)
+    if names is None:
+        problem, hint = "the server does not list this folder", "Pass a list of URLs."
+        raise DatasetError(problem, path=folder, hint=hint)
+    pattern = glob.escape(name).replace("[*]", "*")  # brackets and question marks occur in names
+    found = sorted(fnmatch.filter(names, pattern), key=natural_key)
+    if not found:
+        raise FileNotFoundError(f"no file matches {url}")
+    return tuple(os.path.join(folder, name) for name in found), True
+
+
+def _matches(text: str) -> tuple[tuple[str, ...], bool]:
     if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
         return (text,), False
     folder, name = os.path.split(text)
@@ -103,9 +152,7 @@ def _path_text(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or "\0" in text or not text:
         raise DatasetError("no path", expected="a path as text", found=repr(path))
-    if "://" in text and not os.path.lexists(text):
-        raise DatasetError("only files with a path can be read", found=text)
-    return text
+    return text.removeprefix("file://")
 
 
 def describe_as(
@@ -147,7 +194,7 @@ def describe_as(
 
 def _completed(path: str) -> str:
     """Add the suffix that a user has left out, where the file is there with it only."""
-    if os.path.lexists(path):
+    if is_url(path) or os.path.lexists(path):
         return path
     suffixes = [format.implied for format in formats().values() if format.implied]
     return next((path + s for s in suffixes if os.path.isfile(path + s)), path)

@@ -8,7 +8,6 @@ Layout and names as public readers describe them, and real files.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -97,10 +96,10 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
     names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
     dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
-    mapped = os.path.exists(xml) and os.path.exists(metadata)
+    mapped = tools.is_file(xml) and tools.is_file(metadata)
     corrections = tools.Corrections(
-        _reference(dark, shape) if os.path.exists(dark) else None,
-        _reference(gain, shape) if os.path.exists(gain) else None,
+        _reference(dark, shape) if tools.is_file(dark) else None,
+        _reference(gain, shape) if tools.is_file(gain) else None,
         _bad_pixels(xml, metadata, shape) if mapped else None,
     )
     if corrections == tools.Corrections():

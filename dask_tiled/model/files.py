@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
+from dask_tiled.remote.fetching import ask, check, fetch_all, read_blocks
+from dask_tiled.remote.session import is_url, session
+from dask_tiled.remote.stores import Place, Version
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -42,7 +51,7 @@ class File:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> File:
-        """Look at a file on disk.
+        """Look at a file on disk, or behind a URL.
 
         Raises
         ------
@@ -52,7 +61,11 @@ class File:
             It is a directory or a device.
         TruncatedFileError
             It is empty.
+        PermissionError, RemoteError
+            A server does not give it.
         """
+        if is_url(path):
+            return RemoteFile.of(*session().look(os.fspath(path)))
         full = os.path.abspath(os.fspath(path))
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):
@@ -77,6 +90,14 @@ class File:
                 f"{format} opens one file at a time", path=paths[0], found=f"{len(paths)} files"
             )
         return cls.at(paths[0])
+
+    def open(self) -> BinaryIO:
+        """Open it for reading; who reads it checks the version."""
+        return open(self.path, "rb", buffering=1 << 14)
+
+    def read(self, nbytes: int, offset: int = 0) -> bytes:
+        """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
+        return read_head(self.path, nbytes, offset)
 
     def check(self, found: os.stat_result | None = None) -> None:
         """Make sure that the file is still the one that was opened.
@@ -116,6 +137,114 @@ class File:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteFile(File):
+    """One version of one file behind a URL, which is its path.
+
+    Times and inode are 0: instead there is what the server says of the version.
+
+    Attributes
+    ----------
+    tag : str
+        Entity tag, or the time of the last change; empty where the server tells neither.
+    query : str
+        Digest of the query of the URL, which may be a secret; empty where it has none.
+    place : Place
+        How to get there.
+    """
+
+    tag: str
+    query: str
+    place: Place = field(repr=False)
+
+    @classmethod
+    def of(cls, place: Place, version: Version) -> RemoteFile:
+        """Take what a server says of a file.
+
+        Raises
+        ------
+        TruncatedFileError
+            It is empty.
+        """
+        size, tag = version
+        if size == 0:
+            raise TruncatedFileError(
+                "the file is empty", path=place.url, expected="at least one frame", found="0 bytes"
+            )
+        query = place.query and hashlib.blake2b(place.query.encode(), digest_size=8).hexdigest()
+        return cls(place.url, size, 0, 0, 0, tag, query, place)
+
+    @property
+    def version(self) -> Version:
+        """What every answer of the server has to say of it."""
+        return Version(self.size, self.tag)
+
+    def open(self) -> BinaryIO:
+        """Open it for reading, by blocks."""
+        return _RemoteStream(_RemoteBytes(self), 1 << 14)
+
+    def read(self, nbytes: int, offset: int = 0) -> bytes:
+        """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
+        found: bytes = read_blocks(
+            self.place, self.version, offset, offset + max(0, nbytes)
+        ).tobytes()
+        return found
+
+    def fetch(self, spans: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
+        """Fetch several spans at once."""
+        return fetch_all(self.place, self.version, spans)
+
+    def check(self, found: os.stat_result | None = None) -> None:  # noqa: ARG002
+        """Ask whether it is still the one that was opened; errors are those of :meth:`fetch`."""
+        try:
+            _, now = ask(self.place, 0, 1)
+        except FileNotFoundError:
+            now = Version(0, "no file")
+        check(self.place, self.version, now)
+
+
+class _RemoteStream(io.BufferedReader):
+    """A file behind a URL, for libraries that read files."""
+
+    def __repr__(self) -> str:  # what h5py takes for its name
+        return repr(self.raw)
+
+
+class _RemoteBytes(io.RawIOBase):
+    """The bytes of a file behind a URL."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self._at = 0
+
+    def __repr__(self) -> str:
+        return self._file.path
+
+    def readable(self) -> bool:
+        """Say so to those who ask."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say so to those who ask."""
+        return True
+
+    def tell(self) -> int:
+        """Give the byte that is read next."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go somewhere else."""
+        self._at = offset + (0, self._at, self._file.size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as much as there is room for, or less at the end."""
+        data = self._file.read(len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
 def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
     """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends.
 
@@ -124,6 +253,9 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
     DatasetError
         It is no file: to open a pipe for reading would wait for ever.
     """
+    if is_url(path):
+        place, version = session().look(os.fspath(path))
+        return read_blocks(place, version, offset, offset + nbytes).tobytes()
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)

@@ -7,7 +7,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.files import File
 from dask_tiled.reading.cluster import on_a_cluster
+from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
 Bytes = npt.NDArray[np.uint8]
@@ -69,6 +70,9 @@ class Backend(ABC):
         Window
             Of a part of the read ranges; valid until the next one is asked for.
         """
+
+    def expect(self, ranges: Iterable[Ranges]) -> None:  # noqa: B027 - most need not know
+        """Get to know what will be asked for, before it is."""
 
     @abstractmethod
     def __call__(self, file: File, start: int, stop: int) -> Bytes:

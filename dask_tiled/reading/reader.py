@@ -16,11 +16,13 @@ from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import Backend, backend_for
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.reading.remote import Remote
 
 Array = npt.NDArray[Any]
 Make = Callable[[tuple[int, ...]], Array]
@@ -95,7 +97,8 @@ class Workspace:
 
     def backend(self, source: Source) -> Backend:
         """Give the backend that suits a source."""
-        backend = backend_for(source.io, source.layout.files[0].path)
+        path = source.layout.files[0].path
+        backend = Remote() if is_url(path) else backend_for(source.io, path)
         return self._backends.setdefault(type(backend), backend)
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -129,6 +132,7 @@ class Reader:
         self._shapes = [tuple(cut.length for cut in part) for part in cuts]
         layout, frames = source.layout, region.frames
         self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
+        self._backend.expect(piece for ranges in self._ranges for piece in ranges)
         self._spans: dict[int, tuple[Index, Index]] = {}
         self._ends: dict[Hashable, int] = {
             piece.key: int(piece.frames[-1]) + 1

@@ -173,14 +173,6 @@ def test_open_file_is_no_path(tmp_path):
         open_dataset(file)
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/scan.mib", "https://example.org/scan.mib"])
-def test_address_is_no_path(address):
-    """It is not taken for a folder that is not there."""
-    with pytest.raises(DatasetError, match="only files") as caught:
-        open_dataset(address)
-    assert caught.value.found == address
-
-
 @pytest.mark.parametrize("format", [1, [1], "", {"mib"}], ids=repr)
 def test_what_is_no_name_of_a_format(tmp_path, format):
     """Nothing else is, either."""

@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Packages import from those before them only; "" is the root, a module for each verb of users.
 ORDER = [
     "errors",
+    "remote",
     "model",
     "formats",
     "kernels",
@@ -37,6 +38,7 @@ ONLY_IN = {
     "imagecodecs": {"formats"},
     "nibabel": {"formats"},
     "numcodecs": {"formats", "export"},
+    "obstore": {"remote"},
     "tifffile": {"formats"},
 }
 # What derives from classes of a library cannot import that later: it is imported later itself.

@@ -28,14 +28,17 @@ this process has it open with locks, or somebody writes who may let others read.
 tried first: where metadata are damaged, the library would wait for somebody to complete them."""
 
 
-def open_file(path: str) -> Any:
-    """Open a file with h5py, and with the plugins that bring it more filters, if installed."""
+def open_file(path: str, stream: Any = None) -> Any:
+    """Open a file with h5py, and with the plugins that bring it more filters, if installed.
+
+    It may be open already, as a stream.
+    """
     import h5py
 
     with suppress(ImportError, OSError, RuntimeError):
         importlib.import_module("hdf5plugin")
     try:
-        return h5py.File(path, "r", locking=False)
+        return h5py.File(path if stream is None else stream, "r", locking=False)
     except OSError as error:
         how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
         if how is not None:
@@ -51,9 +54,9 @@ def read_box(dataset: Any, bounds: Bounds) -> Any:
 
 
 @contextmanager
-def opened(path: str, name: str) -> Iterator[Callable[[Bounds], Any]]:
+def opened(path: str, name: str, stream: Any = None) -> Iterator[Callable[[Bounds], Any]]:
     """Open a dataset; give what reads a box of it."""
-    with open_file(path) as file:
+    with open_file(path, stream) as file:
         yield partial(read_box, file[name])
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,8 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError, DatasetError, require
 from dask_tiled.formats.hdf5 import child
 from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.files import File
+from dask_tiled.model.paths import is_url
 
 Bytes = npt.NDArray[np.uint8]
 Filter = tuple[int, tuple[int, ...]]
@@ -226,17 +229,45 @@ def read(
     own. ``apart`` is another process, because a plugin may end that.
     """
     block.file.check()
-    path, open_dataset = block.file.path, child.apart if apart else child.opened
-    require("h5py", "hdf5", path)
+    open_dataset = open_apart if apart else open_here
+    require("h5py", "hdf5", block.file.path)
     starts = [begin - first for begin, first in zip(block.start, origin, strict=True)]
     bounds = [(start, start + n) for start, n in zip(starts, block.shape, strict=True)]
     try:
-        read_box = fetch.keep((block.file, dataset), lambda: open_dataset(path, dataset))
+        read_box = fetch.keep((block.file, dataset), lambda: open_dataset(block.file, dataset))
         pixels: npt.NDArray[Any] = read_box(bounds)
+    except (DatasetError, PermissionError):
+        raise
     except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
         raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
     block.file.check()
     return pixels.astype(dtype, copy=False).reshape(block.shape)
+
+
+Boxes = AbstractContextManager[Callable[[child.Bounds], Any]]
+
+
+def open_file(file: File) -> Any:
+    """Open a file with h5py, which may lie behind a URL."""
+    return child.open_file(file.path, _stream_of(file))
+
+
+def open_here(file: File, name: str) -> Boxes:
+    """Open a dataset; give what reads a box of it."""
+    return child.opened(file.path, name, _stream_of(file))
+
+
+def _stream_of(file: File) -> Any:
+    return file.open() if is_url(file.path) else None
+
+
+def open_apart(file: File, name: str) -> Boxes:
+    """Open a dataset in another process, which reads files of this machine only."""
+    if is_url(file.path):
+        what = "a dataset that only plugins of the HDF5 library can read"
+        hint = "Copy the file to this machine."
+        raise DatasetError(f"{what} is not read from a URL", path=file.path, where=name, hint=hint)
+    return child.apart(file.path, name)
 
 
 def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:

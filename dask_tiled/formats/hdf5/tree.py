@@ -13,8 +13,7 @@ from itertools import count
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
-from dask_tiled.formats.hdf5 import child
-from dask_tiled.formats.hdf5.filters import filters_of, take_plugins
+from dask_tiled.formats.hdf5.filters import filters_of, open_apart, open_file, take_plugins
 from dask_tiled.formats.tools.series import named_file
 from dask_tiled.model.files import File
 
@@ -42,7 +41,7 @@ class Tree(ExitStack):
     def open(self, path: str) -> Any:
         """Open a file, or give the one that is open."""
         if path not in self._opened:
-            self._opened[path] = self.enter_context(child.open_file(path))
+            self._opened[path] = self.enter_context(open_file(File.at(path)))
         return self._opened[path]
 
     @property
@@ -149,5 +148,5 @@ class Tree(ExitStack):
         """Read a whole dataset."""
         if not self.needs_plugin(dataset):
             return dataset[()]
-        with child.apart(dataset.file.filename, dataset.name) as read:
+        with open_apart(File.at(dataset.file.filename), dataset.name) as read:
             return read([(0, n) for n in dataset.shape])

@@ -12,7 +12,6 @@ part of C. Sizes, scales and names are those of the XML, types those of the page
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,8 +100,8 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
     if len(paths) == 1:
         return
     members = find_members(document, range(len(document.sources)), folder)
-    known = {os.path.abspath(document.path), *members.values()}
-    stray = next((path for path in paths if os.path.abspath(path) not in known), None)
+    known = {tools.absolute(document.path), *members.values()}
+    stray = next((path for path in paths if tools.absolute(path) not in known), None)
     if stray is not None:
         raise tools.DatasetError("not of one set", path=stray, expected=f"a file of {paths[0]}")
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.ome_tiff.xml import Document, read_uuid
 from dask_tiled.formats.tools.series import named_file
+from dask_tiled.model.paths import absolute, names_in, real
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Files that are called so may be members under another name than the XML says."""
@@ -22,10 +23,10 @@ class Folder:
     """
 
     def __init__(self, path: str, *, outside: bool) -> None:
-        self.start = os.path.abspath(path)
+        self.start = absolute(path)
         self.outside = outside
-        self.path, behind = (os.path.dirname(one) for one in (self.start, os.path.realpath(path)))
-        self._paths = [self.path] if os.path.realpath(self.path) == behind else [self.path, behind]
+        self.path, behind = (os.path.dirname(one) for one in (self.start, real(path)))
+        self._paths = [self.path] if real(self.path) == behind else [self.path, behind]
         self._uuids: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
@@ -47,7 +48,7 @@ class Folder:
 
     def _read_uuids(self, folder: str, known: set[str]) -> dict[str, list[str]]:
         uuids: dict[str, list[str]] = {}
-        for name in sorted(os.listdir(folder)):
+        for name in sorted(names_in(folder)):
             path = os.path.join(folder, name)
             if path not in known and name.lower().endswith(ENDINGS):
                 with suppress(DatasetError, OSError):  # then it is not what is looked for
@@ -80,7 +81,7 @@ def find_members(
     document: Document, numbers: Sequence[int], folder: Folder
 ) -> dict[int, str | None]:
     """Find files of the set, by their names or else their UUIDs: None for what is missing."""
-    path, own = os.path.abspath(document.path), _own(document)
+    path, own = absolute(document.path), _own(document)
     members = {
         number: path if number in own else folder.find(document.sources[number].name)
         for number in numbers
@@ -96,13 +97,13 @@ def find_members(
 def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
     """Find the sources that a file is: that of the XML, and what has its name, or its UUID."""
     own = _own(document)
-    real = os.path.realpath(path)
-    if real == os.path.realpath(document.path) and own:
+    behind = real(path)
+    if behind == real(document.path) and own:
         return [*own]
-    names = {os.path.basename(path), os.path.basename(real)}
+    names = {os.path.basename(path), os.path.basename(behind)}
     others = {n: source for n, source in enumerate(document.sources) if n not in own}
     called = [n for n, source in others.items() if os.path.basename(source.name) in names]
-    named = [n for n in called if os.path.realpath(folder.find(others[n].name) or "") == real]
+    named = [n for n in called if real(folder.find(others[n].name) or "") == behind]
     uuid = read_uuid(path)
     return named or [n for n, source in others.items() if source.uuid == uuid != ""]
 

@@ -216,7 +216,7 @@ def is_document(head: bytes) -> bool:
 
 def read_text(path: str) -> bytes:
     """Read the OME-XML of a file, as UTF-8 if it says nothing else."""
-    start, nbytes = 0, os.stat(path).st_size
+    start, nbytes = 0, tools.file_size(path)
     if not is_document(tools.read_head(path, HEAD_BYTES)):
         start, nbytes = find_description(path)
     if not 0 < nbytes <= MAX_BYTES:

@@ -23,9 +23,11 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 def ser_of(emi: str, dataset: int | str | None) -> str:
     """Find the ``.ser`` file of an ``.emi`` file with this number or name, or else the first."""
-    folder, name = os.path.split(os.path.abspath(emi))
-    pattern = re.compile(re.escape(os.path.splitext(name)[0]) + r"_\d+\.ser", re.IGNORECASE)
-    names = sorted(filter(pattern.fullmatch, os.listdir(folder)), key=tools.natural_key)
+    folder, name = os.path.split(tools.absolute(emi))
+    stem = os.path.splitext(name)[0]
+    pattern = re.compile(re.escape(stem) + r"_\d+\.ser", re.IGNORECASE)
+    present = tools.names_in(folder, *(f"{stem}_{n}.ser" for n in (1, 2)))
+    names = sorted(filter(pattern.fullmatch, present), key=tools.natural_key)
     if not names:
         hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
         raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
@@ -38,7 +40,7 @@ def emi_of(ser: str) -> str | None:
     """Find the ``.emi`` file that a ``.ser`` file belongs to, if it is there."""
     stem = re.sub(r"_\d+$", "", os.path.splitext(ser)[0])
     for emi in (stem + ".emi", stem + ".EMI"):
-        if os.path.isfile(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
+        if tools.is_file(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
             return emi
     return None
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.paths import is_url
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """Tag, type, number of values, and the field that holds them, or says where they are."""
@@ -92,10 +94,10 @@ class Ifd(NamedTuple):
 class Source:
     """An open TIFF file."""
 
-    def __init__(self, file: File, fd: int) -> None:
+    def __init__(self, file: File, read: Callable[[int, int], bytes]) -> None:
         self.file = file
-        self._fd = fd
-        self._at, self._block = 0, os.pread(fd, BLOCK_BYTES, 0)
+        self._read = read
+        self._at, self._block = 0, read(BLOCK_BYTES, 0)
         self.magic = next((magic for magic in FLAVOURS if self._block.startswith(magic)), b"")
         if not self.magic:
             raise self.corrupt("not a TIFF file", 0, found=f"{self._block[:8]!r} at its start")
@@ -107,7 +109,7 @@ class Source:
         if 0 <= start <= len(self._block) - nbytes:
             return self._block[start : start + nbytes]
         if at + nbytes <= self.file.size:
-            self._at, self._block = at, os.pread(self._fd, max(nbytes, BLOCK_BYTES), at)
+            self._at, self._block = at, self._read(max(nbytes, BLOCK_BYTES), at)
             if len(self._block) >= nbytes:
                 return self._block[:nbytes]
         raise TruncatedFileError(
@@ -180,9 +182,12 @@ class Source:
 @contextmanager
 def opened(file: File) -> Iterator[Source]:
     """Open a TIFF file, for its IFDs."""
+    if is_url(file.path):
+        yield Source(file, file.read)
+        return
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        yield Source(file, fd)
+        yield Source(file, partial(os.pread, fd))
     finally:
         os.close(fd)
 

@@ -32,19 +32,21 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, opened, real
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Fetch", "Fields", "File",
     "Format", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Record", "TruncatedFileError",
-    "Value", "after_lines", "axis_along", "axis_columns", "axis_names", "beside", "check_bytes",
-    "check_fields", "check_lengths", "check_whole", "choice", "choose_dataset", "codec",
-    "common_stem", "count_frames", "describe_volume", "gather", "in_sequence", "is_compressed",
-    "lay_out", "local_name", "named_file", "natural_key", "nav_axes", "parse_fields", "parse_keys",
-    "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside",
-    "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
-    "read_start", "read_table", "read_text", "read_xml", "record_layout", "require", "several",
+    "Value", "absolute", "after_lines", "axis_along", "axis_columns", "axis_names", "beside",
+    "check_bytes", "check_fields", "check_lengths", "check_whole", "choice", "choose_dataset",
+    "codec", "common_stem", "count_frames", "describe_volume", "file_size", "gather", "in_sequence",
+    "is_compressed", "is_file", "lay_out", "local_name", "named_file", "named_in", "names_in",
+    "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs", "parse_xml",
+    "part_layout", "piece_table", "pixel_files", "pixels_beside", "plain", "plain_tree",
+    "printable", "read_exactly", "read_fields", "read_head", "read_pairs", "read_start",
+    "read_table", "read_text", "read_xml", "real", "record_layout", "require", "several",
     "sig_axes", "size_of", "strides_of", "unwritten", "volume_layout", "whole", "wrong_field",
 ]
 # fmt: on

@@ -19,6 +19,7 @@ from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.paths import opened
 
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
@@ -74,7 +75,7 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
     head = read_head(path, nbytes)
     if not is_compressed(head):
         return head
-    with _opened(path, head, path) as stream:
+    with opened(path) as content, _opened(content, head, path) as stream:
         return bytes(stream.read(nbytes))
 
 

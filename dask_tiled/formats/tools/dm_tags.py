@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.headers import Fields, parse_fields, size_of
+from dask_tiled.model.paths import file_size, opened
 
 HEADERS: dict[int, Fields] = {
     3: {"version": (0, "u4"), "length": (4, "u4"), "little_endian": (8, "u4")},
@@ -45,7 +46,7 @@ class _TagBytes:
 
     def __init__(self, path: str, stream: BinaryIO) -> None:
         self.path = path
-        self.size = os.fstat(stream.fileno()).st_size
+        self.size = file_size(path)
         self.at = 0
         self._stream = stream
 
@@ -79,7 +80,7 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
     Arrays of 16-bit numbers are text; those over 1 KiB, or called "Data", are an :class:`Array`.
     """
     name = os.fspath(path)
-    with open(name, "rb", buffering=1 << 14) as stream:
+    with opened(name) as stream:
         header = parse_header(name, stream.read(16))
         content = _TagBytes(name, stream)
         content.skip(size_of(HEADERS[header["version"]]))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
-from dask_tiled.model.files import read_exactly
+from dask_tiled.model.files import File, RemoteFile, read_exactly
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Name of a field, the byte that it begins at, and its numpy type: ``{"width": (42, "u2")}``.
@@ -95,14 +95,19 @@ def read_table(
         The file ends before the last header does.
     """
     record = _record(fields, order)
+    file = File.at(path)
+    if at + step * (count - 1) + size_of(fields) > file.size:
+        problem, found = "the file ends inside a header", f"{file.size} bytes"
+        expected = f"{count} headers, {step} bytes apart, from byte {at} on"
+        raise TruncatedFileError(problem, path=path, expected=expected, found=found)
+    if isinstance(file, RemoteFile):
+        spans = [(first, first + record.itemsize) for first in range(at, at + step * count, step)]
+        values = np.concatenate(file.fetch(spans)).view(record)
+        return {name: values[name].astype(record[name].newbyteorder("=")) for name in fields}
     with (
         open(path, "rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
     ):
-        if at + step * (count - 1) + size_of(fields) > len(mapped):
-            problem, found = "the file ends inside a header", f"{len(mapped)} bytes"
-            expected = f"{count} headers, {step} bytes apart, from byte {at} on"
-            raise TruncatedFileError(problem, path=path, expected=expected, found=found)
         if hasattr(mmap, "MADV_RANDOM"):
             mapped.madvise(mmap.MADV_RANDOM)  # pages between headers are not wanted
         values = np.ndarray((count,), record, mapped, at, (step,)).astype(record.newbyteorder("="))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, RemoteError, TruncatedFileError
 from dask_tiled.model.files import File
+from dask_tiled.model.paths import absolute, is_file, is_link, is_url, list_folder, named_in, real
 
 
 class Member(NamedTuple):
@@ -94,28 +94,45 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
         return [member]
     prefix, number, suffix = name_parts.groups()
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
-    matches = filter(None, map(pattern.fullmatch, os.listdir(folder)))
+    names, own = list_folder(folder), int(number)
+    matches = filter(None, map(pattern.fullmatch, names or ()))
     # A number can be written in several ways; the way of the name that was given goes first.
     ways = sorted(matches, key=lambda match: (len(match[1]) == len(number), -len(match[1])))
     numbers = {int(match[1]): match[0] for match in ways}
-    order = sorted(numbers)
-    at = order.index(int(number))
+    later: Iterable[int] = sorted(n for n in numbers if n > own)
+    earlier: Iterable[int] = sorted((n for n in numbers if n < own), reverse=True)
+    if names is None:  # up to the first that is not there
+        later, earlier = count(own + 1), range(own - 1, -1, -1)
     found = [member]
 
-    def neighbours(some: Sequence[int]) -> Iterator[Member]:
-        with suppress(DatasetError, OSError):
-            for n in some:
-                yield read(os.path.join(folder, numbers[n]))
+    def paths_of(some: Iterable[int]) -> Iterator[str]:
+        for n in some:
+            written = numbers.get(n, f"{prefix}{n:0{len(number)}}{suffix}")
+            yield os.path.join(folder, written)
 
-    for after in neighbours(order[at + 1 :]):
+    for after in _there(map(read, paths_of(later))):
         if not after.continues(found[-1]):
             break
         found.append(after)
-    for before in neighbours(order[:at][::-1]):
+    for before in _there(map(read, paths_of(earlier))):
         if not found[0].continues(before):
             break
         found.insert(0, before)
     return found
+
+
+def _there(members: Iterator[Member]) -> Iterator[Member]:
+    """Give members up to the first that is none; of what a server does not give, nobody knows."""
+    while True:
+        try:
+            member = next(members, None)
+        except RemoteError:
+            raise
+        except (DatasetError, OSError):
+            return
+        if member is None:
+            return
+        yield member
 
 
 def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
@@ -135,7 +152,7 @@ def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
 
 def beside(stem: str, *endings: str) -> str | None:
     """Find the first file there is that has this name with one of these endings."""
-    return next((stem + ending for ending in endings if os.path.isfile(stem + ending)), None)
+    return next((stem + ending for ending in endings if is_file(stem + ending)), None)
 
 
 def named_file(
@@ -163,19 +180,20 @@ def named_file(
     DatasetError
         It lies outside of the folder.
     """
-    start = os.path.abspath(path)
+    start = absolute(path)
     folder = os.path.dirname(start)
     written = os.path.join(folder, name)
-    found = os.path.normpath(written)
-    if not name or "\0" in name or not os.path.isfile(found):
-        behind = os.path.realpath(start) if os.path.islink(start) else None
+    found = named_in(folder, name)
+    if not name or "\0" in name or not is_file(found):
+        behind = real(start) if is_link(start) else None
         return behind and named_file(name, behind, where, opened=opened, outside=outside)
-    if outside or (os.path.dirname(written) == folder and not os.path.islink(found)):
+    if outside or (os.path.dirname(written) == folder and not is_link(found)):
         return found
-    first = os.path.abspath(opened or start)
-    homes = {os.path.realpath(os.path.dirname(first)), os.path.dirname(os.path.realpath(first))}
-    for target in {os.path.realpath(written), os.path.realpath(found)}:  # ".." after a link differs
-        if all(os.path.commonpath([target, home]) != home for home in homes):
+    first = absolute(opened or start)
+    homes = {real(os.path.dirname(first)), os.path.dirname(real(first))}
+    # ".." after a link differs
+    for target in {found} if is_url(found) else {real(written), real(found)}:
+        if not any(target.startswith(home.rstrip("/") + "/") for home in homes):
             raise DatasetError(
                 "a file that it names lies outside of its folder",
                 path=path,

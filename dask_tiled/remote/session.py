@@ -1,0 +1,100 @@
+"""What is known of URLs while files are described: formats see paths, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from urllib.parse import quote
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.remote.fetching import ask_version, persist
+from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_of
+
+
+class Session:
+    """Files that were opened together, and those beside them; each is looked at once."""
+
+    def __init__(self, urls: Sequence[str] = (), options: Options = None) -> None:
+        self._options = options
+        self._places: dict[str, Place] = {}
+        self._versions: dict[str, Version | OSError] = {}
+        self._names: dict[str, list[str] | None] = {}
+        for place in (place_of(url, options) for url in urls):
+            if self._places.setdefault(place.url, place) != place:
+                problem = "two URLs that differ in their queries only cannot be told apart"
+                raise DatasetError(problem, path=place.url)
+        self.urls = tuple(self._places)
+        """Those that were opened, without their queries."""
+
+    def covers(self, urls: Sequence[str]) -> bool:
+        """Tell whether these are known already, as one of many that are opened one by one."""
+        return self._places.keys() >= set(urls)
+
+    def place(self, url: str) -> Place:
+        """Tell where a file is: as those that were opened, unless it is one of them."""
+        if url not in self._places:
+            known = next(iter(self._places.values()), None)
+            place = known._replace(url=url) if known else place_of(url, self._options)
+            self._places[url] = place
+        return self._places[url]
+
+    def look(self, url: str) -> tuple[Place, Version]:
+        """Find out which version of a file there is.
+
+        Raises
+        ------
+        FileNotFoundError, PermissionError, RemoteError
+            As the server says.
+        """
+        place = self.place(url)
+        if url not in self._versions:
+            try:
+                self._versions[url] = ask_version(place)
+            except (FileNotFoundError, PermissionError) as error:
+                self._versions[url] = error
+        found = self._versions[url]
+        if isinstance(found, OSError):
+            raise found
+        return place, found
+
+    def names(self, folder: str) -> list[str] | None:
+        """List the files in a folder; None where that cannot be had."""
+        if folder not in self._names:
+            place = self.place(folder)
+            self._names[folder] = persist(place, lambda store: store.names(folder))
+        return self._names[folder]
+
+
+_session: ContextVar[Session | None] = ContextVar("session", default=None)
+
+
+@contextmanager
+def opened_together(session: Session) -> Iterator[None]:
+    """Let everything inside know what a session knows."""
+    token = _session.set(session)
+    try:
+        yield
+    finally:
+        _session.reset(token)
+
+
+def session() -> Session:
+    """Give the session that is open, or one that knows nothing."""
+    return _session.get() or Session()
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is a URL."""
+    scheme, mark, _ = os.fspath(path).partition("://")
+    return bool(mark) and scheme.isascii() and scheme.replace("+", "").replace("-", "").isalnum()
+
+
+def join(folder: str, name: str) -> str:
+    """Give the URL of a file in a folder, by its name as it is written in another file."""
+    scheme, _, rest = folder.partition("://")
+    server, _, path = rest.partition("/")
+    found = posixpath.normpath(posixpath.join("/", path, name))
+    return f"{scheme}://{server}{quote(found, safe=SAFE) if scheme in HTTP else found}"

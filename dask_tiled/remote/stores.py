@@ -1,0 +1,271 @@
+"""Who gives the bytes of a URL: obstore, or fsspec where obstore knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, unquote, urljoin
+
+from dask_tiled.errors import DatasetError, RemoteError, require
+
+HTTP = ("http", "https")
+OBJECTS = (*HTTP, "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+"""Schemes of URLs that obstore reads."""
+TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
+MOST_LISTING = 1 << 24
+TELLING = (
+    *("ETag", "etag", "e_tag", "md5", "checksum", "generation", "CRC", "date_time", "created"),
+    *("mtime", "modify", "modified", "updated", "LastModified", "last_modified", "Last-Modified"),
+)
+"""What file systems of fsspec say of a version, each in its own words."""
+LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"'?#]+)""", re.IGNORECASE)
+SAFE = "/:[]~*"
+Options = Mapping[str, Any] | Any
+"""Keywords of obstore's store or of fsspec's file system, or such a file system itself."""
+
+
+class Version(NamedTuple):
+    """What tells one version of a file from another."""
+
+    size: int
+    tag: str
+    """Entity tag, or the time of the last change; empty where the server tells neither."""
+
+
+class Store(Protocol):
+    """The files behind the URLs of one server or bucket."""
+
+    def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
+        """Give some bytes of a file, fewer where it ends, and its version.
+
+        Raises
+        ------
+        FileNotFoundError, PermissionError, RemoteError
+            It is not there, not for us, or not to be had in parts. Everything else may heal.
+        """
+
+    def names(self, url: str) -> list[str] | None:
+        """List the files in a folder; None where that cannot be had."""
+
+
+class Place(NamedTuple):
+    """Where a file is, and how to get there: all that another process needs."""
+
+    url: str
+    query: str
+    """What follows the path of the URL, which may be a secret; for HTTP only."""
+    options: bytes
+    """Pickled: they may be secrets, and need not be hashable."""
+
+    def store(self) -> Store:
+        """Give the store that it lies in, which keeps its connections in this process."""
+        check_process()
+        scheme, _, rest = self.url.partition("://")
+        return _store(f"{scheme}://{rest.partition('/')[0]}", self.query, self.options)
+
+
+def place_of(url: str, options: Options = None) -> Place:
+    """Tell a URL from the options that it is read with.
+
+    Raises
+    ------
+    DatasetError
+        Options that cannot be pickled would be of no use to another process.
+    """
+    from fsspec import AbstractFileSystem
+    from fsspec.core import url_to_fs
+
+    query = ""
+    given = {} if options is None else options
+    if not isinstance(given, (Mapping, AbstractFileSystem)):
+        expected = "a mapping, or a file system of fsspec"
+        raise DatasetError("no storage options", path=url, expected=expected, found=type(given))
+    if isinstance(given, AbstractFileSystem):
+        url = given.unstrip_protocol(given._strip_protocol(url))  # noqa: SLF001 - it has no other
+    elif "::" in url or url.partition("://")[0].lower() not in OBJECTS:
+        try:
+            given, path = url_to_fs(url, **given)
+        except ImportError as error:
+            raise DatasetError(str(error), path=url) from error
+        except (ValueError, TypeError) as error:
+            problem = "fsspec knows no such URL, or no such options"
+            raise DatasetError(problem, path=url, found=str(error)) from error
+        url = given.unstrip_protocol(path)
+    else:
+        scheme, _, rest = url.partition("://")
+        url = f"{scheme.lower()}://{rest}"
+        if scheme.lower() in HTTP:
+            path, mark, rest = url.partition("?")
+            url, query = normal(path), mark + rest
+    try:
+        packed = pickle.dumps(given) if given else b""
+    except Exception as error:
+        problem = "these storage options cannot be sent to other processes"
+        raise DatasetError(problem, path=url, found=str(error)) from error
+    return Place(url, query, packed)
+
+
+def normal(path: str) -> str:
+    """Write the path of a URL in one way: everything else than letters and digits as escapes."""
+    return quote(unquote(path), safe=SAFE)
+
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked  # noqa: PLW0603
+    _forked = _store.cache_info().currsize > 0
+
+
+def check_process() -> None:
+    """Refuse to go on in the child of a fork, whose connections answer no more, ever."""
+    if _forked:
+        raise RemoteError(
+            "this process is a fork of one that has read remote files",
+            hint='Start processes by "spawn" or "forkserver".',
+        )
+
+
+@lru_cache(maxsize=64)
+def _store(root: str, query: str, options: bytes) -> Store:
+    given: Any = pickle.loads(options) if options else {}  # noqa: S301 - our own
+    if isinstance(given, Mapping):
+        return Objects(root, query, given)
+    return FileSystem(given)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Objects:
+    """Files that obstore reads."""
+
+    def __init__(self, root: str, query: str, options: Mapping[str, Any]) -> None:
+        self._obstore = require("obstore", "remote", root)
+        self._root = root
+        self._query = query
+        self._http = root.startswith(("http://", "https://"))
+        # Requests are repeated in one place, whoever makes them: there.
+        client = {**TIMEOUTS, "allow_http": True} | dict(options.get("client_options", {}))
+        self._options = {"retry_config": {"max_retries": 0}, **options, "client_options": client}
+        self._store = self._open(root)
+
+    def _open(self, url: str) -> Any:
+        from obstore.store import from_url
+
+        try:
+            return from_url(url + self._query, **self._options)
+        except Exception as error:
+            problem = "no such store, or no such option of it"
+            raise DatasetError(problem, path=url, found=_first_line(error)) from error
+
+    def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
+        """Ask for a range of bytes."""
+        found = self._ask(url, self._store, self._key(url), {"range": (start, stop)})
+        if found is None:
+            return b"", self.read(url, 0, 1)[1] if start else Version(0, "")
+        return found.bytes(), _version(found.meta)
+
+    def _key(self, url: str) -> str:
+        key = url[len(self._root) + 1 :]
+        return unquote(key) if self._http else key
+
+    def _ask(self, url: str, store: Any, key: str, options: Any) -> Any:
+        exceptions = self._obstore.exceptions
+        try:
+            return self._obstore.get(store, key, options=options)
+        except exceptions.NotSupportedError as error:
+            raise RemoteError(
+                "the server does not give parts of files",
+                path=url,
+                expected="status 206, for a range of bytes",
+                found="the whole file",
+                hint="Copy the file to this machine.",
+            ) from error
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise PermissionError(f"{url}: the server refuses it: {_first_line(error)}") from error
+        except exceptions.GenericError as error:
+            if re.search(r"status(?: code)?: 416", str(error)):  # it ends before
+                return None
+            raise
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{url}: no such file") from error
+        except ValueError as error:
+            raise DatasetError("no name of a file", path=url, found=_first_line(error)) from error
+
+    def names(self, url: str) -> list[str] | None:
+        """List a prefix of a bucket, or take the links out of the page of a folder."""
+        try:
+            if not self._http:
+                found = self._obstore.list_with_delimiter(self._store, self._key(url))
+                return [one["path"].rpartition("/")[2] for one in found["objects"]]
+            folder = f"{url}/"
+            page = self._ask(folder, self._open(folder), "", {})
+            kind = str(page.attributes.get("Content-Type", ""))
+            if not kind.startswith("text/html") or page.meta["size"] > MOST_LISTING:
+                return None
+            return _linked(folder, bytes(page.bytes()))
+        except (OSError, RemoteError, self._obstore.exceptions.NotSupportedError):
+            return None
+        except self._obstore.exceptions.PermissionDeniedError:
+            return None
+
+
+def _linked(folder: str, page: bytes) -> list[str]:
+    """List the files that the page of a folder leads to."""
+    links = (link.decode("utf8", "replace") for link in LINK.findall(page))
+    urls = (normal(urljoin(folder, link)) for link in links)
+    names = (url.removeprefix(folder) for url in urls if url.startswith(folder))
+    return [*dict.fromkeys(name for name in names if name and "/" not in name)]
+
+
+def _version(meta: Mapping[str, Any]) -> Version:
+    changed: datetime = meta["last_modified"]
+    when = changed.isoformat() if changed.timestamp() else ""  # without one, it is 1970
+    return Version(meta["size"], meta["e_tag"] or when)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:300]
+
+
+class FileSystem:
+    """Files that fsspec reads."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
+        """Ask for a range of bytes, and for the version before and afterwards."""
+        path = self._system._strip_protocol(url)  # noqa: SLF001 - not all methods do so
+        before = self._look(path)
+        stop = min(stop, before.size)
+        data = self._system.cat_file(path, start=start, end=stop) if start < stop else b""
+        if len(data) > stop - start > 0:
+            raise RemoteError("the file system does not give parts of files", path=url)
+        after = self._look(path)
+        return data, after if after == before else after._replace(tag=f"{after.tag}, changing")
+
+    def _look(self, path: str) -> Version:
+        self._system.invalidate_cache(os.path.dirname(path))
+        info = self._system.info(path)
+        if info["type"] != "file" or info["size"] is None:
+            found = f"a {info['type']}, of {info['size']} bytes"
+            raise RemoteError("not a file", path=path, expected="a file", found=found)
+        told = (f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
+        return Version(info["size"], ", ".join(told))
+
+    def names(self, url: str) -> list[str] | None:
+        """List a folder."""
+        path = self._system._strip_protocol(url)  # noqa: SLF001 - as above
+        try:
+            listed = self._system.ls(path, detail=False)
+        except (OSError, NotImplementedError):
+            return None
+        return [os.path.basename(one.rstrip("/")) for one in listed]

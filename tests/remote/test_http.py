@@ -1,0 +1,376 @@
+"""Files on an HTTP server: only what is wanted is asked for, and whatever goes wrong is said."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import dask
+import numpy as np
+import pytest
+from conftest import ANY_PORT
+from distributed import Client, LocalCluster
+from range_server import serving
+
+import dask_tiled
+from dask_tiled import (
+    DatasetError,
+    RemoteError,
+    StaleFileError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+    open_volumes,
+)
+from dask_tiled.remote import fetching
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy
+
+BLOCK = fetching.BLOCK_BYTES
+FRAME = 384 + 2 * 256 * 256
+"""Bytes of a frame of the scan, with its header."""
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return counting_frames((8, 10, 256, 256), "u2", bits=12)
+
+
+@pytest.fixture
+def server(tmp_path):
+    with serving(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def path(tmp_path, frames):
+    return write_mib(tmp_path / "scan.mib", frames, hdr=False)
+
+
+@pytest.fixture
+def url(server, path):
+    return server.url(path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Wait less between attempts."""
+    monkeypatch.setattr(fetching, "PAUSE", 0.001)
+    fetching._blocks.clear()
+
+
+def scan(url, **options):
+    return open_dataset(url, nav_shape=(8, 10), **options)
+
+
+def test_opening_reads_headers(server, url):
+    describe(url, nav_shape=(8, 10))
+    assert server.sent <= 3 * BLOCK
+    assert len(server.asked) <= 6
+
+
+def test_one_frame_is_one_frame(server, url, frames):
+    arr = scan(url)
+    server.reset()
+    np.testing.assert_array_equal(arr[3, 4].compute(), frames[3, 4])
+    assert len(server.asked) == 1
+    assert server.sent == FRAME - 384
+
+
+def test_rows_of_large_frames(server, tmp_path):
+    """Of frames much larger than what is wanted of them, the rest is left where it is."""
+    frames = counting_frames((6, 1024, 1024), "u2")
+    arr = open_dataset(server.url(write_npy(tmp_path / "large.npy", frames)))
+    server.reset()
+    np.testing.assert_array_equal(arr[:, 500:502, 7].compute(), frames[:, 500:502, 7])
+    assert len(server.asked) == 6
+    assert server.sent < 6 * 4096
+
+
+def test_frames_in_any_order(server, url, frames):
+    arr = open_dataset(url, roi=[71, 3, 40, 4])
+    server.reset()
+    np.testing.assert_array_equal(arr.compute(), frames.reshape(-1, 256, 256)[[71, 3, 40, 4]])
+    assert len(server.asked) == 3
+    assert server.sent < 5 * FRAME
+
+
+def test_a_chunk_is_few_requests_at_once(server, url, frames):
+    arr = scan(url, chunks=-1)
+    server.reset()
+    server.slowness = 0.05
+    np.testing.assert_array_equal(arr.sum((2, 3)).compute(), frames.sum((2, 3)))
+    assert len(server.asked) == -(-80 * FRAME // fetching.REQUEST_BYTES)
+    assert server.most_at_once > 1
+    assert server.sent == 80 * FRAME - 384
+
+
+def test_neighbours_are_asked_for_together(server, url, frames):
+    arr = scan(url)
+    server.reset()
+    np.testing.assert_array_equal(arr[..., 40, 60].compute(), frames[..., 40, 60])
+    assert len(server.asked) <= 3
+
+
+def test_headers_are_kept(server, url):
+    describe(url)
+    server.reset()
+    describe(url)
+    assert [name for name, _ in server.asked].count("/scan.mib") == 1  # for the version
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_schedulers(url, frames, scheduler):
+    arr = pickle.loads(pickle.dumps(scan(url, chunks=(2, 10, 256, 256))))
+    with dask.config.set(scheduler=scheduler):
+        np.testing.assert_array_equal(arr.compute(), frames)
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster(url, frames):
+    arr = scan(url, chunks=(2, 10, 256, 256))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, **ANY_PORT) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        np.testing.assert_array_equal(client.compute(arr).result(), frames)
+        np.testing.assert_array_equal(client.compute(arr.sum((0, 1))).result(), frames.sum((0, 1)))
+
+
+def test_processes(url, frames, processes):
+    arr = scan(url, chunks=(4, 10, 256, 256))
+    np.testing.assert_array_equal(arr.compute(**processes), frames)
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "short", 500, 503])
+def test_faults_that_heal(server, url, frames, fault):
+    """Each request fails twice before it succeeds."""
+    failures = {}
+
+    def fail_twice(_number, _path):
+        key = server.asked[-1]
+        failures[key] = failures.get(key, 0) + 1
+        return fault if failures[key] < 3 else None
+
+    server.fault = fail_twice
+    np.testing.assert_array_equal(scan(url).compute(), frames)
+    assert max(failures.values()) >= 3
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "short", 500])
+def test_faults_that_stay(server, url, fault):
+    arr = scan(url)
+    server.fault = lambda _number, _path: fault
+    with pytest.raises(RemoteError, match="does not answer") as caught:
+        arr[0].compute()
+    assert caught.value.path == url
+    with pytest.raises(RemoteError):
+        open_dataset(url)
+
+
+def test_slow_servers(server, url):
+    """They are given up after a time that one can choose."""
+    times = {"client_options": {"timeout": "200ms", "allow_http": True}}
+    arr = scan(url, storage_options=times)
+    server.fault = lambda _number, _path: "slow"
+    with pytest.raises(RemoteError, match="does not answer"):
+        arr[0, 0].compute()
+
+
+def test_server_without_ranges(server, url):
+    server.fault = lambda _number, _path: "whole"
+    with pytest.raises(RemoteError, match="parts of files") as caught:
+        open_dataset(url)
+    assert caught.value.path == url
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_no_permission(server, url, status):
+    arr = scan(url)
+    server.fault = lambda _number, _path: status
+    for ask in (lambda: open_dataset(url), arr[0].compute):
+        with pytest.raises(PermissionError, match=url):
+            ask()
+
+
+def test_no_such_file(server):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.mib"):
+        open_dataset(server.url() + "nothing.mib")
+
+
+def test_no_such_server():
+    with pytest.raises(RemoteError, match="does not answer"):
+        open_dataset("http://127.0.0.1:9/scan.mib")
+
+
+def test_empty_file(server, tmp_path):
+    (tmp_path / "empty.mib").touch()
+    with pytest.raises(TruncatedFileError, match="is empty"):
+        open_dataset(server.url(tmp_path / "empty.mib"))
+
+
+def test_file_that_is_gone(url, path):
+    arr = scan(url)
+    path.unlink()
+    with pytest.raises(StaleFileError, match="gone"):
+        arr.compute()
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_file_that_changes(server, url, path, frames, tags):
+    """With a tag, any change is seen; without one, another size."""
+    server.tags = tags
+    arr = scan(url)
+    write_mib(path, frames[::-1] if tags else frames[1:], hdr=False)
+    for stale in (arr, arr[0], arr.sum()):
+        with pytest.raises(StaleFileError, match="changed") as caught:
+            stale.compute()
+        assert caught.value.path == url
+    again = scan(url)
+    assert again.name != arr.name
+    first = frames[::-1] if tags else frames[1:]
+    np.testing.assert_array_equal(again[:7].compute(), first[:7])
+
+
+def test_file_that_changes_while_it_is_read(server, url, path):
+    arr = scan(url, chunks=-1)
+    server.reset()
+
+    def change(number, _path):
+        if number == 2:
+            os.utime(path, ns=(0, 0))
+
+    server.fault = change
+    with pytest.raises(StaleFileError):
+        arr.compute()
+
+
+def test_same_content_has_the_same_key(url):
+    assert scan(url).name == scan(url).name
+
+
+def test_queries(server, path, frames):
+    """They are sent with every request, and shown nowhere."""
+    server.query = "signature=s3cret%2F&x=1"
+    arr = scan(f"{server.url(path)}?{server.query}")
+    np.testing.assert_array_equal(arr.compute(), frames)
+    assert "s3cret" not in repr(arr.description) + repr(arr.description.files) + arr.name
+    assert arr.description.format == "mib"
+    with pytest.raises(PermissionError):
+        open_dataset(server.url(path))
+    twice = [f"{server.url(path)}?{query}" for query in ("a=1", "a=2")]
+    with pytest.raises(DatasetError, match="queries"):
+        open_dataset(twice)
+
+
+@pytest.mark.parametrize("name", ["a b.mib", "#1+1=2[x]~&'.mib", "ü%41.mib"])
+def test_names(server, tmp_path, frames, name):
+    path = write_mib(tmp_path / name, frames[0], hdr=False)
+    np.testing.assert_array_equal(open_dataset(server.url(path)).compute(), frames[0])
+    pattern = f"{server.url()}*.mib"
+    np.testing.assert_array_equal(open_dataset(pattern).compute(), frames[0])
+
+
+def test_patterns(server, tmp_path, frames):
+    paths = [write_npy(tmp_path / f"{n}.npy", frames[0]) for n in (9, 10)]
+    arr = open_volumes(f"{server.url()}*.npy")
+    expected = [server.url(path) for path in paths]
+    assert [file.path for file in arr.description.files] == expected
+    np.testing.assert_array_equal(arr.compute(), [frames[0], frames[0]])
+    with pytest.raises(FileNotFoundError, match="no file"):
+        open_dataset(f"{server.url()}*.mib")
+    server.lists = False
+    with pytest.raises(DatasetError, match="does not list"):
+        open_dataset(f"{server.url()}*.npy")
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_series(server, tmp_path, lists):
+    """One file stands for its series, whether the server lists its folder or not."""
+    server.lists = lists
+    frames = counting_frames((12, 4, 128), "u2", bits=12)
+    members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
+    arr = open_dataset(server.url(members[1]))
+    np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def test_series_of_a_failing_server(server, tmp_path):
+    """A member that the server does not give is not taken for the end of the series."""
+    frames = counting_frames((12, 4, 128), "u2", bits=12)
+    members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
+    server.fault = lambda _number, path: 500 if path.endswith(members[2].name) else None
+    with pytest.raises(RemoteError):
+        open_dataset(server.url(members[0]))
+
+
+def test_files_here_and_there(url, path):
+    with pytest.raises(DatasetError, match="behind URLs"):
+        open_dataset([url, path])
+
+
+def test_backends_and_options(url, path):
+    with pytest.raises(DatasetError, match="one way"):
+        open_dataset(url, io="mmap")
+    with pytest.raises(DatasetError, match="URL"):
+        open_dataset(path, storage_options={})
+    with pytest.raises(DatasetError, match="no such option"):
+        open_dataset("s3://bucket/scan.mib", storage_options={"nonsense": 1})
+    with pytest.raises(DatasetError, match="no storage options"):
+        open_dataset(url, storage_options="public")
+    with pytest.raises(DatasetError, match="sent to other processes"):
+        open_dataset(url, storage_options={"client_options": lambda: 0})
+    with pytest.raises(DatasetError, match="fsspec"):
+        open_dataset("nonsense://host/scan.mib")
+
+
+def test_header_that_names_other_places(server, tmp_path):
+    """Neither files of this machine, nor those of other folders."""
+    outside = tmp_path / "outside.raw"
+    outside.write_bytes(bytes(12))
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    header = "NDims = 2\nDimSize = 3 4\nElementType = MET_UCHAR\nElementDataFile = {}\n"
+    for name in ("../outside.raw", str(outside), "/outside.raw"):
+        (folder / "volume.mhd").write_text(header.format(name))
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(server.url(folder / "volume.mhd"))
+        assert "outside" in str(caught.value)
+
+
+FORK = """
+import os, sys
+import dask_tiled
+arr = dask_tiled.open_dataset(sys.argv[1])
+if pid := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+try:
+    arr[0].compute(scheduler="synchronous")
+except dask_tiled.RemoteError as error:
+    os._exit(7 if "fork" in str(error) else 1)
+os._exit(2)
+"""
+
+
+@pytest.mark.slow
+def test_forks_say_so(url):
+    """Instead of waiting for ever."""
+    done = subprocess.run([sys.executable, "-c", FORK, url], timeout=60, check=False)
+    assert done.returncode == 7
+
+
+def test_address_of_a_file_of_this_machine(path, frames):
+    np.testing.assert_array_equal(scan(f"file://{path}").compute(), frames)
+
+
+def test_without_obstore(url, monkeypatch):
+    from dask_tiled.remote import stores
+
+    stores._store.cache_clear()
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(DatasetError, match=r"dask-tiled\[remote\]"):
+        open_dataset(url)
+    stores._store.cache_clear()
+
+
+def test_exported(url, frames, tmp_path):
+    array = dask_tiled.to_zarr(scan(url), tmp_path / "scan.zarr")
+    np.testing.assert_array_equal(array[:], frames)

@@ -1,0 +1,115 @@
+"""Who else than HTTP servers gives bytes: buckets, and whatever fsspec knows."""
+
+import pickle
+import zipfile
+
+import boto3
+import fsspec
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+from dask_tiled import DatasetError, StaleFileError, open_dataset
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series
+
+FRAMES = counting_frames((12, 4, 128), "u2", bits=12)
+
+
+@pytest.fixture
+def members(tmp_path):
+    return write_mib_series(tmp_path / "scan-", FRAMES, frames_per_file=5, hdr=False)
+
+
+@pytest.fixture
+def memory(members):
+    """The members in memory, which fsspec calls a file system."""
+    system = fsspec.filesystem("memory")
+    for path in members:
+        system.pipe(f"/series/{path.name}", path.read_bytes())
+    yield system
+    system.rm("/series", recursive=True)
+
+
+@pytest.mark.usefixtures("memory")
+def test_file_systems_of_fsspec(members):
+    for url in (f"memory://series/{members[1].name}", "memory://series/*.mib"):
+        arr = open_dataset(url)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+
+
+def test_file_systems_that_are_given(memory, members):
+    arr = open_dataset(f"memory://series/{members[0].name}", storage_options=memory)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_files_that_change(memory, members):
+    name = f"/series/{members[0].name}"
+    arr = open_dataset(f"memory:/{name}")
+    memory.pipe(name, members[0].read_bytes())
+    with pytest.raises(StaleFileError, match="changed"):
+        arr.compute()
+    memory.rm(name)
+    with pytest.raises(StaleFileError, match="gone"):
+        arr.compute()
+    with pytest.raises(FileNotFoundError):
+        open_dataset(f"memory:/{name}")
+
+
+@pytest.mark.usefixtures("memory")
+def test_folders_are_no_files():
+    with pytest.raises(DatasetError, match="not a file"):
+        open_dataset("memory://series")
+
+
+def test_chained_urls(tmp_path, members):
+    """A file in an archive; with those beside it."""
+    with zipfile.ZipFile(tmp_path / "scan.zip", "w") as archive:
+        for path in members:
+            archive.write(path, f"inside/{path.name}")
+    arr = open_dataset(f"zip://inside/{members[0].name}::file://{tmp_path}/scan.zip")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    """An S3 server on this machine, with an empty bucket."""
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
+    client = boto3.client(
+        "s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **keys
+    )
+    client.create_bucket(Bucket="scans")
+    options = {"endpoint": f"http://{host}:{port}", "region": "us-east-1", **keys}
+    yield client, options
+    server.stop()
+
+
+def upload(client, paths):
+    for path in paths:
+        client.put_object(Bucket="scans", Key=f"a folder/{path.name}", Body=path.read_bytes())
+
+
+def test_buckets(bucket, members):
+    client, options = bucket
+    upload(client, members)
+    for name in (members[1].name, "*.mib"):
+        arr = open_dataset(f"s3://scans/a folder/{name}", storage_options=options)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+    assert "secret" not in repr(arr.description) + repr(arr.description.files) + arr.name
+
+
+def test_objects_that_change(bucket, tmp_path):
+    client, options = bucket
+    path = write_mib(tmp_path / "changing.mib", FRAMES, hdr=False)
+    upload(client, [path])
+    arr = open_dataset("s3://scans/a folder/changing.mib", storage_options=options)
+    upload(client, [write_mib(path, FRAMES[::-1], hdr=False)])
+    with pytest.raises(StaleFileError, match="changed"):
+        arr.compute()
+    again = open_dataset("s3://scans/a folder/changing.mib", storage_options=options)
+    assert again.name != arr.name
+    np.testing.assert_array_equal(again.compute(), FRAMES[::-1])
+    with pytest.raises(FileNotFoundError):
+        open_dataset("s3://scans/nothing.mib", storage_options=options)
