@@ -1,1 +1,1 @@
-"""Out again: zarr, and blocks in order."""
+"""Out again: zarr, references to bytes, and blocks in order."""

@@ -97,6 +97,7 @@ class UnitRuns(NamedTuple):
         well = (
             isinstance(found, Mapping)
             and set(found) == set(cls._fields)
+            and isinstance(found["decoder"], str)
             and found["decoder"] in RATES
             and all(_whole(found[name]) for name in numbers)
             and all(isinstance(found[name], list | tuple) for name in lists)
@@ -208,6 +209,9 @@ class UnitsCodec(ArrayBytesCodec):
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(pixels)
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
 
 

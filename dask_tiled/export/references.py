@@ -10,14 +10,20 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, Literal
 
 import dask.array as da
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.documents import ARRAY, create_group, documents_of, opened
+from dask_tiled.export.facts import MARK
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
+from dask_tiled.export.stores import local_path
 from dask_tiled.model.files import File
+
+BEGIN = json.dumps({MARK: ""})[:-2].encode()
+"""So begins a file that was written here."""
 
 
 def to_references(
@@ -44,7 +50,7 @@ def to_references(
         order. Others, packed, turned or with gaps, are decoded by the codec ``dask_tiled.units``,
         which only zarr format 3 can name, and this package brings.
     overwrite : bool
-        Replace a file of references. Nothing else is ever replaced.
+        Replace a file that this function wrote before. Nothing else is ever replaced.
 
     Returns
     -------
@@ -88,7 +94,7 @@ def to_references(
         numbers = [*map(str, place)]
         name = ".".join(numbers) or "0" if "dtype" in options else "/".join(["c", *numbers])
         refs[f"{ARRAY}/{name}"] = [urls[number], offset, nbytes]
-    references = {"version": 1, "refs": refs}
+    references = {MARK: version("dask-tiled"), "version": 1, "refs": refs}
     if path is not None:
         _write(path, references)
     return references
@@ -135,20 +141,24 @@ def _url(file: File) -> str:
 
 def _place(target: Any, *, overwrite: bool) -> str:
     """Make sure that there is nothing at a path, or only references that may go."""
-    if not isinstance(target, str | os.PathLike):
+    path = local_path(target) if isinstance(target, str | os.PathLike) else None
+    if path is None:
         raise DatasetError("no path", expected="where a JSON file goes", found=repr(target))
-    path = os.path.abspath(os.fspath(target))
     if os.path.lexists(path):
-        found = None
-        if os.path.isfile(path) and not os.path.islink(path):
-            with suppress(ValueError), open(path, encoding="utf8") as file:
-                found = json.load(file)
-        if not (isinstance(found, dict) and "refs" in found):
+        if not _is_ours(path):
             raise DatasetError("something else is there, and stays", path=path)
         if not overwrite:
             hint = "Pass overwrite=True to replace them."
             raise DatasetError("there are references already", path=path, hint=hint)
     return path
+
+
+def _is_ours(path: str) -> bool:
+    """Tell whether a file begins as those that are written here."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(BEGIN)) == BEGIN
 
 
 def _write(path: str, references: dict[str, Any]) -> None:

@@ -134,11 +134,13 @@ def _kind(units: Units) -> Hashable:
 
 def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     """Refuse what no codec of ours decodes."""
+    from dask_tiled.export.codecs import RATES
+
     if isinstance(ranges, BlockRange):
         raise refused(desc, "decode in blocks only, as compressed ones do")
     if ranges.units.pick is not None:
         raise refused(desc, "are cut inside of what decodes at once, or of several types")
-    if ":" in ranges.units.decoder.kernel:
+    if ranges.units.decoder.kernel not in RATES:
         raise refused(desc, f"are decoded by {ranges.units.decoder.kernel}, which no codec knows")
     return ranges
 

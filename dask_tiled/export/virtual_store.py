@@ -17,7 +17,7 @@ from zarr.abc.store import (
     Store,
     SuffixByteRequest,
 )
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from dask_tiled.array.tasks import Block, Grid, pixels_of
 from dask_tiled.reading.reader import Source
@@ -160,6 +160,20 @@ class VirtualStore(Store):
     ) -> Buffer | None:
         """Give a document, or read a chunk in a thread; None where there is neither."""
         await self._ensure_open()
+        if not isinstance(self._find(key), tuple):
+            return self.get_sync(key, prototype=prototype, byte_range=byte_range)
+        return await asyncio.to_thread(
+            self.get_sync, key, prototype=prototype, byte_range=byte_range
+        )
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Give a document, or read a chunk in this thread; None where there is neither."""
         found = self._find(key)
         if found is None:
             return None
@@ -167,8 +181,9 @@ class VirtualStore(Store):
             data = np.frombuffer(found, np.uint8)
         else:
             chunks, block = found
-            data = await asyncio.to_thread(chunks.read, block)
-        return prototype.buffer.from_array_like(data[_as_slice(byte_range, len(data))])
+            data = chunks.read(block)
+        kind = (prototype or default_buffer_prototype()).buffer
+        return kind.from_array_like(data[_as_slice(byte_range, len(data))])
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]

@@ -1,5 +1,7 @@
 """The codec of packed pixels: what kernels are given comes from documents of others."""
 
+import inspect
+
 import numpy as np
 import pytest
 import zarr
@@ -9,6 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from dask_tiled import CorruptFileError
 from dask_tiled.export.codecs import NAME, RATES, UnitsCodec
+from dask_tiled.kernels import decoding
 from dask_tiled.kernels.decoding import compiled
 from dask_tiled.testing import counting_frames
 
@@ -55,8 +58,8 @@ def test_it_writes_nothing():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"decoder": "os:system"}, {"decoder": "nothing"}, {"decoder": 3}, {"nbytes": 7},
-        {"nbytes": 0}, {"nbytes": 8.0}, {"nbytes": True}, {"length": 0}, {"lag": -8},
+        {"decoder": "os:system"}, {"decoder": "nothing"}, {"decoder": 3}, {"decoder": ["copy"]},
+        {"nbytes": 7}, {"nbytes": 0}, {"nbytes": 8.0}, {"nbytes": True}, {"length": 0}, {"lag": -8},
         {"starts": []}, {"starts": [0, 1]}, {"starts": "0"}, {"starts": [1 << 70]},
         {"dests": [None]}, {"more": 1}, {"decoder": "bits", "nbytes": 16},
     ],
@@ -119,6 +122,13 @@ def test_nothing_outside_is_touched(decoder, nbytes, lag, length, step, out_step
     read |= {at + lag for at in read}
     assert 0 <= min(read) <= max(read) < size
     assert len(out) == len(starts) * length * nbytes // RATES[decoder][0] * RATES[decoder][1]
+
+
+def test_every_kernel_has_a_rate():
+    kernels = inspect.getmembers(decoding, inspect.isfunction)
+    assert {name for name, kernel in kernels if "lag" in inspect.signature(kernel).parameters} == {
+        *RATES
+    }
 
 
 @pytest.mark.parametrize("decoder", RATES)

@@ -29,6 +29,7 @@ from dask_tiled import (
     to_references,
 )
 from dask_tiled.export import stored_frames
+from dask_tiled.formats import tools
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -215,6 +216,18 @@ def test_frames_that_differ_are_refused(tmp_path):
             to_references(arr)
 
 
+def test_decoders_of_others_are_refused(tmp_path):
+    """zarr would have to call what a document names."""
+    path = write_npy(tmp_path / "a.npy", np.arange(1000, dtype="u1"))
+    decoder = tools.Decoder("dask_tiled.kernels.decoding:copy", np.dtype("u1"), 1)
+    arr = from_pieces(
+        [Piece(path, (0, 0, 0), (1, 4, 4), 200, (16, 4, 1))],
+        shape=(1, 4, 4), dtype="u1", sig_ndim=2, decoders=[decoder],
+    )  # fmt: skip
+    with pytest.raises(DatasetError, match="decoding:copy, which no codec knows"):
+        to_references(arr)
+
+
 def test_a_codec_that_is_not_wanted(tmp_path):
     frames = counting_frames((3, 4, 64), "uint16", bits=12)
     arr = open_dataset(write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12))
@@ -255,15 +268,16 @@ def test_nothing_else_is_replaced(arr, tmp_path):
     link = tmp_path / "link.json"
     link.symlink_to(target)
     other = tmp_path / "other.json"
-    other.write_text('{"a": 1}')
+    other.write_text('{"version": 1, "refs": {}}')
     before = sorted(os.listdir(tmp_path))
     for path in (arr.description.files[0].path, tmp_path, link, other):
         with pytest.raises(DatasetError, match="something else is there"):
             to_references(arr, path, overwrite=True)
-    with pytest.raises(DatasetError, match="no path"):
-        to_references(arr, {})
+    for path in ({}, 3, "s3://bucket/scan.json"):
+        with pytest.raises(DatasetError, match="no path"):
+            to_references(arr, path)
     assert sorted(os.listdir(tmp_path)) == before
-    assert other.read_text() == '{"a": 1}'
+    assert other.read_text() == '{"version": 1, "refs": {}}'
 
 
 @pytest.fixture
