@@ -107,6 +107,9 @@ def _set_in(
     import zarr
     from icechunk import VirtualChunkSpec
 
+    for file in files:
+        if not file.mtime_ns:
+            raise DatasetError("icechunk is told of files on disk only", path=file.path)
     with suppress(FileNotFoundError):
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
     create()

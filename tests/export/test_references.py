@@ -41,10 +41,10 @@ def arr(tmp_path):
     return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
 
 
-def read(refs):
+def read(refs, protocol="file"):
     """Open references with what reads them elsewhere: fsspec and zarr."""
     system = fsspec.filesystem(
-        "reference", fo=refs, remote_protocol="file", asynchronous=True, skip_instance_cache=True
+        "reference", fo=refs, remote_protocol=protocol, asynchronous=True, skip_instance_cache=True
     )
     return zarr.open_array(zarr.storage.FsspecStore(system, read_only=True), path="data", mode="r")
 
@@ -321,6 +321,17 @@ def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
         to_references(arr, repository.writable_session("main").store)
     with pytest.raises(DatasetError, match="need icechunk, for which there is zarr format 3"):
         to_references(arr, repository.writable_session("main").store, zarr_format=2)
+
+
+def test_files_behind_urls(repository):
+    """References take the URLs along, but for what may be a secret."""
+    fsspec.filesystem("memory").pipe("/references/scan.raw", FRAMES.astype(">u2").tobytes())
+    arr = open_dataset("memory://references/scan.raw", "raw", dtype=">u2", sig_shape=(8, 16))
+    refs = to_references(arr)
+    assert refs["refs"]["data/0.0.0"][0].startswith("memory://")
+    np.testing.assert_array_equal(read(refs, "memory")[:], FRAMES.reshape(-1, 8, 16))
+    with pytest.raises(DatasetError, match=r"scan.raw: icechunk is told of files on disk only"):
+        to_references(arr, repository.writable_session("main").store)
 
 
 @pytest.mark.slow

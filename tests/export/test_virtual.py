@@ -1,10 +1,12 @@
 """Opened arrays as zarr: any client reads the same pixels, and nothing is copied."""
 
 import os
+import pickle
 import threading
 import tracemalloc
 
 import dask.array as da
+import fsspec
 import numpy as np
 import pytest
 import xarray
@@ -76,6 +78,18 @@ def test_clients_agree(arr):
     lazy = da.from_zarr(array)
     assert lazy.chunksize == (2, 3, 8, 16)
     np.testing.assert_array_equal(lazy.sum((0, 1)).compute(), arr.sum((0, 1)).compute())
+
+
+def test_files_behind_urls():
+    """What zarr is shown pickles, and says no more of the URL than the array does."""
+    fsspec.filesystem("memory").pipe("/virtual/scan.raw", FRAMES.tobytes())
+    arr = open_dataset("memory://virtual/scan.raw", "raw", dtype="u2", sig_shape=(8, 16))
+    array = pickle.loads(pickle.dumps(as_zarr(arr, chunks=(4, 8, 16))))
+    np.testing.assert_array_equal(array[:], FRAMES.reshape(-1, 8, 16))
+    assert array.attrs["dask_tiled"]["files"] == [arr.description.files[0].path]
+    fsspec.filesystem("memory").pipe("/virtual/scan.raw", FRAMES.tobytes()[::-1])
+    with pytest.raises(StaleFileError):
+        array[0]
 
 
 def test_axes_are_calibrated(tmp_path):
