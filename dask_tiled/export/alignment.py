@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import math
+
 import dask.array as da
 
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.model.description import Description
-from dask_tiled.tiling.bases import split
+from dask_tiled.tiling.bases import cut_no_block, split
 from dask_tiled.tiling.negotiation import negotiate
+
+TASK_BYTES = 16 << 20
+"""Pixels that one task reads, unless more are stored as one. Memory of this size is used again by
+the next task, where that of large chunks comes fresh from the system, page by page."""
 
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
-    """Give the array chunks whose edges are edges of the zarr chunks."""
+    """Give the array chunks whose edges are edges of a grid; small ones where that is as good."""
+    desc = description_of(arr)
+    if isinstance(arr, TiledArray) and desc is not None:
+        budget = min(TASK_BYTES // arr.dtype.itemsize, math.prod(arr.chunksize))
+        small = _split(arr.shape, _grown(grid, arr.shape, budget))
+        if cut_no_block(desc, small, arr.chunks):
+            return arr.with_chunks(small)
     if not any(n % size for axis, size in zip(arr.chunks, grid, strict=True) for n in axis[:-1]):
         return arr
-    desc, wanted = description_of(arr), arr.chunksize
+    wanted = arr.chunksize
     if desc is not None:
         wanted = tuple(axis[0] for axis in negotiate(desc).chunks)
     sizes = [max(size, int(n) // size * size) for n, size in zip(wanted, grid, strict=True)]
-    chunks = tuple(split(int(n), size) for n, size in zip(arr.shape, sizes, strict=True))
+    chunks = _split(arr.shape, sizes)
     if isinstance(arr, TiledArray) and desc is not None:
         return arr.with_chunks(chunks)
     return arr.rechunk(chunks)
+
+
+def _split(shape: tuple[int, ...], sizes: list[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(split(int(n), size) for n, size in zip(shape, sizes, strict=True))
+
+
+def _grown(grid: tuple[int, ...], shape: tuple[int, ...], budget: int) -> list[int]:
+    """Put neighbours in a grid together, those along the last axis first, up to so many pixels."""
+    sizes = list(grid)
+    for k in reversed(range(len(sizes))):
+        whole = max(1, -(-shape[k] // sizes[k]))
+        sizes[k] *= max(1, min(whole, budget // math.prod(sizes)))
+        if sizes[k] < shape[k]:
+            break
+    return sizes
 
 
 def description_of(arr: da.Array) -> Description | None:

@@ -1,0 +1,193 @@
+"""Merlin files to zarr, beside others on the same files: time, processor time and peak memory.
+
+Run ``python benchmarks/export.py``. The scan is in the page cache, and the ways take turns; what is
+printed are medians. Each way stores the same zarr chunks. "as before" is what to_zarr did until
+it encoded whole chunks itself: one ``array[region] = block`` a task, and Zstandard. The last rows
+have the pixels in memory: what the compressor alone takes on as many threads, and two pipelines of
+zarr. Memory is that of a process of its own, over what it has after opening the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from numcodecs import Zstd
+from numcodecs.blosc import Blosc
+from rsciio.quantumdetector import file_reader
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
+import dask_tiled
+from dask_tiled.testing import write_mib
+
+SIG = (256, 256)
+LZ4 = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=2)
+CODECS = {"lz4 + bits": (LZ4, Crc32cCodec()), "zstd-1": (ZstdCodec(level=1), Crc32cCodec())}
+ZARRS = "zarrs.ZarrsCodecPipeline"
+
+Way = Callable[[], Any]
+
+
+def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
+    """Make what exports a scan, each into a folder of its own."""
+    arr = dask_tiled.open_dataset(path)
+    peer = file_reader(str(path), lazy=True, navigation_shape=arr.shape[1::-1])[0]["data"]
+    options: dict[str, Any] = {"compressors": CODECS[codec]}
+    chunk = dask_tiled.to_zarr(arr, out / "first", overwrite=True).chunks
+    shard = arr.chunksize
+    peer = peer.rechunk(arr.chunks)
+
+    def by_dask(source: da.Array, name: str, **given: Any) -> None:
+        target = zarr.create_array(
+            out / name,
+            shape=source.shape,
+            chunks=chunk,
+            dtype=source.dtype,
+            overwrite=True,
+            config={"write_empty_chunks": True},
+            **given,
+        )
+        da.store(source, target, lock=False)  # type: ignore[arg-type]
+
+    def ours(name: str, *, verify: bool = False, **given: Any) -> None:
+        dask_tiled.to_zarr(arr, out / name, chunks=chunk, overwrite=True, **options, **given)
+        if verify:
+            dask_tiled.verify_zarr(arr, out / name)
+
+    return {
+        "dask_tiled": partial(ours, "a"),
+        "dask_tiled, shards": partial(ours, "b", shards=shard),
+        "dask_tiled + verify_zarr": partial(ours, "f", verify=True),
+        "as before": partial(by_dask, arr, "c", compressors=ZstdCodec(level=1, checksum=True)),
+        "opened + da.store": partial(by_dask, arr, "d", **options),
+        "RosettaSciIO + da.store": partial(by_dask, peer, "e", **options),
+    }
+
+
+def ways_of_memory(path: Path, out: Path, codec: str, threads: int) -> dict[str, Way]:
+    """Make what compresses or stores pixels that are in memory."""
+    arr = dask_tiled.open_dataset(path)
+    pixels = arr.compute().copy()
+    chunk = dask_tiled.to_zarr(arr, out / "first", overwrite=True).chunks
+    parts = [
+        pixels[block.where] for block in dask_tiled.iter_blocks(da.zeros(arr.shape, chunks=chunk))
+    ]
+    encode = Blosc("lz4", 5, 2).encode if codec.startswith("lz4") else Zstd(1).encode
+
+    def compress() -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(lambda part: len(encode(np.ascontiguousarray(part))), parts):
+                pass
+
+    def whole(name: str, **config: Any) -> None:
+        with zarr.config.set(config):
+            target = zarr.create_array(
+                out / name,
+                shape=pixels.shape,
+                chunks=chunk,
+                dtype=pixels.dtype,
+                overwrite=True,
+                compressors=CODECS[codec],
+                config={"write_empty_chunks": True},
+            )
+            target[:] = pixels
+
+    pipelines = {"memory: zarr-python": partial(whole, "m")}
+    try:
+        import zarrs  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        limits = {"codec_pipeline.path": ZARRS, "threading.max_workers": threads}
+        pipelines["memory: zarrs"] = partial(whole, "n", **limits)
+    return {"memory: compressor alone": compress, **pipelines}
+
+
+def measure(ways: dict[str, Way], repeats: int) -> dict[str, tuple[float, float]]:
+    """Give medians of the seconds, and of the processor's, after a round that does not count."""
+    found = defaultdict(list)
+    for _ in range(repeats + 1):
+        for name, way in ways.items():
+            start = time.perf_counter(), time.process_time()
+            way()
+            found[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    return {
+        name: (statistics.median(a for a, _ in some[1:]), statistics.median(b for _, b in some[1:]))
+        for name, some in found.items()
+    }
+
+
+def peak_of(path: Path, out: Path, codec: str, threads: int, name: str) -> int:
+    """Measure the memory that a way takes, in a process of its own."""
+    command = [sys.executable, __file__, "--one", name, str(path), str(out), codec, str(threads)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def one(name: str, path: str, out: str, codec: str, threads: str) -> None:
+    """Print how much memory grows by a way."""
+    dask.config.set(scheduler="threads", num_workers=int(threads))
+    way = ways_of(Path(path), Path(out), codec)[name]
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")  # the peak is counted from here
+    before = _peak()
+    way()
+    print(_peak() - before)
+
+
+def _peak() -> int:
+    for line in Path("/proc/self/status").read_text("ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) << 10
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def main() -> None:
+    """Print the table."""
+    if sys.argv[1:2] == ["--one"]:
+        one(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--counts", type=float, default=3, help="mean of the counts of a pixel")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
+    args = parser.parse_args()
+    dask.config.set(scheduler="threads", num_workers=args.threads)
+    frames = np.random.default_rng(0).poisson(args.counts, (8 * args.mib, *SIG)).astype("u2")
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_mib(Path(folder) / "scan.mib", frames.reshape(-1, 64, *SIG))
+        nbytes = frames.nbytes
+        del frames
+        print(f"{'codec':<12}{'way':<26}{'GB/s':>7}{'CPU s/GB':>10}{'peak MiB':>10}")
+        for codec in CODECS:
+            out = Path(folder) / "out"
+            given = path, out, codec, args.threads
+            ways = ways_of(*given[:3])
+            for name, (wall, cpu) in measure(
+                {**ways, **ways_of_memory(*given)}, args.repeats
+            ).items():
+                peak = f"{peak_of(*given, name) >> 20}" if args.memory and name in ways else ""
+                row = f"{nbytes / wall / 1e9:>7.2f}{cpu / nbytes * 1e9:>10.2f}{peak:>10}"
+                print(f"{codec:<12}{name:<26}{row}", flush=True)
+            shutil.rmtree(out)
+
+
+if __name__ == "__main__":
+    main()
