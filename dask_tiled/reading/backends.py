@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.files import File
+from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -321,6 +322,8 @@ def is_remote(path: str) -> bool:
 
     Where the system has no table of mounts to look it up in, it counts as local.
     """
+    if is_url(path):
+        return True
     try:
         device = os.stat(path).st_dev
     except OSError:

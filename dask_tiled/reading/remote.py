@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend, Bytes
@@ -18,34 +17,36 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit
 
 AHEAD = 8
-"""So many requests for a file run ahead of the work on a chunk, and so many answers are kept."""
+"""So many requests run ahead of the work on a chunk."""
+KEPT = 32
+"""So many answers, and no more, wait for it, or for being asked for again."""
 
 
 class Remote(Backend):
-    """Asks a server for what a chunk needs, in few requests, some of which run ahead of the work.
+    """Asks servers for what a chunk needs, in few requests, some of which run ahead of the work.
 
     What lies near to each other is asked for together.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._expected: dict[File, list[tuple[Index, Index]]] = {}
-        self._ahead: dict[File, _Ahead] = {}
+        self._expected: dict[RemoteFile, list[tuple[Index, Index]]] = {}
+        self._requests: list[tuple[RemoteFile, int, int]] = []
+        self._places: dict[File, tuple[int, Index]] = {}
+        self._ahead = AHEAD
+        self._answers: dict[tuple[RemoteFile, int, int], Future[Bytes]] = {}
 
     def expect(self, ranges: Iterable[Ranges]) -> None:
         """Note which bytes of which files will be asked for."""
         for piece in ranges:
-            if isinstance(piece, BlockRange):
-                block = piece.block
-                if not block.nbytes:
-                    continue
-                file, starts = block.file, np.array([block.offset])
-                stops = starts + block.nbytes
+            if isinstance(piece, ReadRanges):
+                file, spans = piece.file, [part.span for part in _clusters(piece)]
             else:
-                file = piece.file
-                starts, stops = np.array([part.span for part in _clusters(piece)], np.int64).T
-            self._expected.setdefault(file, []).append((starts, stops))
-            self._ahead.pop(file, None)
+                _, file, offset, nbytes, *_ = piece.block
+                spans = [(offset, offset + nbytes)] if nbytes else []
+            starts, stops = np.array(spans, np.int64).reshape(-1, 2).T
+            self._expected.setdefault(_behind_url(file), []).append((starts, stops))
+        self._places.clear()
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Give what has come, window by window; what nobody wants between them is not there."""
@@ -56,53 +57,55 @@ class Remote(Backend):
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Give some bytes of a file."""
-        if not isinstance(file, RemoteFile):
-            problem = "a file on this machine among those behind URLs"
-            raise DatasetError(problem, path=file.path)
-        if file in self._expected and file not in self._ahead:
-            starts, stops = map(np.concatenate, zip(*self._expected[file], strict=True))
-            self._ahead[file] = _Ahead(file, starts, stops)
-        found = self._ahead[file].take(start, stop) if file in self._ahead else None
-        return file.fetch([(start, stop)])[0] if found is None else found
+        if not self._places:
+            self._arrange()
+        remote = _behind_url(file)
+        at, firsts = self._places.get(file, (0, np.empty(0, np.int64)))
+        first = int(np.searchsorted(firsts, start, "right")) - 1
+        last = int(np.searchsorted(firsts, stop))
+        wanted = self._requests[at + max(first, 0) : at + last]
+        gaps = any(a[2] != b[1] for a, b in pairwise(wanted))
+        if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # nobody expected it
+            return remote.fetch([(start, stop)])[0]
+        ahead = self._ahead if last < len(firsts) else AHEAD  # the next file is begun, too
+        wanted += self._requests[at + last : at + last + ahead]
+        for request in wanted:
+            answer = self._answers.pop(request, None)  # it becomes the last one that was used
+            if answer is None:
+                found, *span = request
+                answer = submit(found.place, found.version, *span)
+            self._answers[request] = answer
+        for request in [*self._answers][: max(0, len(self._answers) - max(KEPT, len(wanted)))]:
+            self._answers.pop(request).cancel()
+        parts = [self._answers[request].result() for request in wanted[: last - first]]
+        return cut_out(parts, firsts[first:last], start, stop)
 
     def __exit__(self, *error: object) -> None:
-        for ahead in self._ahead.values():
-            ahead.stop()
-        self._ahead.clear()
-        self._expected.clear()
-        super().__exit__(*error)
-
-
-class _Ahead:
-    """The requests for one file, in the order of their bytes, some of them under way."""
-
-    def __init__(self, file: RemoteFile, starts: Index, stops: Index) -> None:
-        self._file = file
-        self._spans = requests(*merge(starts, stops))
-        self._firsts = np.array([start for start, _ in self._spans])
-        self._answers: dict[int, Future[Bytes]] = {}
-
-    def take(self, start: int, stop: int) -> Bytes | None:
-        """Give some bytes; None where they were not expected."""
-        first = int(np.searchsorted(self._firsts, start, "right")) - 1
-        last = int(np.searchsorted(self._firsts, stop))
-        if first < 0 or any(a[1] != b[0] for a, b in pairwise(self._spans[first:last])):
-            return None
-        if stop > self._spans[last - 1][1]:
-            return None
-        for k in range(first, min(last + AHEAD, len(self._spans))):
-            if k not in self._answers:
-                self._answers[k] = submit(self._file.place, self._file.version, *self._spans[k])
-        parts = [self._answers[k].result() for k in range(first, last)]
-        # What lies behind is hardly asked for again; if it is, it is fetched again.
-        for k in [k for k in self._answers if not first - AHEAD <= k < last + AHEAD]:
-            self._answers.pop(k).cancel()
-        return cut_out(parts, self._firsts[first:last], start, stop)
-
-    def stop(self) -> None:
-        """Ask for nothing more."""
         for answer in self._answers.values():
             answer.cancel()
+        self._answers.clear()
+        self._expected.clear()
+        self._places.clear()
+        super().__exit__(*error)
+
+    def _arrange(self) -> None:
+        """Put all requests in order: by file, and by byte."""
+        self._requests.clear()
+        for file, spans in self._expected.items():
+            starts, stops = map(np.concatenate, zip(*spans, strict=True))
+            wanted = requests(*merge(starts, stops)) if len(starts) else []
+            firsts = np.array([start for start, _ in wanted], np.int64)
+            self._places[file] = len(self._requests), firsts
+            self._requests += [(file, *span) for span in wanted]
+        # A frame may be spread over such files, which take turns then.
+        long = sum(len(firsts) > 1 for _, firsts in self._places.values())
+        self._ahead = max(1, AHEAD // max(1, long))
+
+
+def _behind_url(file: File) -> RemoteFile:
+    if not isinstance(file, RemoteFile):
+        raise DatasetError("a file on this machine among those behind URLs", path=file.path)
+    return file
 
 
 def _clusters(ranges: ReadRanges) -> Iterator[ReadRanges]:

@@ -102,6 +102,9 @@ def place_of(url: str, options: Options = None) -> Place:
         if scheme.lower() in HTTP:
             path, mark, rest = url.partition("?")
             url, query = normal(path), mark + rest
+            if "@" in path.split("/")[2]:
+                hint = "Pass it in the default_headers of client_options, which are shown nowhere."
+                raise DatasetError("a URL with the name of a user, or a password", hint=hint)
     try:
         packed = pickle.dumps(given) if given else b""
     except Exception as error:

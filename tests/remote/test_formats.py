@@ -1,11 +1,14 @@
 """Every format is read from a server as it is from this machine."""
 
+import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 from formats_table import TABLE
 from range_server import serving
 
-from dask_tiled import open_dataset
+from dask_tiled import DatasetError, open_dataset
+from dask_tiled.testing import counting_frames, write_mrc, write_seq
 
 
 def remote(server, sample):
@@ -27,3 +30,30 @@ def test_pixels(sample_of, name):
         server.lists = False
         again = open_dataset(**remote(server, sample))
         assert again.description == there.description
+
+
+def test_what_the_hdf5_library_reads(tmp_path):
+    """Chunks with a filter of its own; but no plugins, which run in another process."""
+    expected = counting_frames((6, 8, 8), "i4")
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        file.create_dataset("data", data=expected, chunks=(2, 8, 8), scaleoffset=0)
+    with h5py.File(tmp_path / "plugin.h5", "w") as file:
+        file.create_dataset("data", data=expected, chunks=(2, 8, 8), **hdf5plugin.Blosc2())
+    with serving(tmp_path) as server:
+        arr = open_dataset(server.url(tmp_path / "own.h5"))
+        np.testing.assert_array_equal(arr.compute(), expected)
+        with pytest.raises(DatasetError, match="plugins"):
+            open_dataset(server.url(tmp_path / "plugin.h5"))
+
+
+def test_corrections(tmp_path):
+    """They lie beside the file, on the server too."""
+    frames = counting_frames((6, 8, 8), "u2")
+    path = write_seq(tmp_path / "scan.seq", frames)
+    for name in ("dark", "gain"):
+        write_mrc(tmp_path / f"scan.seq.{name}.mrc", np.full((1, 8, 8), 2, "f4"))
+    here = open_dataset(path, corrections="dataset")
+    with serving(tmp_path) as server:
+        there = open_dataset(server.url(path), corrections="dataset")
+        np.testing.assert_array_equal(there.compute(), here.compute())
+    assert (here.compute() != frames).any()

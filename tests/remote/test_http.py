@@ -302,6 +302,52 @@ def test_series_of_a_failing_server(server, tmp_path):
         open_dataset(server.url(members[0]))
 
 
+def test_passwords_in_urls():
+    """They would be shown in texts and errors."""
+    with pytest.raises(DatasetError, match="password") as caught:
+        open_dataset("https://user:s3cret@example.org/scan.mib")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_many_files_at_once(server, tmp_path, frames):
+    """Requests run ahead from file to file."""
+    paths = [write_npy(tmp_path / f"{n:02}.npy", frames[n % 8, n % 10]) for n in range(40)]
+    arr = open_volumes([server.url(path) for path in paths], chunks=-1)
+    server.reset()
+    server.slowness = 0.01
+    expected = np.array([frames[n % 8, n % 10] for n in range(40)])
+    np.testing.assert_array_equal(arr.mean(0).compute(), expected.mean(0))
+    assert len(server.asked) == 40
+    assert 4 < server.most_at_once <= 16
+
+
+def test_answers_that_wait_are_few(url, frames, monkeypatch):
+    """However large the chunk is, and in whatever order it is gone through."""
+    from dask_tiled.reading import remote
+
+    monkeypatch.setattr(fetching, "REQUEST_BYTES", 1 << 20)
+    monkeypatch.setattr(remote, "AHEAD", 2)
+    monkeypatch.setattr(remote, "KEPT", 4)
+    most, backends = [], []
+
+    class Watched(remote.Remote):
+        def __init__(self):
+            super().__init__()
+            backends.append(self)
+
+        def __call__(self, *args):
+            found = super().__call__(*args)
+            most.append(len(self._answers))
+            return found
+
+    monkeypatch.setattr("dask_tiled.reading.reader.Remote", Watched)
+    arr = scan(url, chunks=-1)
+    np.testing.assert_array_equal(arr.sum((2, 3)).compute(), frames.sum((2, 3)))
+    np.testing.assert_array_equal(arr.sum((0, 1)).compute(), frames.sum((0, 1)))
+    assert max(most) <= 4
+    assert not any(backend._answers for backend in backends)
+
+
 def test_files_here_and_there(url, path):
     with pytest.raises(DatasetError, match="behind URLs"):
         open_dataset([url, path])

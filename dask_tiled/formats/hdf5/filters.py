@@ -262,12 +262,22 @@ def _stream_of(file: File) -> Any:
 
 
 def open_apart(file: File, name: str) -> Boxes:
-    """Open a dataset in another process, which reads files of this machine only."""
-    if is_url(file.path):
-        what = "a dataset that only plugins of the HDF5 library can read"
-        hint = "Copy the file to this machine."
-        raise DatasetError(f"{what} is not read from a URL", path=file.path, where=name, hint=hint)
+    """Open a dataset in another process."""
+    check_apart(file.path, name)
     return child.apart(file.path, name)
+
+
+def check_apart(path: str, name: str) -> None:
+    """Refuse a dataset that another process would have to read, and cannot.
+
+    Raises
+    ------
+    DatasetError
+        It lies behind a URL.
+    """
+    if is_url(path):
+        what = "what only plugins of the HDF5 library can read is not read from a URL"
+        raise DatasetError(what, path=path, where=name, hint="Copy the file to this machine.")
 
 
 def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:

@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.hdf5.filters import Filter, are_known, filters_of, take_plugins
+from dask_tiled.formats.hdf5.filters import (
+    Filter,
+    are_known,
+    check_apart,
+    filters_of,
+    take_plugins,
+)
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.codecs import unwritten
@@ -136,6 +142,8 @@ class Pieces:
         self.blocks(origin, (min(rows, count), *inner))
 
     def _reader(self, dataset: Any, origin: tuple[int, ...], *, apart: bool) -> int:
+        if apart:
+            check_apart(dataset.file.filename, dataset.name)
         return self.task("read", dataset=dataset.name, origin=origin, apart=apart)
 
     def _add_sources(self, dataset: Any, origin: tuple[int, ...]) -> bool:
