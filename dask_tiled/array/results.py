@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Any
 
@@ -70,8 +70,13 @@ def put(result: Result, grid: Grid, block_id: Block, chunk: Source | Array) -> A
     return part
 
 
-def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevelGraph:
-    """Let the tasks of known pixels put these into results, instead of dask's last step."""
+def put_together(
+    graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
+) -> HighLevelGraph:
+    """Let the tasks of known pixels put these into results, instead of dask's last step.
+
+    Layers that are ``wanted`` stay.
+    """
     if not known:
         return graph
     users = Counter(chain.from_iterable(graph.dependencies.values()))
@@ -85,15 +90,24 @@ def put_together(graph: HighLevelGraph, known: Mapping[str, Known]) -> HighLevel
         one = known.get(name)
         if others or one is None or one.step is not None or len(task.args) > 1:
             continue
+        reads: Any = graph.layers[name]
+        is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
+        alone = is_read and users[name] == 1 and name not in wanted
+        chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
+        if alone and not graph.dependencies[name] and len(task.dependencies) == 1:
+            # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
+            read = Task(final, pixels_of, one.source, one.grid, (0,) * len(axes))
+            layers[final] = MaterializedLayer({final: read}, one.annotations or None)
+            dependencies[final] = set()
+            del layers[name], dependencies[name]
+            continue
         if math.prod(one.shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
-        chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
-        reads: Any = graph.layers[name]
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
-        if users[name] == 1 and isinstance(reads, Blockwise) and reads.task.func is pixels_of:
+        if alone:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
         place = Grid.of(chunks), None, ArrayBlockIdDep(chunks), axes

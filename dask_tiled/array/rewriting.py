@@ -35,10 +35,10 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     known = known_layers(graph)
-    graph = put_together(graph, known)
+    wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
+    graph = put_together(graph, known, wanted)
     if all(x.is_read for x in known.values()):
         return graph
-    wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
     endings = _endings(graph, known, wanted)
     waiting = list(wanted)
     made: dict[str, Making] = {}

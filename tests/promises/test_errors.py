@@ -386,9 +386,9 @@ def test_file_changed_between_open_and_compute(mib, change):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
-def test_file_changed_between_load_and_decode(mib, change):
-    """Where the two tasks of a chunk are kept apart, the file is looked at in both."""
-    arr = open_dataset(mib)
+def test_file_changed_between_chunks(mib, change):
+    """The file is looked at for each chunk."""
+    arr = open_dataset(mib).rechunk((1, -1, -1, -1))
     changed = []
 
     def change_once(*_task):
