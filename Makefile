@@ -25,7 +25,7 @@ help:
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
 	@echo "make compare the readers of others on the same files; writes the tables of the docs"
-	@echo "make expressions  what users type, beside dask on numpy.memmap and RosettaSciIO"
+	@echo "make expressions  what users type, beside memmaps and RosettaSciIO; writes the tables of the docs"
 	@echo "make clean   remove everything the others made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed)
@@ -46,7 +46,7 @@ test-dask: $(VENVS)/test/installed
 		--pyargs dask.array.tests $(PYTEST_ARGS)
 
 fuzz-expressions: $(VENVS)/test/installed
-	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long $(PYTEST_ARGS) \
+	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \
 		tests/array/test_random_expressions.py
 
 lint: $(VENVS)/lint/installed
@@ -78,7 +78,7 @@ compare: $(VENVS)/bench/installed
 		--rst docs/performance_table.rst.inc $(COMPARE_ARGS)
 
 expressions: $(VENVS)/bench/installed
-	@$(VENVS)/bench/bin/python benchmarks/expressions.py $(EXPRESSIONS_ARGS)
+	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc $(EXPRESSIONS_ARGS)
 
 clean:
 	rm -rf $(VENVS) demo-output docs/_build docs/_generated build dist

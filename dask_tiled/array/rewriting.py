@@ -7,6 +7,7 @@ a chunk of a recipe is one task, which reads tile by tile. All other layers stay
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
 from dask_tiled.array.results import put_together
 from dask_tiled.array.tasks import Grid, held
+
+MOST_CHUNKS = 10_000
+"""So many chunks, and no more, are reduced by tasks of their own where nothing is left of them."""
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -61,6 +65,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         waiting += dependencies[name]
     shown = {name: x for name, x in known.items() if x.is_read and x.is_as_read}
     reads = {name: x for name, x in shown.items() if name in layers}
+    ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
+    made = made if reads or {*made} - ended else _merged(made)
     for names in _groups(made, reads, dependencies):
         pixels = next((name for name in names if name in reads), None)
         some = [name for name in names if name in made]
@@ -68,8 +74,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             _make(some, pixels, made, layers, dependencies)
     for name, (of, ending) in endings.items():
         if name in dependencies:
-            one = known[of]
-            chunks = one.shown_chunks
+            chunks = made[of].known.shown_chunks
             tasks = ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks)))
             layers[name] = MaterializedLayer({task.key: task for task in tasks})
             layers[name].annotations = graph.layers[name].annotations
@@ -120,6 +125,27 @@ class Making(NamedTuple):
     known: Known
     layer: Any
     recipe: Recipe
+
+
+def _merged(made: dict[str, Making]) -> dict[str, Making]:
+    """Read many chunks in one task, where nothing is left of all of them but reductions."""
+    axes = {*range(min(len(x.known.chunks) for x in made.values()))} if made else set()
+    for known, _, recipe in made.values():
+        done: Any = known.step and known.step.done
+        left = {*range(len(known.labels))} - {*done.axes}
+        axes -= {part.axis for place in left for part in known.view.shown[place]}
+        if any(n > 1 for x in recipe.beside for n in x.numblocks):
+            return made
+    merged = {}
+    for name, making in made.items():
+        chunks = list(making.known.chunks)
+        for axis in sorted(axes):
+            by = -(-math.prod(map(len, chunks)) // MOST_CHUNKS)
+            some = chunks[axis]
+            chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
+        known = making.known._replace(chunks=tuple(chunks), grid=Grid.of(chunks))
+        merged[name] = making._replace(known=known)
+    return merged
 
 
 def _groups(

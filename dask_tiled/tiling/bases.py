@@ -49,7 +49,7 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
     """Give the sizes of blocks along the axes in which frames are shown; 1 where they are cut."""
     nav, first = layout.nav_shape, layout.selection.first
     none = (1,) * len(nav)
-    if layout.selection.numbers is not None:
+    if layout.selection.numbers is not None or not blocks:
         return none
     if nav == layout.grid and (not first or len(nav) == 1):
         return blocks

@@ -241,3 +241,33 @@ def test_plugins_see_what_users_have(path):
     with dask.config.set(array_plugins=[seen.append]):
         made = [arr.vindex[[0, 1], [2, 1]], arr.reshape(12, 4, 6), arr.rechunk(-1), arr[[1, 0]]]
     assert [id(x) for x in seen] == [id(x) for x in made]
+
+
+def test_one_frame_of_many_in_other_chunks(path):
+    frame = opened(path, nav_shape=(12,), chunks=(5, 4, 6))[7].rechunk((4, 3))
+    assert frame.chunks == ((4,), (3, 3))
+    np.testing.assert_array_equal(frame.compute(), FRAMES[7])
+
+
+def test_one_frame_of_a_scan_in_other_chunks(tmp_path):
+    path = write_raw(tmp_path / "frame.raw", FRAMES[0])
+    frame = opened(path, nav_shape=(), chunks=(4, 6)).reshape(1, 4, 6).rechunk((1, 2, 6))
+    assert frame.chunks == ((1,), (2, 2), (6,))
+    np.testing.assert_array_equal(frame.compute(), FRAMES[:1])
+
+
+def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
+    """What is left of each pixel, or frame, keeps its chunks; those that are gone are no tasks."""
+    monkeypatch.setattr("dask_tiled.array.rewriting.MOST_CHUNKS", 4)
+    arr = opened(path, chunks=(1, 1, 4, 6))
+    for axes, chunks in [((0, 1), ((4,), (6,))), (0, ((1,) * 4, (4,), (6,))), (None, ())]:
+        total = (arr * 2).sum(axis=axes)
+        assert total.chunks == chunks
+        graph = dask.optimize(total)[0].__dask_graph__()
+        assert len(graph) <= 10
+        np.testing.assert_array_equal(total.compute(), (SCAN * 2).sum(axis=axes))
+    both = dask.compute(arr.sum(), arr.sum(axis=(2, 3)), arr.max(axis=0))
+    for found, expected in zip(
+        both, (SCAN.sum(), SCAN.sum(axis=(2, 3)), SCAN.max(axis=0)), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
