@@ -58,6 +58,11 @@ class Result:
         return Result, ()
 
 
+def whole(source: Source, grid: Grid) -> Array:
+    """Read an array of one chunk to memory of its own."""
+    return pixels_of(source, grid, (0,) * len(grid.shape), np.empty(grid.shape, source.dtype))
+
+
 def put(result: Result, grid: Grid, block_id: Block, chunk: Source | Array) -> Array:
     """Put a chunk where it belongs, or read it there, and give it there."""
     part = result.part(grid, block_id, chunk.dtype)
@@ -96,7 +101,7 @@ def put_together(
         chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
         if alone and not graph.dependencies[name] and len(task.dependencies) == 1:
             # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
-            read = Task(final, pixels_of, one.source, one.grid, (0,) * len(axes))
+            read = Task(final, whole, one.source, one.grid)
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
@@ -116,7 +121,6 @@ def put_together(
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
         layers[putting].annotations = one.annotations or None
         parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
-        whole = Task(final, Result.whole, TaskRef(result), parts)
-        layers[final] = MaterializedLayer({final: whole})
+        layers[final] = MaterializedLayer({final: Task(final, Result.whole, TaskRef(result), parts)})
         dependencies |= {result: set(), putting: needed, final: {result, putting}}
     return HighLevelGraph(layers, dependencies)
