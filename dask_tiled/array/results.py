@@ -121,6 +121,8 @@ def put_together(
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
         layers[putting].annotations = one.annotations or None
         parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
-        layers[final] = MaterializedLayer({final: Task(final, Result.whole, TaskRef(result), parts)})
+        layers[final] = MaterializedLayer(
+            {final: Task(final, Result.whole, TaskRef(result), parts)}
+        )
         dependencies |= {result: set(), putting: needed, final: {result, putting}}
     return HighLevelGraph(layers, dependencies)
