@@ -92,6 +92,11 @@ def expanded(
     """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant.
 
     Inside of it, URLs are looked at with the storage options, and each of them once.
+
+    Yields
+    ------
+    tuple of str, bool
+        The paths, and whether no others belong to them.
     """
     listed = not isinstance(path, (str, os.PathLike))
     paths = _listed(path) if listed else (_path_text(path),)

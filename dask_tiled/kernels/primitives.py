@@ -204,7 +204,7 @@ def run_program(tile, rows, first, program, header):
         Numbers of the frames.
     first : int
     program : 2D int64 array
-        A step in each row: see :mod:`dask_tiled.kernels.step_layout`. Without data, it is one of
+        A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is one of
         this module.
     header : 2D int64 array
         Of the program, and a second row to work with.
