@@ -14,6 +14,7 @@ from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import VerificationError
 from dask_tiled.export.alignment import aligned
 from dask_tiled.export.encoding import Encoder
+from dask_tiled.export.group import DATA
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.stores import local_path
 from dask_tiled.export.targets import Bounds, StorePlace
@@ -77,6 +78,10 @@ def _opened(store: Any) -> zarr.Array[Any]:
             opened = zarr.open(place, mode="r" if read_only else "r+")
         except FileNotFoundError:
             raise VerificationError("nothing is stored", path=str(place)) from None
+    if isinstance(opened, zarr.Group):
+        opened = opened.get(DATA)
+    if not isinstance(opened, zarr.Array):
+        raise VerificationError("no array is stored", path=str(store), where=DATA)
     return opened
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
@@ -19,6 +19,7 @@ from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
+from dask_tiled.export.group import DATA, write_group
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
 from dask_tiled.export.stores import WRITER, Template, export_to_path, export_to_store, local_path
@@ -32,6 +33,9 @@ CHUNK_BYTES = 16 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger."""
 
 
+_LAYOUTS = Literal["array", "group"]
+
+
 def to_zarr(
     arr: da.Array,
     store: Any,
@@ -39,6 +43,7 @@ def to_zarr(
     chunks: Any = None,
     shards: Any = None,
     compressors: Any = "auto",
+    layout: _LAYOUTS = "array",
     overwrite: bool = False,
     resume: bool = True,
     progress: bool | None = None,
@@ -65,6 +70,10 @@ def to_zarr(
     compressors : optional
         What :func:`zarr.create_array` takes; by default LZ4 after a shuffle of bits, by Blosc, for
         numbers. A checksum follows.
+    layout : {"array", "group"}
+        Whether the array is all that is written, or is the member ``data`` of a group, beside its
+        coordinates: an array for every axis that has a scale, an offset or units. That is what
+        :func:`xarray.open_zarr` opens.
     overwrite : bool
         Replace an array that this function wrote before. Nothing else is ever replaced.
     resume : bool
@@ -74,10 +83,11 @@ def to_zarr(
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     dimension_names : sequence of str, optional
-        By default those of the opened file.
+        By default those of the opened file; for a group of any other array, those that xarray
+        gives, ``dim_0`` and so on.
     attributes : mapping, optional
-        More attributes, beside axes and metadata of the opened file. What JSON has no form for is
-        written as text.
+        More attributes of the array, beside axes and metadata of the opened file. What JSON has no
+        form for is written as text.
 
     Returns
     -------
@@ -113,11 +123,12 @@ def to_zarr(
     """
     import zarr
 
-    _check(arr, store, attributes)
+    _check(arr, store, attributes, layout)
     grid, shard = _grids(arr, chunks, shards)
     source = tokenize(_source_token(arr))
     arr = read_once(aligned(arr, shard or grid))
-    template = _template(arr, source, grid, shard, compressors, dimension_names, attributes)
+    template = _template(arr, source, grid, shard, compressors, layout, dimension_names, attributes)
+    member = template.prefix.removesuffix("/")
 
     def write(target: Target, proven: set[str]) -> None:
         _write(arr, target, proven, show=progress)
@@ -125,11 +136,11 @@ def to_zarr(
     path = local_path(store)
     if path is not None:
         export_to_path(path, template, write, overwrite=overwrite, resume=resume)
-        return zarr.open_array(path, mode="r")
+        return zarr.open_array(path, mode="r", path=member)
     is_source = partial(may_read, arr)
     export_to_store(store, template, write, is_source, overwrite=overwrite)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
-    return zarr.open_array(store, mode="r+")
+    return zarr.open_array(store, mode="r+", path=member)
 
 
 def _source_token(arr: da.Array) -> Any:
@@ -144,6 +155,7 @@ def _template(
     grid: tuple[int, ...],
     shard: tuple[int, ...] | None,
     compressors: Any,
+    layout: _LAYOUTS,
     dimension_names: Sequence[str] | None,
     attributes: Mapping[str, Any] | None,
 ) -> Template:
@@ -151,25 +163,36 @@ def _template(
     import zarr
 
     contents: dict[str, Any] = {}
-    desc = description_of(arr)
+    parent: Any = zarr.storage.MemoryStore(contents)
+    desc, names = description_of(arr), dimension_names
     mark = attributes_of(desc)[MARK] | {"written_by": WRITER}
-    if dimension_names is None and desc is not None:
-        dimension_names = desc.dims
+    if names is None and desc is not None:
+        names = desc.dims
+    if layout == "group":
+        names = [f"dim_{k}" for k in range(arr.ndim)] if names is None else names
+        parent = write_group(parent, desc, names, {MARK: _small(mark)})
     array = zarr.create_array(
-        zarr.storage.MemoryStore(contents),
+        parent.store_path if layout == "group" else parent,
+        name=DATA if layout == "group" else None,
         shape=arr.shape,
         dtype=arr.dtype,
         chunks=grid,
         shards=shard,
         compressors=_checked(compressors, arr.dtype),
-        dimension_names=dimension_names,
+        dimension_names=names,
         attributes=plain({**(attributes or {}), MARK: mark}),
         zarr_format=3,
         fill_value=np.zeros((), arr.dtype)[()],
     )
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
     settings = tokenize(sorted(documents.items()))
-    return Template(documents, Encoder(array), "", source, settings)
+    prefix = f"{DATA}/" if layout == "group" else ""
+    return Template(documents, Encoder(array), prefix, source, settings)
+
+
+def _small(mark: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep what every part of an export says of itself."""
+    return {key: mark[key] for key in ("version", "written_by")}
 
 
 def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
@@ -192,7 +215,7 @@ def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
     return given if isinstance(last, Crc32cCodec) or name == "crc32c" else (*given, Crc32cCodec())
 
 
-def _check(arr: Any, store: Any, attributes: Any) -> None:
+def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
     """Refuse what cannot be exported, before anything is made."""
     if not isinstance(arr, da.Array):
         raise DatasetError("no dask array", expected="a dask array", found=type(arr).__name__)
@@ -211,6 +234,8 @@ def _check(arr: Any, store: Any, attributes: Any) -> None:
         raise DatasetError("no store", expected="a path or a zarr store", found=repr(store))
     if not isinstance(attributes, Mapping | None):
         raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
+    if layout not in get_args(_LAYOUTS):
+        raise DatasetError("no such layout", expected=get_args(_LAYOUTS), found=repr(layout))
 
 
 def _write_block(

@@ -1,0 +1,102 @@
+"""An export as a group is what others open calibrated."""
+
+import os
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.testing import counting_frames, write_nrrd
+
+VOLUME = counting_frames((4, 6, 8), "uint16")
+FIELDS = {"spacings": "0.5 2 NaN", "axis mins": "1 0 NaN", "units": '"nm" "nm" "s"'}
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a volume, of which two axes have scales."""
+    return open_dataset(write_nrrd(tmp_path / "volume.nrrd", VOLUME, fields=FIELDS)[0])
+
+
+def opened(store):
+    return xr.open_zarr(store, consolidated=False)
+
+
+def test_xarray_opens_it(arr, tmp_path):
+    """With the names of dimensions, coordinates with units, and attributes."""
+    to_zarr(arr, tmp_path / "out.zarr", layout="group", attributes={"sample": "gold"})
+    found = opened(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found["data"], VOLUME)
+    assert found["data"].dims == ("z", "y", "x")
+    assert set(found.coords) == {"y", "x"}
+    assert found["x"].attrs["units"] == "nm"
+    for name, axis in (("y", arr.description.axes[1]), ("x", arr.description.axes[2])):
+        positions = axis.offset + axis.scale * np.arange(found.sizes[name])
+        np.testing.assert_array_equal(found[name], positions)
+    assert found["data"].attrs["sample"] == "gold"
+    assert found["data"].attrs["dask_tiled"]["format"] == "nrrd"
+
+
+def test_a_crop_keeps_its_place(arr, tmp_path):
+    """Coordinates are those of the crop."""
+    to_zarr(arr[:, 1::2, 3:5], tmp_path / "out.zarr", layout="group")
+    found = opened(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found["y"], [2, 6, 10])
+    np.testing.assert_array_equal(found["data"], VOLUME[:, 1::2, 3:5])
+
+
+def test_any_other_array(tmp_path):
+    """Names are those that xarray would give, or the user's."""
+    arr = da.from_array(VOLUME, chunks=3)
+    to_zarr(arr, tmp_path / "out.zarr", layout="group")
+    assert opened(tmp_path / "out.zarr")["data"].dims == ("dim_0", "dim_1", "dim_2")
+    names = ["t", "data", "t"]
+    stored = to_zarr(
+        arr, tmp_path / "out.zarr", layout="group", dimension_names=names, overwrite=True
+    )
+    assert stored.metadata.dimension_names == tuple(names)
+
+
+def test_names_that_coordinates_cannot_have(arr, tmp_path):
+    """An axis that is called like the array, or like another axis, has none."""
+    options = {"layout": "group", "overwrite": True}
+    for names in (["z", "y", "y"], ["z", "data", "x"]):
+        stored = to_zarr(arr, tmp_path / "out.zarr", dimension_names=names, **options)
+        np.testing.assert_array_equal(stored[:], VOLUME)
+        group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+        assert set(group.array_keys()) == {"data"} | ({"x"} if "x" in names else set())
+
+
+@pytest.mark.parametrize("kind", ["path", "store"])
+def test_groups_are_exports(arr, tmp_path, kind):
+    """They are compared and replaced, also by arrays; damage of coordinates is noticed, too."""
+    store = tmp_path / "out.zarr" if kind == "path" else zarr.storage.MemoryStore()
+    for layout in ("group", "array", "group"):
+        to_zarr(arr, store, layout=layout, overwrite=True)
+        verify_zarr(arr, store)
+    assert opened(store)["data"].shape == VOLUME.shape
+    if kind == "path":
+        assert sorted(os.listdir(tmp_path)) == ["out.zarr", "volume.nrrd"]
+        chunk = tmp_path / "out.zarr" / "x" / "c" / "0"
+        data = bytearray(chunk.read_bytes())
+        data[5] ^= 1
+        chunk.write_bytes(data)
+        with pytest.raises(ValueError, match="checksum"):
+            opened(store).load()
+
+
+def test_a_group_without_the_array(arr, tmp_path):
+    """It is another one."""
+    zarr.create_group(tmp_path / "out.zarr")
+    with pytest.raises(VerificationError, match="no array"):
+        verify_zarr(arr, tmp_path / "out.zarr")
+
+
+def test_other_layouts(arr, tmp_path):
+    """There are two."""
+    with pytest.raises(DatasetError, match="no such layout"):
+        to_zarr(arr, tmp_path / "out.zarr", layout="pyramid")
+    assert os.listdir(tmp_path) == ["volume.nrrd"]
