@@ -135,7 +135,9 @@ def _makes_arrays(layer: Any) -> bool:
 
 
 def _is_other_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    """Tell whether pixels of a value may be other arrays, as those of masked variables of files."""
+    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
+    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
 
 
 def _function(layer: Any) -> Any:

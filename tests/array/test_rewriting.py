@@ -314,6 +314,19 @@ def test_other_products(paths):
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
 
 
+def test_variables_of_files_may_give_masked_arrays(paths):
+    class Variable:
+        shape, dtype, ndim = RING.shape, RING.dtype, RING.ndim
+
+        def __getitem__(self, index):
+            return np.ma.masked_greater(RING[index], 0.5)
+
+    arr, pixels = opened(paths, "u2")
+    found = (arr * da.from_array(Variable(), inline_array=True)).sum(axis=(2, 3)).compute()
+    wanted = (pixels * np.ma.masked_greater(RING, 0.5)).sum(axis=(2, 3))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_masks_stay(paths):
     """Arrays of other kinds beside are left to dask, whose functions know them."""
     arr, pixels = opened(paths, "u2")
