@@ -83,6 +83,16 @@ def test_results_are_nobody_elses(paths, name):
     assert total == FRAMES.sum(dtype="u8")
 
 
+@pytest.mark.parametrize("index", [(), (0, 0), (0, 0, 0, 0), slice(0, 0)])
+def test_what_is_one_chunk_is_no_memory_of_the_file(paths, index):
+    found = opened(paths, "native", WHOLE)[index].compute()
+    assert type(found) is type(FRAMES[index])
+    np.testing.assert_array_equal(found, FRAMES[index])
+    if found.ndim:
+        assert found.flags.writeable
+        assert found.flags.owndata
+
+
 def test_what_others_want_too_is_read_once(paths, loads):
     arr = opened(paths, "big-endian", ROWS, io="counting")
     found, twice, total = dask.compute(arr, arr * 2, arr.sum(axis=(0, 1)))
