@@ -84,9 +84,9 @@ def open_dataset(
         Value of all pixels of missing frames.
     missing : {"fill", "raise"}
         Whether frames may be missing; :attr:`Description.missing` lists them.
-    storage_options : mapping or fsspec file system, optional
+    storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
-        of the file system of fsspec for all others; or a file system of fsspec.
+        of the file system of fsspec for all others; or such a store or file system.
     **format_options
         Options of the format; see :func:`formats`.
 

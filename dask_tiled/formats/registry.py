@@ -96,7 +96,7 @@ def expanded(
     Yields
     ------
     tuple of str, bool
-        The paths, and whether no others belong to them.
+        The paths, URLs without their queries, and whether no others belong to them.
     """
     listed = not isinstance(path, (str, os.PathLike))
     paths = _listed(path) if listed else (_path_text(path),)

@@ -26,7 +26,7 @@ TELLING = (
 LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"'?#]+)""", re.IGNORECASE)
 SAFE = "/:[]~*"
 Options = Mapping[str, Any] | Any
-"""Keywords of obstore's store or of fsspec's file system, or such a file system itself."""
+"""Keywords of obstore's store or of fsspec's file system, or one of these themselves."""
 
 
 class Version(NamedTuple):
@@ -82,12 +82,12 @@ def place_of(url: str, options: Options = None) -> Place:
 
     query = ""
     given = {} if options is None else options
-    if not isinstance(given, (Mapping, AbstractFileSystem)):
-        expected = "a mapping, or a file system of fsspec"
+    if not isinstance(given, (Mapping, AbstractFileSystem)) and not _is_store(given):
+        expected = "a mapping, a store of obstore, or a file system of fsspec"
         raise DatasetError("no storage options", path=url, expected=expected, found=type(given))
     if isinstance(given, AbstractFileSystem):
         url = given.unstrip_protocol(given._strip_protocol(url))  # noqa: SLF001 - it has no other
-    elif "::" in url or url.partition("://")[0].lower() not in OBJECTS:
+    elif not _is_store(given) and ("::" in url or url.partition("://")[0].lower() not in OBJECTS):
         try:
             given, path = url_to_fs(url, **given)
         except ImportError as error:
@@ -111,6 +111,10 @@ def place_of(url: str, options: Options = None) -> Place:
         problem = "these storage options cannot be sent to other processes"
         raise DatasetError(problem, path=url, found=str(error)) from error
     return Place(url, query, packed)
+
+
+def _is_store(given: Any) -> bool:
+    return type(given).__module__.partition(".")[0] == "obstore"
 
 
 def normal(path: str) -> str:
@@ -138,7 +142,7 @@ def check_process() -> None:
 @lru_cache(maxsize=64)
 def _store(root: str, query: str, options: bytes) -> Store:
     given: Any = pickle.loads(options) if options else {}  # noqa: S301 - our own
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) or _is_store(given):
         return Objects(root, query, given)
     return FileSystem(given)
 
@@ -149,15 +153,16 @@ os.register_at_fork(after_in_child=_after_fork)
 class Objects:
     """Files that obstore reads."""
 
-    def __init__(self, root: str, query: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, root: str, query: str, options: Any) -> None:
         self._obstore = require("obstore", "remote", root)
         self._root = root
         self._query = query
         self._http = root.startswith(("http://", "https://"))
+        given = {} if _is_store(options) else options
+        client = {**TIMEOUTS, "allow_http": True} | dict(given.get("client_options", {}))
         # Requests are repeated in one place, whoever makes them: there.
-        client = {**TIMEOUTS, "allow_http": True} | dict(options.get("client_options", {}))
-        self._options = {"retry_config": {"max_retries": 0}, **options, "client_options": client}
-        self._store = self._open(root)
+        self._options = {"retry_config": {"max_retries": 0}, **given, "client_options": client}
+        self._store = options if _is_store(options) else self._open(root)
 
     def _open(self, url: str) -> Any:
         from obstore.store import from_url

@@ -8,6 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
+from obstore.store import S3Store
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series
@@ -97,6 +98,9 @@ def test_buckets(bucket, members):
     for name in (members[1].name, "*.mib"):
         arr = open_dataset(f"s3://scans/a folder/{name}", storage_options=options)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+    store = S3Store("scans", **options, client_options={"allow_http": True})
+    arr = open_dataset(f"s3://scans/a folder/{members[1].name}", storage_options=store)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
     assert "secret" not in repr(arr.description) + repr(arr.description.files) + arr.name
 
 
