@@ -24,6 +24,7 @@ class RangeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder = str(folder)
         self.lists = True
+        self.listing_status = 200
         self.tags = True
         self.query = ""
         self.slowness = 0.0
@@ -72,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
     def send_page(self, folder):
         if not self.server.lists or not os.path.isdir(folder):
             return self.send_error(404)
+        if self.server.listing_status != 200:
+            return self.send_error(self.server.listing_status)
         links = (f'<li><a href="{quote(n)}">{n}</a></li>' for n in sorted(os.listdir(folder)))
         page = f'<html><a href="../">..</a><ul>{"".join(links)}</ul></html>'.encode()
         return self.answer(200, page, {"Content-Type": "text/html; charset=utf-8"})

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, RemoteError, StaleFileError
-from dask_tiled.remote.stores import Place, Store, Version, check_process
+from dask_tiled.remote.stores import Place, Store, Version, check_process, said
 
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.int64]
@@ -70,9 +70,9 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
     raise RemoteError(
         f"the server does not answer as it should, asked {ATTEMPTS} times",
         path=place.url,
-        found=str(problem).partition("\n")[0][:300] or repr(problem),
+        found=said(problem),
         **details,
-    ) from problem
+    ) from None
 
 
 def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:

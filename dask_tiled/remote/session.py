@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from urllib.parse import quote
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, RemoteError
 from dask_tiled.remote.fetching import ask_version, persist
 from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_of
 
@@ -64,7 +64,10 @@ class Session:
         """List the files in a folder; None where that cannot be had."""
         if folder not in self._names:
             place = self.place(folder)
-            self._names[folder] = persist(place, lambda store: store.names(folder))
+            try:
+                self._names[folder] = persist(place, lambda store: store.names(folder))
+            except RemoteError:  # files are asked for by name then, and whoever fails says so
+                self._names[folder] = None
         return self._names[folder]
 
 

@@ -25,6 +25,10 @@ TELLING = (
 """What file systems of fsspec say of a version, each in its own words."""
 LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"'?#]+)""", re.IGNORECASE)
 SAFE = "/:[]~*"
+STATUS = re.compile(r"status(?: code)?: (\d{3})")
+FINAL = set(range(400, 500)) - {408, 425, 429}
+"""What a server says of a request that it will say again."""
+QUERY = re.compile(r"\?[^\s?]+=\S*")
 Options = Mapping[str, Any] | Any
 """Keywords of obstore's store or of fsspec's file system, or one of these themselves."""
 
@@ -169,9 +173,9 @@ class Objects:
 
         try:
             return from_url(url + self._query, **self._options)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it says what is wrong in many ways
             problem = "no such store, or no such option of it"
-            raise DatasetError(problem, path=url, found=_first_line(error)) from error
+            raise DatasetError(problem, path=url, found=said(error)) from None
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
         """Ask for a range of bytes."""
@@ -188,24 +192,28 @@ class Objects:
         exceptions = self._obstore.exceptions
         try:
             return self._obstore.get(store, key, options=options)
-        except exceptions.NotSupportedError as error:
+        except exceptions.NotSupportedError:
             raise RemoteError(
                 "the server does not give parts of files",
                 path=url,
                 expected="status 206, for a range of bytes",
                 found="the whole file",
                 hint="Copy the file to this machine.",
-            ) from error
+            ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise PermissionError(f"{url}: the server refuses it: {_first_line(error)}") from error
+            raise PermissionError(f"{url}: the server refuses it: {said(error)}") from None
         except exceptions.GenericError as error:
-            if re.search(r"status(?: code)?: 416", str(error)):  # it ends before
+            status = STATUS.search(str(error))
+            if status is None or int(status[1]) not in FINAL:
+                raise
+            if int(status[1]) == 416:  # it ends before
                 return None
-            raise
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{url}: no such file") from error
+            problem = "the server does not understand what it is asked for"
+            raise RemoteError(problem, path=url, found=said(error)) from None
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{url}: no such file") from None
         except ValueError as error:
-            raise DatasetError("no name of a file", path=url, found=_first_line(error)) from error
+            raise DatasetError("no name of a file", path=url, found=said(error)) from None
 
     def names(self, url: str) -> list[str] | None:
         """List a prefix of a bucket, or take the links out of the page of a folder."""
@@ -215,7 +223,7 @@ class Objects:
                 return [one["path"].rpartition("/")[2] for one in found["objects"]]
             folder = f"{url}/"
             page = self._ask(folder, self._open(folder), "", {})
-            kind = str(page.attributes.get("Content-Type", ""))
+            kind = str(page.attributes.get("Content-Type", "")) if page else ""
             if not kind.startswith("text/html") or page.meta["size"] > MOST_LISTING:
                 return None
             return _linked(folder, bytes(page.bytes()))
@@ -239,8 +247,9 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return Version(meta["size"], meta["e_tag"] or when)
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:300]
+def said(error: BaseException) -> str:
+    """Give the first line of what a library says, without queries, which may be secrets."""
+    return QUERY.sub("?...", str(error).partition("\n")[0])[:300] or type(error).__name__
 
 
 class FileSystem:

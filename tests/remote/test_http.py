@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 
 import dask
 import numpy as np
@@ -257,6 +258,11 @@ def test_queries(server, path, frames):
     assert arr.description.format == "mib"
     with pytest.raises(PermissionError):
         open_dataset(server.url(path))
+    for fault, kind in ((500, RemoteError), (403, PermissionError), (400, RemoteError)):
+        server.fault = lambda _number, _path, fault=fault: fault
+        with pytest.raises(kind) as caught:
+            arr[0].compute()
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value))
     twice = [f"{server.url(path)}?{query}" for query in ("a=1", "a=2")]
     with pytest.raises(DatasetError, match="queries"):
         open_dataset(twice)
@@ -291,6 +297,23 @@ def test_series(server, tmp_path, lists):
     members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
     arr = open_dataset(server.url(members[1]))
     np.testing.assert_array_equal(arr.compute(), frames)
+
+
+def test_servers_that_fail_to_list(server, tmp_path):
+    """Files are asked for by name."""
+    server.listing_status = 500
+    frames = counting_frames((12, 4, 128), "u2", bits=12)
+    members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
+    np.testing.assert_array_equal(open_dataset(server.url(members[1])).compute(), frames)
+
+
+def test_requests_that_are_wrong_are_not_repeated(server, url):
+    arr = scan(url)
+    server.reset()
+    server.fault = lambda _number, _path: 400
+    with pytest.raises(RemoteError, match="understand"):
+        arr[0, 0].compute()
+    assert len(server.asked) == 1
 
 
 def test_series_of_a_failing_server(server, tmp_path):
