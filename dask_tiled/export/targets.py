@@ -76,7 +76,11 @@ class JournaledFolder:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             os.replace(part, path)
         except FileNotFoundError:
-            raise DatasetError("the export has been stopped", path=self.root) from None
+            raise DatasetError(
+                "the export has been stopped, or cannot be seen from here",
+                path=self.root,
+                hint="All workers have to write to the same file system.",
+            ) from None
         except BaseException:
             with suppress(OSError):
                 os.remove(part)

@@ -73,7 +73,7 @@ def to_zarr(
     layout : {"array", "group"}
         Whether the array is all that is written, or is the member ``data`` of a group, beside its
         coordinates: an array for every axis that has a scale, an offset or units. That is what
-        :func:`xarray.open_zarr` opens.
+        ``xarray.open_zarr`` opens.
     overwrite : bool
         Replace an array that this function wrote before. Nothing else is ever replaced.
     resume : bool
