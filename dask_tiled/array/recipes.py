@@ -83,7 +83,7 @@ class Beside(NamedTuple):
         order = list(chain(*mine))
         lengths = zip(found.shape[n:], mine, strict=True)
         split = [1 if m == 1 else sizes[x] for m, some in lengths for x in some]
-        found = found.reshape(*found.shape[:n], *split)
+        found = found.reshape((*found.shape[:n], *split))
         flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
         found = np.flip(found, tuple(n + k for k, part in enumerate(order) if part.axis in flipped))
         places = {part: k for k, part in enumerate(sizes)}
@@ -324,7 +324,7 @@ class Recipe:
             sizes = self._view.sizes(lengths).values()
             left = [1 if k in axes else n for k, n in enumerate(sizes)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
-            found = self._view.show(found.reshape(*left, *tail))
+            found = self._view.show(found.reshape((*left, *tail)))
             if name == "nanmean" and not tail:  # all of them are numbers
                 number = math.prod(sizes) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
