@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -49,8 +50,16 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
             found=f"shape {weights.shape}",
         )
     dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
-    axes = range(x.nav_ndim, arr.ndim), range(1, weights.ndim)
-    return da.tensordot(arr, weights.astype(dtype), axes=axes)
+    sig = tuple(range(x.nav_ndim, arr.ndim))
+    weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
+    if not da.array_expr_enabled():
+        return da.tensordot(arr, weights, axes=axes)
+    whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions know no tensordot
+    chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))
+    product = partial(np.tensordot, b=weights, axes=axes)
+    meta = np.empty((0,) * len(chunks), dtype)
+    shown: Any = {"drop_axis": sig, "new_axis": x.nav_ndim, "chunks": chunks, "meta": meta}
+    return da.map_blocks(product, whole, dtype=dtype, **shown)
 
 
 def center_of_mass(

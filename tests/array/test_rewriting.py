@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from checks import on_tiles
 from dask.array import chunk
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import basic_indices, chunked
 
@@ -135,6 +135,9 @@ def test_expressions(paths, data):
     name = data.draw(st.sampled_from([*SOURCES]))
     arr, pixels = opened(paths, name, data.draw(chunked(SHAPE)))
     expression = data.draw(expressions())
+    steps, reduction = expression
+    rounded = {"background", "normalised"} & {*steps}
+    assume(not (rounded and reduction and reduction[0] in ("any", "all")))  # of what is nearly 0
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
