@@ -44,6 +44,12 @@ ZARRS = "zarrs.ZarrsCodecPipeline"
 Way = Callable[[], Any]
 
 
+def created(path: Path, like: Any, chunks: tuple[int, ...], **given: Any) -> Any:
+    """Make the zarr array for what others write: all chunks are stored, as ours are."""
+    options: Any = {"overwrite": True, "config": {"write_empty_chunks": True}, **given}
+    return zarr.create_array(path, shape=like.shape, chunks=chunks, dtype=like.dtype, **options)
+
+
 def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
     """Make what exports a scan, each into a folder of its own."""
     arr = dask_tiled.open_dataset(path)
@@ -54,16 +60,8 @@ def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
     peer = peer.rechunk(arr.chunks)
 
     def by_dask(source: da.Array, name: str, **given: Any) -> None:
-        target = zarr.create_array(
-            out / name,
-            shape=source.shape,
-            chunks=chunk,
-            dtype=source.dtype,
-            overwrite=True,
-            config={"write_empty_chunks": True},
-            **given,
-        )
-        da.store(source, target, lock=False)  # type: ignore[arg-type]
+        target = created(out / name, source, chunk, **given)
+        da.store(source, target, lock=False)
 
     def ours(name: str, *, verify: bool = False, **given: Any) -> None:
         dask_tiled.to_zarr(arr, out / name, chunks=chunk, overwrite=True, **options, **given)
@@ -97,15 +95,7 @@ def ways_of_memory(path: Path, out: Path, codec: str, threads: int) -> dict[str,
 
     def whole(name: str, **config: Any) -> None:
         with zarr.config.set(config):
-            target = zarr.create_array(
-                out / name,
-                shape=pixels.shape,
-                chunks=chunk,
-                dtype=pixels.dtype,
-                overwrite=True,
-                compressors=CODECS[codec],
-                config={"write_empty_chunks": True},
-            )
+            target = created(out / name, pixels, chunk, compressors=CODECS[codec])
             target[:] = pixels
 
     pipelines = {"memory: zarr-python": partial(whole, "m")}

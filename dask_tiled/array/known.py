@@ -16,7 +16,7 @@ from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import M
 
-from dask_tiled.array.recipes import Apply, Beside, Tree, cut
+from dask_tiled.array.recipes import NODES, Apply, Beside, Tree, cut
 from dask_tiled.array.recognition import (
     Contraction,
     Step,
@@ -47,8 +47,6 @@ class Known(NamedTuple):
     """What a layer computes of opened arrays."""
 
     tree: Tree
-    source: Source
-    """One of the sources: all of them have the same axes."""
     chunks: Chunks
     """Those of the sources."""
     grid: Grid
@@ -59,6 +57,15 @@ class Known(NamedTuple):
     """The labels of what the layer makes."""
     annotations: dict[str, Any]
     step: Step | None = None
+
+    @property
+    def source(self) -> Source:
+        """One of the sources: all of them have the same axes."""
+        node: Any = self.tree
+        while isinstance(node, Apply):
+            node = next(x for x in node.operands if isinstance(x, NODES))
+        found: Source = node
+        return found
 
     @property
     def is_read(self) -> bool:
@@ -163,7 +170,7 @@ def _source(layers: Mapping[Any, Any], layer: Any) -> Known | None:
     (block_ids,) = layer.io_deps.values()
     labels = tuple(layer.output_indices)
     view, annotations = View.of(len(labels)), layer.annotations or {}
-    return Known(source, source, block_ids.chunks, grid, view, labels, labels, annotations)
+    return Known(source, block_ids.chunks, grid, view, labels, labels, annotations)
 
 
 def _job(layer: Any, known: Mapping[str, Known]) -> Known | None:
@@ -346,7 +353,7 @@ def _cut(one: Known, cuts: Sequence[Cut]) -> Known | None:
         return None
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
-    one = one._replace(tree=tree, source=one.source.cut(of), chunks=chunks, grid=Grid.of(chunks))
+    one = one._replace(tree=tree, chunks=chunks, grid=Grid.of(chunks))
     return one._replace(view=view, labels=labels, output=labels)
 
 

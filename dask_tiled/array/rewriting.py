@@ -63,8 +63,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             layers[name] = graph.layers[name]
             dependencies[name] = {*graph.dependencies[name]}
         waiting += dependencies[name]
-    shown = {name: x for name, x in known.items() if x.is_read and x.is_as_read}
-    reads = {name: x for name, x in shown.items() if name in layers}
+    found = ((name, known[name]) for name in layers if name in known)
+    reads = {name: x for name, x in found if x.is_read and x.is_as_read}
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     made = made if reads or {*made} - ended else _merged(made)
     for names in _groups(made, reads, dependencies):
