@@ -143,3 +143,12 @@ def layouts(sample_of):
         and sample.frames.dtype.kind in "iuf"
         and sample.frames.nbytes < 1 << 16
     }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def chunks_of_their_own():
+    """Let small arrays have as many tasks as large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask_tiled.array.rewriting.LEAST_BYTES", 1)
+        patch.setattr("dask_tiled.array.results.FEW_PIXELS", 0)
+        yield

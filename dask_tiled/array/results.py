@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import List, Task, TaskRef
 from dask.array.core import finalize
 from dask.blockwise import Blockwise, blockwise
 from dask.core import flatten
@@ -23,6 +23,8 @@ from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.array.known import Known
 from dask_tiled.array.tasks import Block, Grid, pixels_of
+from dask_tiled.engine.programs import has_blocks
+from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
 
@@ -30,6 +32,9 @@ Array = npt.NDArray[Any]
 
 LEAST_PIXELS = 1 << 19
 """Results of fewer pixels are put together in no time."""
+
+FEW_PIXELS = 4096
+"""So many are read by one task, in whatever chunks they are."""
 
 
 class Result:
@@ -75,6 +80,45 @@ def put(result: Result, grid: Grid, block_id: Block, chunk: Source | Array) -> A
     return part
 
 
+class Final(NamedTuple):
+    """Dask's last step for an array of which nobody else sees the chunks."""
+
+    layer: str
+    task: Task
+
+    def of(self, keys: Iterable[Any], name: str) -> MaterializedLayer:
+        """Make it anew for the chunks of a name among others, given in C order."""
+        refs: dict[Any, Any] = {key[1:]: TaskRef(key) for key in keys if key[0] == name}
+        depth = len(next(iter(refs)))
+        for n in reversed(range(depth or 1)):
+            rows: dict[Any, list[Any]] = {}
+            for place, ref in refs.items():
+                rows.setdefault(place[:n], []).append(ref)
+            refs = {place: List(*some) for place, some in rows.items()}
+        return MaterializedLayer({self.layer: Task(self.layer, finalize, refs[()])})
+
+
+def finals_of(graph: HighLevelGraph, wanted: Collection[str]) -> dict[str, Final]:
+    """Find dask's last steps, by the names of what they put together."""
+    users = Counter(chain.from_iterable(graph.dependencies.values()))
+    found = _last_steps(graph)
+    return {x: final for x, final in found if users[x] == 1 and x not in wanted}
+
+
+def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
+    for final, layer in graph.layers.items():
+        task = layer.get(final) if isinstance(layer, MaterializedLayer) else None
+        if isinstance(task, Task) and task.func is finalize and len(task.args) == 1:
+            name, *others = {key[0] for key in task.dependencies} or {""}
+            if not others:
+                yield name, Final(final, task)
+
+
+def takes_time(source: Source) -> bool:
+    """Tell whether pixels are more than bytes at hand: compressed, or somewhere else."""
+    return has_blocks(source) or is_url(source.layout.files[0].path)
+
+
 def put_together(
     graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
 ) -> HighLevelGraph:
@@ -84,24 +128,22 @@ def put_together(
     """
     if not known:
         return graph
-    users = Counter(chain.from_iterable(graph.dependencies.values()))
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
-    for final, layer in graph.layers.items():
-        task = layer.get(final) if isinstance(layer, MaterializedLayer) else None
-        if not isinstance(task, Task) or task.func is not finalize:
-            continue
-        name, *others = {key[0] for key in task.dependencies} or {""}
+    unseen = finals_of(graph, wanted)
+    for name, (final, task) in _last_steps(graph):
         one = known.get(name)
-        if others or one is None or one.step is not None or len(task.args) > 1:
+        if one is None or one.step is not None:
             continue
         reads: Any = graph.layers[name]
         is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
-        alone = is_read and users[name] == 1 and name not in wanted
+        alone = is_read and name in unseen
         chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
-        if alone and not graph.dependencies[name] and len(task.dependencies) == 1:
+        few = math.prod(one.shape) <= FEW_PIXELS and not takes_time(one.source)
+        few = few or len(task.dependencies) == 1
+        if alone and few and not graph.dependencies[name]:
             # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
-            read = Task(final, whole, one.source, one.grid)
+            read = Task(final, whole, one.source, Grid.of([(n,) for n in one.shape]))
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]

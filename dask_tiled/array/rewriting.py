@@ -22,11 +22,13 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
 from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
 from dask_tiled.array.recipes import Recipe, Together, make, make_all
-from dask_tiled.array.results import put_together
+from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
 
 MOST_CHUNKS = 10_000
-"""So many chunks, and no more, are reduced by tasks of their own where nothing is left of them."""
+"""So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
+LEAST_BYTES = 4 << 20
+"""Chunks of fewer bytes are reduced together, too: a task takes as long as reading so many."""
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -65,8 +67,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         waiting += dependencies[name]
     found = ((name, known[name]) for name in layers if name in known)
     reads = {name: x for name, x in found if x.is_read and x.is_as_read}
-    ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
-    made = made if reads or {*made} - ended else _merged(made)
+    finals = finals_of(graph, wanted)
+    made = made if reads else _merged(made, endings, finals)
     for names in _groups(made, reads, dependencies):
         pixels = next((name for name in names if name in reads), None)
         some = [name for name in names if name in made]
@@ -74,9 +76,10 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             _make(some, pixels, made, layers, dependencies)
     for name, (of, ending) in endings.items():
         if name in dependencies:
-            chunks = made[of].known.shown_chunks
-            tasks = ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks)))
-            layers[name] = MaterializedLayer({task.key: task for task in tasks})
+            of_many = made[of].known.chunks != known[of].chunks
+            layers |= _ended(
+                name, of, ending, made[of].known, finals.get(name) if of_many else None
+            )
             layers[name].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
 
@@ -119,6 +122,18 @@ def _endings(
     return found
 
 
+def _ended(
+    name: str, of: str, ending: Ending | Listing, known: Known, final: Final | None
+) -> dict[str, Layer]:
+    """Make the layers that end a reduction; the last step too, if chunks are not as it has them."""
+    chunks = known.shown_chunks
+    tasks = list(ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks))))
+    layers: dict[str, Layer] = {name: MaterializedLayer({task.key: task for task in tasks})}
+    if final is not None:
+        layers[final.layer] = final.of([task.key for task in tasks], name)
+    return layers
+
+
 class Making(NamedTuple):
     """A layer that is made anew."""
 
@@ -127,25 +142,41 @@ class Making(NamedTuple):
     recipe: Recipe
 
 
-def _merged(made: dict[str, Making]) -> dict[str, Making]:
-    """Read many chunks in one task, where nothing is left of all of them but reductions."""
-    axes = {*range(min(len(x.known.chunks) for x in made.values()))} if made else set()
-    for known, _, recipe in made.values():
-        done: Any = known.step and known.step.done
-        left = {*range(len(known.labels))} - {*done.axes}
-        axes -= {part.axis for place in left for part in known.view.shown[place]}
+def _merged(
+    made: dict[str, Making],
+    endings: Mapping[str, tuple[str, Ending | Listing]],
+    finals: Mapping[str, Final],
+) -> dict[str, Making]:
+    """Read many chunks in one task, where nothing is left of all of them, or nobody sees them."""
+    ended = {of: name for name, (of, ending) in endings.items() if isinstance(ending, Ending)}
+    if not made or made.keys() - ended.keys():
+        return made
+    axes = {*range(min(len(x.known.chunks) for x in made.values()))}
+    for name, (known, _, recipe) in made.items():
         if any(n > 1 for x in recipe.beside for n in x.numblocks):
             return made
+        if ended[name] not in finals:
+            done: Any = known.step and known.step.done
+            left = {*range(len(known.labels))} - {*done.axes}
+            axes -= {part.axis for place in left for part in known.view.shown[place]}
     merged = {}
     for name, making in made.items():
-        chunks = list(making.known.chunks)
-        for axis in sorted(axes):
-            by = -(-math.prod(map(len, chunks)) // MOST_CHUNKS)
+        chunks, most = list(making.known.chunks), _most_chunks(making.known)
+        for axis in sorted(axes, reverse=True):
+            by = -(-math.prod(map(len, chunks)) // most)
             some = chunks[axis]
             chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
         known = making.known._replace(chunks=tuple(chunks), grid=Grid.of(chunks))
         merged[name] = making._replace(known=known)
     return merged
+
+
+def _most_chunks(known: Known) -> int:
+    """Give how many tasks reductions are worth that read a source."""
+    if takes_time(known.source):
+        return MOST_CHUNKS
+    nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
+    return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
 
 
 def _groups(

@@ -13,6 +13,8 @@ from strategies import chunked, part_of, selections, shown
 
 import dask_tiled
 from dask_tiled import TiledArray
+from dask_tiled.array.recipes import Together
+from dask_tiled.array.results import whole
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -271,3 +273,43 @@ def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
         both, (SCAN.sum(), SCAN.sum(axis=(2, 3)), SCAN.max(axis=0)), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
+
+
+def computed_by(monkeypatch, result):
+    """Compute a result, and tell how many chunks were begun for it."""
+    made, make = [], Together.make
+    monkeypatch.setattr(Together, "make", lambda *args: made.append(args) or make(*args))
+    return result.compute(), len(made)
+
+
+def test_what_nobody_sees_is_merged(path, monkeypatch):
+    """Chunks of a result that is computed are seen by nobody; those that go on are as promised."""
+    monkeypatch.setattr("dask_tiled.array.rewriting.LEAST_BYTES", SCAN[:1].nbytes)
+    arr = opened(path, chunks=(1, 1, 2, 6))
+    tasks = {"sum": 3, "kept": 3, "mixed": 3, "whole": 3, "shown": 12}
+    for name, total, expected in [
+        ("sum", arr.sum(axis=(2, 3)), SCAN.sum(axis=(2, 3))),
+        ("kept", arr.mean(axis=2, keepdims=True), SCAN.mean(axis=2, keepdims=True)),
+        ("mixed", arr.max(axis=(0, 3)), SCAN.max(axis=(0, 3))),
+        ("whole", arr.sum(), SCAN.sum()),
+        ("shown", np.negative(arr.sum(axis=(2, 3))), -SCAN.sum(axis=(2, 3))),
+    ]:
+        with monkeypatch.context() as patch:
+            found, number = computed_by(patch, total)
+        np.testing.assert_array_equal(found, expected)
+        assert number == tasks[name]
+    total = arr.sum(axis=(2, 3))
+    kept, shown = dask.persist(total)[0], dask.compute(total, total + 1)
+    assert len(kept.dask) == 12
+    np.testing.assert_array_equal(shown, [SCAN.sum(axis=(2, 3)), SCAN.sum(axis=(2, 3)) + 1])
+
+
+def test_few_pixels_are_one_task(path, monkeypatch):
+    monkeypatch.setattr("dask_tiled.array.results.FEW_PIXELS", 12)
+    arr = opened(path, chunks=(1, 1, 4, 6))[..., 1, 2]
+    read = []
+    monkeypatch.setattr(
+        "dask_tiled.array.results.whole", lambda *args: read.append(args) or whole(*args)
+    )
+    np.testing.assert_array_equal(arr.compute(), SCAN[..., 1, 2])
+    assert len(read) == 1
