@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -14,6 +15,8 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import Encoder, fingerprint
+from dask_tiled.export.ownership import Record, files, find_record, reads
+from dask_tiled.remote.stores import said
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -51,8 +54,25 @@ class JournaledFolder:
 
     def make(self) -> None:
         """Make the folders."""
-        for folder in (self.store, self.journal, self.writing):
-            os.makedirs(folder, exist_ok=True)
+        with telling_of(self.root):
+            for folder in (self.store, self.journal, self.writing):
+                os.makedirs(folder, exist_ok=True)
+
+    def is_unused(self) -> bool:
+        """Tell whether nothing was noted in the journal."""
+        return not os.path.isdir(self.journal) or not os.listdir(self.journal)
+
+    def flush(self) -> None:
+        """Have the system bring to the disk all that is in the store.
+
+        In one go at the end: that takes less time than file by file.
+        """
+        found = [os.path.join(self.store, key) for key in files(self.store)]
+        with telling_of(self.root), ThreadPoolExecutor() as pool:
+            for _ in pool.map(_flush, found):
+                pass
+            for folder, _, _ in os.walk(self.store):
+                _flush(folder)
 
     def put(self, key: str, data: bytes) -> None:
         """Write a file of the store."""
@@ -81,19 +101,16 @@ class JournaledFolder:
                 path=self.root,
                 hint="All workers have to write to the same file system.",
             ) from None
-        except BaseException:
+        except BaseException as error:
             with suppress(OSError):
                 os.remove(part)
+            if isinstance(error, OSError):
+                raise unwritable(path, error) from error
             raise
 
     def noted(self) -> dict[str, list[list[int]]]:
         """Read the journal: all that was noted of keys. What cannot be read was not written."""
-        found: dict[str, list[list[int]]] = {}
-        for name in os.listdir(self.journal):
-            with open(os.path.join(self.journal, name), "rb") as file, suppress(ValueError):
-                for key, entry in json.load(file).items():
-                    found.setdefault(key, []).append(entry)
-        return found
+        return _gathered(map(reads(self.journal), os.listdir(self.journal)))
 
     def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
         """Tell whether a file of the store is one that was noted."""
@@ -132,7 +149,10 @@ class StorePlace:
         from zarr.core.buffer import default_buffer_prototype
 
         buffer = default_buffer_prototype().buffer.from_bytes(data)
-        _wait(self.store.set(self.prefix + key, buffer))
+        try:
+            _wait(self.store.set(self.prefix + key, buffer))
+        except Exception as error:  # each store has its own
+            raise unwritable(str(self.store), error, where=key) from error
 
     def get(self, key: str) -> bytes | None:
         """Get the bytes of a key; None where there are none."""
@@ -153,12 +173,93 @@ class StorePlace:
 
         return [key.removeprefix(self.prefix) for key in _wait(listed())]
 
-    def clear(self) -> None:
-        """Remove all that is there."""
-        _wait(self.store.delete_dir(self.prefix.removesuffix("/")))
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove keys one after the other."""
+        for key in keys:
+            _wait(self.store.delete(self.prefix + key))
 
     def note(self, entries: Entries) -> None:
         """Keep no journal."""
+
+    def journaled(self, record: Record) -> JournaledStore:
+        """Give the same place, as the export writes to it that has this record there."""
+        return JournaledStore(self.store, self.prefix, record)
+
+
+class JournaledStore(StorePlace):
+    """A path in a zarr store that one export writes to, with a journal beside the pixels.
+
+    Stores have no locks. An export whose record is no longer the one in the store stops.
+    """
+
+    def __init__(self, store: Store, prefix: str, record: Record) -> None:
+        super().__init__(store, prefix)
+        self.record = record
+
+    def put(self, key: str, data: bytes) -> None:
+        """Set the bytes of a key, unless another export has begun since."""
+        # Zip files, from which nothing can be removed, are not read while they are written.
+        alone = not self.store.supports_deletes
+        if not alone and find_record([self.record.key], self.get) != self.record:
+            raise DatasetError("another export has begun to write there", path=str(self.store))
+        super().put(key, data)
+
+    def note(self, entries: Entries) -> None:
+        """Set a key of the journal, where it can be removed in the end."""
+        if entries and self.store.supports_deletes:
+            super().put(self.record.journal + uuid.uuid4().hex, json.dumps(dict(entries)).encode())
+
+    def noted(self) -> dict[str, list[list[int]]]:
+        """Read the journal: all that was noted of keys."""
+        keys = (key for key in self.keys() if key.startswith(self.record.journal))
+        return _gathered(map(self.get, keys))
+
+    def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
+        """Tell whether what is stored is what was noted."""
+        data = self.get(key)
+        return data is not None and fingerprint(data) in entries
+
+
+def _gathered(texts: Iterable[bytes | None]) -> dict[str, list[list[int]]]:
+    """Put the parts of a journal together. What cannot be read was not written."""
+    found: dict[str, list[list[int]]] = {}
+    for text in texts:
+        with suppress(ValueError):
+            for key, entry in json.loads(text or b"").items():
+                found.setdefault(key, []).append(entry)
+    return found
+
+
+def unwritable(path: str, error: BaseException, where: str | None = None) -> DatasetError:
+    """Say that something cannot be written, and why."""
+    found = getattr(error, "strerror", None) or said(error)
+    hint = "What is stored so far stays: call it again to go on."
+    return DatasetError("it cannot be written", path=path, where=where, found=found, hint=hint)
+
+
+@contextmanager
+def telling_of(path: str) -> Iterator[None]:
+    """Name the place where the system refuses to write."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def flush_folders(path: str) -> None:
+    """Have the system bring the names in a folder, and in those around it, to the disk."""
+    with suppress(OSError):  # some may not be opened
+        while path != os.path.dirname(path):
+            _flush(path)
+            path = os.path.dirname(path)
+
+
+def _flush(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _wait(coroutine: Coroutine[Any, Any, Result]) -> Result:

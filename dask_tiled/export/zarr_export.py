@@ -75,9 +75,10 @@ def to_zarr(
         coordinates: an array for every axis that has a scale, an offset or units. That is what
         ``xarray.open_zarr`` opens.
     overwrite : bool
-        Replace an array that this function wrote before. Nothing else is ever replaced.
+        Replace an array that this function wrote before, and nobody changed but for its pixels.
+        Nothing else is ever replaced.
     resume : bool
-        Go on where an export of the same array with the same settings to the same path was
+        Go on where an export of the same array with the same settings to the same place was
         stopped: what the journal has, and is found whole, is not computed again. Without it, that
         is thrown away.
     progress : bool, optional
@@ -103,8 +104,8 @@ def to_zarr(
     Raises
     ------
     DatasetError
-        Something else is there already, another export is writing there, or the arguments cannot
-        be exported.
+        Something else is there already, another export is writing there, it cannot be written
+        (the disk is full, for example), or the arguments cannot be exported.
     TilingError
         The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
 
@@ -112,11 +113,12 @@ def to_zarr(
     -----
     At a path, the array is written beside its place, below ``store + ".part"``, together with a
     journal, and moved to its place when it is complete: an export that was stopped is never seen as
-    an array, and the next call goes on with it. An array that is replaced stays until then, so it
-    may be what ``arr`` reads.
+    an array, and the next call goes on with it. Files are flushed to the disk before they show. An
+    array that is replaced stays until then, so it may be what ``arr`` reads.
 
     In any other store it is written in place, and what tells readers of it comes last. What it
-    replaces is removed first, so an array that may read it is refused.
+    replaces is removed first, so an array that may read it is refused. Of two exports to one place,
+    the one that has begun last goes on.
 
     Arrays are the same if dask gives them the same name. It does so for files that have not
     changed, and for what is computed of them in the same way.
@@ -138,7 +140,7 @@ def to_zarr(
         export_to_path(path, template, write, overwrite=overwrite, resume=resume)
         return zarr.open_array(path, mode="r", path=member)
     is_source = partial(may_read, arr)
-    export_to_store(store, template, write, is_source, overwrite=overwrite)
+    export_to_store(store, template, write, is_source, overwrite=overwrite, resume=resume)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
     return zarr.open_array(store, mode="r+", path=member)
 

@@ -1,0 +1,165 @@
+"""What an export has written, as it records it beside the pixels, and what is not in that record.
+
+Attributes prove nothing: whoever copies an array copies them. The record is an object of its own,
+written first and removed last, so whatever an export leaves when it is stopped is known as its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.encoding import fingerprint
+
+FOLDER = ".dask_tiled/"
+"""Lies beside the chunks of the array: whoever lists the members of a group does not meet it."""
+
+_RECORD = f"{FOLDER}export.json"
+_JOURNAL = f"{FOLDER}journal/"
+_HEX = "[0-9a-f]{32}"
+_NAME = re.compile(_HEX)
+_CHUNK = re.compile(r"(?P<array>(?:.+/)?)c(?P<place>(?:/(?:0|[1-9]\d*))*)")
+
+Read = Callable[[str], "bytes | None"]
+
+
+class Record(NamedTuple):
+    """What one export writes."""
+
+    id: str
+    """Random: no two exports have the same."""
+    attempt: str
+    """What it is made of: the same for those that may go on with each other."""
+    prefix: str
+    """That of the array's keys."""
+    documents: Mapping[str, list[int]]
+    """Fingerprints of all that is stored beside the pixels, by key."""
+    grids: Mapping[str, list[int]]
+    """How many keys each array of pixels has along its axes, by the prefix of its keys."""
+
+    @property
+    def key(self) -> str:
+        """Where the record itself is stored."""
+        return self.prefix + _RECORD
+
+    @property
+    def journal(self) -> str:
+        """What keys of the journal begin with, where it is stored beside the pixels."""
+        return self.prefix + _JOURNAL
+
+    def to_bytes(self) -> bytes:
+        """Write the record as JSON."""
+        return json.dumps(self._asdict()).encode()
+
+    def is_chunk(self, key: str) -> bool:
+        """Tell whether pixels are stored under a key."""
+        found = _CHUNK.fullmatch(key)
+        grid = self.grids.get(found["array"]) if found else None
+        if found is None or grid is None:
+            return False
+        place = [int(k) for k in found["place"].split("/")[1:]]
+        return len(place) == len(grid) and all(k < n for k, n in zip(place, grid, strict=True))
+
+    def has(self, key: str, read: Read) -> bool:
+        """Tell whether what is stored under a key was written by this export."""
+        if key in self.documents:
+            data = read(key)
+            return data is None or fingerprint(data) == self.documents[key]
+        in_journal = key.startswith(self.journal) and is_name(key.removeprefix(self.journal))
+        return key == self.key or in_journal or self.is_chunk(key)
+
+    def order(self, key: str) -> tuple[int, int, str]:
+        """Sort keys as they may go: first what shows the array, last what tells whose it is."""
+        if key == self.key:
+            return 2, 0, key
+        return (0 if key in self.documents else 1), key.count("/"), key
+
+
+def find_record(keys: Iterable[str], read: Read) -> Record | None:
+    """Read the record of an export among what is stored; None where there is not exactly one."""
+    found = [key for key in keys if f"/{key}".endswith(f"/{_RECORD}")]
+    with suppress(ValueError, TypeError):
+        if len(found) == 1:
+            record = Record(**json.loads(read(found[0]) or b""))
+            return record if record.key == found[0] else None
+    return None
+
+
+def stranger(keys: Iterable[str], read: Read) -> str | None:
+    """Find a key that no export has written; None where all are those of one."""
+    keys = [*keys]
+    record = find_record(keys, read)
+    if record is None:
+        return next(iter(keys), None)
+    return next((key for key in keys if not record.has(key, read)), None)
+
+
+def files(path: str) -> Iterator[str]:
+    """List what is below a folder, as keys. A link is nobody's, whatever its name."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield f"{entry.name}, a link"
+            elif entry.is_dir():
+                yield from (f"{entry.name}/{key}" for key in files(entry.path))
+            else:
+                yield entry.name
+
+
+def reads(path: str) -> Read:
+    """Read the files below a folder by their keys."""
+
+    def read(key: str) -> bytes | None:
+        with suppress(FileNotFoundError), open(os.path.join(path, key), "rb") as file:
+            return file.read()
+        return None
+
+    return read
+
+
+def check_ours(path: str) -> None:
+    """Make sure that there is nothing in a folder but what one export wrote.
+
+    Raises
+    ------
+    DatasetError
+        There is something else, or something else than a folder.
+    """
+    if os.path.islink(path) or not os.path.isdir(path):
+        raise foreign(path)
+    found = stranger(files(path), reads(path))
+    if found is not None:
+        raise foreign(path, found)
+
+
+def foreign(path: str, where: str | None = None) -> DatasetError:
+    """Say that nothing is done to what somebody else made or changed."""
+    hint = "Only what was written here, and not changed since, is removed." if where else None
+    return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
+
+
+def remove(path: str) -> None:
+    """Remove what one export wrote below a folder, and nothing that comes there meanwhile."""
+    keys = [*files(path)]
+    record = find_record(keys, reads(path))
+    for key in sorted(keys, key=record.order) if record else ():
+        if record and record.has(key, reads(path)):
+            os.remove(os.path.join(path, key))
+    remove_empty(path)
+
+
+def remove_empty(path: str) -> None:
+    """Remove a folder, and those inside of it, unless there are files."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def is_name(name: str) -> bool:
+    """Tell whether a file has one of the random names that are given here."""
+    return _NAME.fullmatch(name) is not None

@@ -1,0 +1,215 @@
+"""What may be removed: what an export wrote and nobody changed, however it was stopped."""
+
+import json
+import os
+import shutil
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from dask_tiled import DatasetError, to_zarr
+from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.testing import counting_frames
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+PIXELS = counting_frames((6, 4, 8), "uint16")
+ARR = da.from_array(PIXELS, chunks=(2, 4, 8))
+
+
+def everything(folder):
+    """List all files with what they hold."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stop(monkeypatch, path, arr=ARR, after=1, **options):
+    """Stop an export when it has noted so many of its chunks, and give the folder that it left."""
+    note, noted = JournaledFolder.note, []
+
+    def failing(self, entries):
+        if len(noted) == after:
+            raise ZeroDivisionError
+        noted.append(entries)
+        note(self, entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournaledFolder, "note", failing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(arr, path, **options)
+    (left,) = (path.parent / f"{path.name}.part").iterdir()
+    return left
+
+
+@pytest.mark.parametrize("layout", ["array", "group"])
+def test_copied_attributes_prove_nothing(tmp_path, layout):
+    """An array of somebody else that was made with the attributes of ours."""
+    ours = to_zarr(ARR, tmp_path / "ours.zarr", layout=layout)
+    place = tmp_path / "theirs.zarr"
+    for target in (place, store := zarr.storage.MemoryStore()):
+        theirs = zarr.create_array(target, data=PIXELS + 1, attributes=dict(ours.attrs))
+        with pytest.raises(DatasetError, match="something"):
+            to_zarr(ARR, target, overwrite=True)
+        np.testing.assert_array_equal(theirs[:], PIXELS + 1)
+    assert zarr.open_array(store).attrs["dask_tiled"]["written_by"] == "to_zarr"
+
+
+def test_what_was_made_over_ours_is_not_ours(tmp_path):
+    """The record may be left over: it lists what it is about."""
+    place = tmp_path / "out.zarr"
+    to_zarr(ARR, place)
+    shutil.rmtree(place / "c")
+    (place / "zarr.json").unlink()
+    zarr.save_array(store=place, arr=PIXELS + 1)
+    with pytest.raises(DatasetError, match="something else") as caught:
+        to_zarr(ARR, place, overwrite=True)
+    assert caught.value.where == "zarr.json"
+    np.testing.assert_array_equal(zarr.open_array(place)[:], PIXELS + 1)
+
+
+@pytest.mark.parametrize("kind", ["path", "store"])
+@pytest.mark.parametrize("change", ["attributes", "append", "chunk", "record"])
+def test_what_was_changed_is_not_ours_any_more(tmp_path, kind, change):
+    """Neither what it says nor what was appended is thrown away."""
+    place = tmp_path / "out.zarr" if kind == "path" else zarr.storage.MemoryStore()
+    to_zarr(ARR, place)
+    theirs = zarr.open_array(place, mode="r+")
+    if change == "attributes":
+        theirs.attrs["remark"] = "mine"
+    elif change == "append":
+        theirs.append(PIXELS)
+    else:
+        key = {"chunk": "c/9/0/0", "record": "c/.dask_tiled/export.json"}[change]
+        data = zarr.core.buffer.cpu.Buffer.from_bytes(b"mine")
+        zarr.core.sync.sync(theirs.store.set(key, data))
+    before = theirs[:]
+    with pytest.raises(DatasetError, match="something") as caught:
+        to_zarr(ARR, place, overwrite=True)
+    assert caught.value.where or change == "record"
+    np.testing.assert_array_equal(theirs[:], before)
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": False}, {"compressors": None}])
+@pytest.mark.parametrize(
+    "where", ["store/c/thesis.txt", "store/photo.png", "journal/notes", "writing/a/b", "notes"]
+)
+def test_what_was_put_into_the_folder_of_an_export_stays(tmp_path, monkeypatch, where, options):
+    """Also where it goes on, or starts afresh."""
+    place = tmp_path / "out.zarr"
+    file = stop(monkeypatch, place) / where
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("mine")
+    before = everything(tmp_path)
+    with pytest.raises(DatasetError, match="something else") as caught:
+        to_zarr(ARR, place, **options)
+    assert file.name in caught.value.where
+    assert everything(tmp_path) == before
+    file.unlink()
+    shutil.rmtree(tmp_path / "out.zarr.part" / "writing" / "a", ignore_errors=True)
+    if "compressors" in options:
+        with pytest.warns(UserWarning, match="other settings"):
+            to_zarr(ARR, place, **options)
+    else:
+        to_zarr(ARR, place, **options)
+
+
+class Stop(BaseException):
+    """Stands for the end of a process."""
+
+
+def stop_at(monkeypatch, step, action):
+    """Do something until it has touched the names of files so many times; tell whether it ended."""
+    with monkeypatch.context() as patch:
+        steps = 0
+
+        def counted(true):
+            def call(*args, **kwargs):
+                nonlocal steps
+                steps += 1
+                if steps > step:  # nothing happens after the end of a process
+                    raise Stop
+                return true(*args, **kwargs)
+
+            return call
+
+        for name in ("mkdir", "rename", "replace", "remove", "rmdir"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        try:
+            action()
+        except Stop:
+            return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["array", "group"])
+def test_no_stop_blocks_the_place(tmp_path, monkeypatch, layout):
+    """Not even one between the removal of two files. What is in its place is whole."""
+    place = tmp_path / "out.zarr"
+    to_zarr(ARR + 1, place, layout=layout)
+    old, step, ended = PIXELS + 1, 0, False
+    while not ended:
+        ended = stop_at(
+            monkeypatch, step, lambda: to_zarr(ARR, place, layout=layout, overwrite=True)
+        )
+        member = "data" if layout == "group" else ""
+        if place.exists():
+            found = zarr.open_array(place, path=member, mode="r")[:]
+            assert np.array_equal(found, old) or np.array_equal(found, PIXELS)
+        to_zarr(ARR, place, layout=layout, overwrite=True)
+        np.testing.assert_array_equal(zarr.open_array(place, path=member, mode="r")[:], PIXELS)
+        assert os.listdir(tmp_path) == ["out.zarr"]
+        step, old = step + 1, PIXELS
+    assert step > 20
+
+
+@pytest.mark.parametrize("made", ["out.zarr.part", "out.zarr.part/{}", "out.zarr.part/{}/store/c"])
+def test_empty_folders_are_no_obstacle(tmp_path, made):
+    """Such as one that was stopped at once has left."""
+    (tmp_path / made.format("-".join(["0f" * 16] * 2))).mkdir(parents=True)
+    if made.endswith("part"):
+        to_zarr(ARR, tmp_path / "out.zarr")
+    else:
+        with pytest.warns(UserWarning, match="another source"):
+            to_zarr(ARR, tmp_path / "out.zarr")
+    assert os.listdir(tmp_path) == ["out.zarr"]
+
+
+def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
+    """Files are removed by name."""
+    place, removed = tmp_path / "out.zarr", os.remove
+    to_zarr(ARR + 1, place)
+
+    def adding(path, **kwargs):
+        removed(path, **kwargs)
+        if "out.zarr.old" in str(path):
+            (tmp_path / "out.zarr.old" / "c" / "thesis.txt").write_text("mine")
+
+    monkeypatch.setattr(os, "remove", adding)
+    to_zarr(ARR, place, overwrite=True)
+    assert list(everything(tmp_path / "out.zarr.old").values()) == [b"mine"]
+
+
+def test_records_differ(tmp_path):
+    """Two exports of one array write the same but for that."""
+    to_zarr(ARR, tmp_path / "a.zarr")
+    to_zarr(ARR, tmp_path / "b.zarr")
+    one, other = (
+        {key.removeprefix(str(tmp_path / name)): data for key, data in found.items()}
+        for name in ("a.zarr", "b.zarr")
+        for found in [everything(tmp_path / name)]
+    )
+    assert [key for key in one if one[key] != other[key]] == ["/.dask_tiled/export.json"]
+    assert json.loads(one["/.dask_tiled/export.json"])["grids"] == {"": [3, 1, 1]}
+
+
+def test_a_folder_given_as_a_path_in_a_store_is_a_path(tmp_path):
+    """So that nothing incomplete is seen there, either."""
+    group = zarr.create_group(tmp_path / "group.zarr")
+    to_zarr(ARR, zarr.storage.StorePath(group.store, "scan"))
+    np.testing.assert_array_equal(group["scan"][:], PIXELS)
+    with dask.config.set(scheduler="synchronous"), pytest.raises(DatasetError, match="exists"):
+        to_zarr(ARR, group.store_path / "scan")
+    assert sorted(os.listdir(tmp_path / "group.zarr")) == ["scan", "zarr.json"]
