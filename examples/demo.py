@@ -61,7 +61,7 @@ def main() -> None:
         print(f"{stored_bytes / 2**20:.0f} MiB after compression")
 
     with step("Open the export with zarr alone and compare it with the source"):
-        prove_equal(zarr.open_array(target, mode="r"), arr, electrons)
+        prove_equal(zarr.open_array(target, mode="r", path="data"), arr, electrons)
 
     if not options.keep:
         source.unlink()

@@ -23,6 +23,8 @@ from dask_tiled.tiling.bases import Chunks
 Array = npt.NDArray[Any]
 Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
+DESCRIPTION = "description"
+"""What a layer that reads files notes of them, among what dask notes of the layers of arrays."""
 
 
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:

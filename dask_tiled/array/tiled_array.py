@@ -16,6 +16,7 @@ from dask.utils import IndexCallable
 from dask_tiled.array.choosing import at_points, picked, reshaped
 from dask_tiled.array.rewriting import optimize
 from dask_tiled.array.tasks import (
+    DESCRIPTION,
     Annotations,
     Edges,
     Grid,
@@ -103,6 +104,11 @@ class TiledArray(da.Array):
             self._graph = symbolic_graph(self.name, self.chunks, self._source, self._grid)
             for layer in self._graph.layers.values():
                 layer.annotations = self._annotations or None
+            noted = {"shape": self.shape, "dtype": self.dtype, "chunks": self.chunks}
+            self._graph.layers[self.name].collection_annotations = {
+                **noted,
+                DESCRIPTION: self._description,
+            }
         return self._graph
 
     @dask.setter

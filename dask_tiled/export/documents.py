@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import dask.array as da
-import numpy as np
 
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.facts import attributes_of
+from dask_tiled.export.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, read_chunks, split
-
-ARRAY = "data"
-"""Name of the array in its group."""
 
 
 def opened(arr: da.Array) -> tuple[Description, Source]:
@@ -107,29 +104,17 @@ def create_group(
     shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
     fill: dict[str, Any] = {
         "fill_value": desc.conversion.fill_value,
-        "attributes": attributes_of(desc),
+        "attributes": attributes_of(desc.axes, [desc]),
     }
     try:
-        create(ARRAY, desc.dims, **shape, **fill, **options)
-        same = zarr.open_array(store, path=ARRAY, mode="r").dtype == dtype
+        create(DATA, desc.dims, **shape, **fill, **options)
+        same = zarr.open_array(store, path=DATA, mode="r").dtype == dtype
     except (TypeError, ValueError) as error:
         raise _no_type(desc, str(error)) from error
     if not same:
         raise _no_type(desc, "another type when it is read")
-    for axis, size in zip(desc.axes, desc.shape, strict=True):
-        calibrated = axis.scale and (axis.units or (axis.scale, axis.offset) != (1, 0))
-        if calibrated and _names_an_array(axis.name) and desc.dims.count(axis.name) == 1:
-            numbers = axis.offset + axis.scale * np.arange(size)
-            units: dict[str, Any] = {"units": axis.units} if axis.units else {}
-            create(axis.name, (axis.name,), data=numbers, chunks=(size,), attributes=units)
-
-
-def _names_an_array(name: str) -> bool:
-    """Tell whether a name from a file can be one in a group, and is not taken."""
-    taken = ARRAY, "c", "zarr.json"
-    return (
-        bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
-    )
+    for name, numbers, units in coordinates_of(desc.dims, desc.axes, desc.shape):
+        create(name, (name,), data=numbers, chunks=numbers.shape, attributes=units)
 
 
 def _no_type(desc: Description, found: str) -> DatasetError:

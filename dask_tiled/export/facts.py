@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Axis, Description
 
 MARK = "dask_tiled"
 """The attribute by which an array is known as written, or shown, by this package."""
 
 
-def attributes_of(desc: Description | None) -> dict[str, Any]:
-    """Write down what is known of an array; of one that was not opened, who writes it."""
+def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dict[str, Any]:
+    """Write down which axes an array has, and what is known of the files it was made of.
+
+    Files are given by their names: where they lie is the user's own business.
+    """
     from importlib.metadata import version
 
     mark: dict[str, Any] = {"version": version("dask-tiled")}
-    if desc is not None:
-        mark |= {
-            "format": desc.format,
-            "files": [file.path for file in desc.files],
-            "axes": [asdict(axis) for axis in desc.axes],
-            "metadata": plain(desc.metadata),
-        }
-    return {MARK: mark}
+    if any(axes):
+        mark["axes"] = [axis and asdict(axis) for axis in axes]
+    if of:
+        mark["files"] = [os.path.basename(file.path) for desc in of for file in desc.files]
+    if len(of) == 1:
+        folders = {os.path.dirname(file.path) for file in of[0].files}
+        mark |= {"format": of[0].format, "metadata": without(folders, plain(of[0].metadata))}
+    return {MARK: plain(mark)}
 
 
 def plain(value: Any) -> Any:
     """Give a value in terms of JSON; what that has no form for becomes text."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (str, bool, int, float)):
+    if isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value)):
+        # Names of files may hold bytes that are no text.
+        return str(value).encode(errors="backslashreplace").decode()
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     item = value.item() if isinstance(value, np.generic) else str(value)
     return str(item) if isinstance(item, np.generic) else plain(item)
+
+
+def without(folders: set[str], value: Any) -> Any:
+    """Leave out of all texts of a value in terms of JSON in which folders files lie."""
+    if isinstance(value, dict):
+        return {key: without(folders, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without(folders, item) for item in value]
+    if isinstance(value, str):
+        for folder in folders:
+            value = value.replace(os.path.join(folder, ""), "") if len(folder) > 1 else value
+    return value

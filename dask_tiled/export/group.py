@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.description import Axis
 
 if TYPE_CHECKING:
     import zarr
@@ -16,39 +18,58 @@ DATA = "data"
 """The name of the array in its group."""
 
 
-def write_group(
-    store: Any, desc: Description | None, names: Sequence[str], mark: Mapping[str, Any]
-) -> zarr.Group:
-    """Make a group with the coordinates of an array, as xarray and others read them.
+class Coordinate(NamedTuple):
+    """Where the pixels along an axis lie."""
 
-    Parameters
-    ----------
-    store : zarr store
-    desc : Description or None
-        What is known of the axes.
-    names : sequence of str
-        Those of the dimensions.
-    mark : mapping
-        Attributes of the group and of each coordinate.
+    name: str
+    numbers: npt.NDArray[Any]
+    attributes: dict[str, str]
+    """The units, where there are any."""
+
+
+def coordinates_of(
+    names: Sequence[str], axes: Sequence[Axis | None], shape: Sequence[int]
+) -> Iterator[Coordinate]:
+    """Give the coordinates of axes with a scale, an offset or units.
+
+    An axis has none where its name cannot be that of an array, is that of another one, or of a
+    second axis.
     """
-    import zarr
+    for name, axis, size in zip(names, axes, shape, strict=True):
+        calibrated = axis is not None and axis.scale and axis != Axis(axis.name)
+        if axis is not None and calibrated and _names_an_array(name) and names.count(name) == 1:
+            units = {"units": axis.units} if axis.units else {}
+            yield Coordinate(name, axis.offset + axis.scale * np.arange(size), units)
+
+
+def _names_an_array(name: str) -> bool:
+    taken = DATA, "c", "zarr.json"
+    return (
+        bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
+    )
+
+
+def write_coordinates(
+    group: zarr.Group, coordinates: Iterator[Coordinate], mark: Mapping[str, Any]
+) -> None:
+    """Write coordinates into a group, each with more attributes."""
     from zarr.codecs import Crc32cCodec
 
-    group = zarr.create_group(store, zarr_format=3, attributes=dict(mark))
-    axes = desc.axes if desc is not None else ()
-    sizes = desc.shape if desc is not None else ()
-    for name, axis, size in zip(names, axes, sizes, strict=False):
-        if list(names).count(name) == 1 and name != DATA and _is_calibrated(axis):
-            units = {"units": axis.units} if axis.units else {}
-            group.create_array(
-                name,
-                data=axis.offset + axis.scale * np.arange(size),
-                compressors=Crc32cCodec(),
-                dimension_names=[name],
-                attributes={**mark, **units},
-            )
-    return group
+    for name, numbers, units in coordinates:
+        group.create_array(
+            name,
+            data=numbers,
+            compressors=Crc32cCodec(),
+            dimension_names=[name],
+            attributes={**mark, **units},
+        )
 
 
-def _is_calibrated(axis: Axis) -> bool:
-    return axis != Axis(axis.name)
+def consolidate(store: Any) -> None:
+    """Write all metadata in the document of the group, too, for those who ask for many at once."""
+    import zarr
+
+    with warnings.catch_warnings():
+        # It is no part of the specification yet. Readers that do not know it do not look at it.
+        warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+        zarr.consolidate_metadata(store)

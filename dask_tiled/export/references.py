@@ -16,8 +16,9 @@ from typing import Any, Literal
 import dask.array as da
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.documents import ARRAY, create_group, documents_of, opened
+from dask_tiled.export.documents import create_group, documents_of, opened
 from dask_tiled.export.facts import MARK
+from dask_tiled.export.group import DATA
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
 from dask_tiled.export.stores import local_path
 from dask_tiled.model.files import File
@@ -93,7 +94,7 @@ def to_references(
     for place, number, offset, nbytes in chunks:
         numbers = [*map(str, place)]
         name = ".".join(numbers) or "0" if "dtype" in options else "/".join(["c", *numbers])
-        refs[f"{ARRAY}/{name}"] = [urls[number], offset, nbytes]
+        refs[f"{DATA}/{name}"] = [urls[number], offset, nbytes]
     references = {MARK: version("dask-tiled"), "version": 1, "refs": refs}
     if path is not None:
         _write(path, references)
@@ -123,7 +124,7 @@ def _set_in(
         VirtualChunkSpec([*place], urls[k], offset, nbytes, last_updated_at_checksum=times[k])
         for place, k, offset, nbytes in chunks
     ]
-    failed = store.set_virtual_refs(ARRAY, specs)
+    failed = store.set_virtual_refs(DATA, specs)
     if failed:
         raise DatasetError(
             "icechunk has no container of virtual chunks for the file",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 
-from dask_tiled.export.documents import ARRAY, documents_of, equal_chunks, largest, opened
+from dask_tiled.export.documents import documents_of, equal_chunks, largest, opened
+from dask_tiled.export.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.negotiation import negotiate
@@ -57,8 +58,8 @@ def as_zarr(arr: da.Array, *, chunks: Any = None) -> zarr.Array[Any]:
 
     desc, source = opened(arr)
     sizes = _default(desc, arr.chunks) if chunks is None else equal_chunks(chunks, desc)
-    store = VirtualStore(documents_of(desc, sizes), {ARRAY: VirtualChunks(source, sizes)})
-    return zarr.open_array(store, path=ARRAY, mode="r")
+    store = VirtualStore(documents_of(desc, sizes), {DATA: VirtualChunks(source, sizes)})
+    return zarr.open_array(store, path=DATA, mode="r")
 
 
 def _default(desc: Description, chunks: Chunks) -> tuple[int, ...]:

@@ -13,13 +13,14 @@ import numpy.typing as npt
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
+from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
-from dask_tiled.export.group import DATA, write_group
+from dask_tiled.export.group import DATA, consolidate, coordinates_of, write_coordinates
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
 from dask_tiled.export.stores import WRITER, Template, export_to_path, export_to_store, local_path
@@ -43,7 +44,7 @@ def to_zarr(
     chunks: Any = None,
     shards: Any = None,
     compressors: Any = "auto",
-    layout: _LAYOUTS = "array",
+    layout: _LAYOUTS = "group",
     overwrite: bool = False,
     resume: bool = True,
     progress: bool | None = None,
@@ -70,10 +71,10 @@ def to_zarr(
     compressors : optional
         What :func:`zarr.create_array` takes; by default LZ4 after a shuffle of bits, by Blosc, for
         numbers. A checksum follows.
-    layout : {"array", "group"}
-        Whether the array is all that is written, or is the member ``data`` of a group, beside its
-        coordinates: an array for every axis that has a scale, an offset or units. That is what
-        ``xarray.open_zarr`` opens.
+    layout : {"group", "array"}
+        Whether the array is the member ``data`` of a group, beside its coordinates: an array for
+        every axis that has a scale, an offset or units; or is all that is written. The former is
+        what ``xarray.open_zarr`` opens.
     overwrite : bool
         Replace an array that this function wrote before, and nobody changed but for its pixels.
         Nothing else is ever replaced.
@@ -84,8 +85,8 @@ def to_zarr(
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     dimension_names : sequence of str, optional
-        By default those of the opened file; for a group of any other array, those that xarray
-        gives, ``dim_0`` and so on.
+        By default those of the opened file, also of the axes that are left in what was computed of
+        it; in a group, others are called as xarray does, ``dim_0`` and so on.
     attributes : mapping, optional
         More attributes of the array, beside axes and metadata of the opened file. What JSON has no
         form for is written as text.
@@ -93,7 +94,7 @@ def to_zarr(
     Returns
     -------
     zarr.Array
-        The array as written.
+        The array as written; of a group, that member.
 
     Warns
     -----
@@ -128,8 +129,20 @@ def to_zarr(
     _check(arr, store, attributes, layout)
     grid, shard = _grids(arr, chunks, shards)
     source = tokenize(_source_token(arr))
+    shown = shown_of(arr)
+    names = _names(shown, dimension_names, layout)
+    template = _template(
+        arr,
+        source,
+        grid,
+        shard,
+        compressors,
+        shown=shown,
+        layout=layout,
+        names=names,
+        attributes=attributes,
+    )
     arr = read_once(aligned(arr, shard or grid))
-    template = _template(arr, source, grid, shard, compressors, layout, dimension_names, attributes)
     member = template.prefix.removesuffix("/")
 
     def write(target: Target, proven: set[str]) -> None:
@@ -157,8 +170,10 @@ def _template(
     grid: tuple[int, ...],
     shard: tuple[int, ...] | None,
     compressors: Any,
+    *,
+    shown: Shown,
     layout: _LAYOUTS,
-    dimension_names: Sequence[str] | None,
+    names: Any,
     attributes: Mapping[str, Any] | None,
 ) -> Template:
     """Have zarr make everything but the pixels, in memory."""
@@ -166,16 +181,13 @@ def _template(
 
     contents: dict[str, Any] = {}
     parent: Any = zarr.storage.MemoryStore(contents)
-    desc, names = description_of(arr), dimension_names
-    mark = attributes_of(desc)[MARK] | {"written_by": WRITER}
-    if names is None and desc is not None:
-        names = desc.dims
+    mark = attributes_of(*shown)[MARK] | {"written_by": WRITER}
+    group = None
     if layout == "group":
-        names = [f"dim_{k}" for k in range(arr.ndim)] if names is None else names
-        parent = write_group(parent, desc, names, {MARK: _small(mark)})
+        group = zarr.create_group(parent, attributes={MARK: _small(mark)})
     array = zarr.create_array(
-        parent.store_path if layout == "group" else parent,
-        name=DATA if layout == "group" else None,
+        parent if group is None else group.store_path,
+        name=None if group is None else DATA,
         shape=arr.shape,
         dtype=arr.dtype,
         chunks=grid,
@@ -186,10 +198,29 @@ def _template(
         zarr_format=3,
         fill_value=np.zeros((), arr.dtype)[()],
     )
+    if group is not None:
+        coordinates = coordinates_of(names, shown.axes, arr.shape)
+        write_coordinates(group, coordinates, {MARK: _small(mark)})
+        consolidate(parent)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
     settings = tokenize(sorted(documents.items()))
-    prefix = f"{DATA}/" if layout == "group" else ""
+    prefix = "" if group is None else f"{DATA}/"
     return Template(documents, Encoder(array), prefix, source, settings)
+
+
+def _names(shown: Shown, given: Any, layout: _LAYOUTS) -> list[Any] | None:
+    """Choose the names of the dimensions: in a group, all have one, as xarray gives it."""
+    count = len(shown.axes)
+    if given is None:
+        known = [axis and axis.name for axis in shown.axes]
+        if layout == "array":
+            return known if any(known) else None
+        return [name or f"dim_{k}" for k, name in enumerate(known)]
+    names = None if isinstance(given, str) else list(given)
+    if names is None or len(names) != count or not all(isinstance(x, str) for x in names):
+        problem = "no names of dimensions"
+        raise DatasetError(problem, expected=f"{count} of them, as text", found=repr(given))
+    return names
 
 
 def _small(mark: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,11 @@ class Axis:
         """Give the axis of every ``step``-th position from ``start`` on."""
         return replace(self, offset=self.offset + self.scale * start, scale=self.scale * step)
 
+    def binned(self, count: int) -> Axis:
+        """Give the axis of bins of so many positions, of which each stands for their middle."""
+        middle = self.offset + self.scale * (count - 1) / 2
+        return replace(self, offset=middle, scale=self.scale * count)
+
 
 def nav_axes(ndim: int) -> tuple[Axis, ...]:
     """Name the navigation axes of a file that gives them no names."""

@@ -1,5 +1,6 @@
 """An export as a group is what others open calibrated."""
 
+import json
 import os
 
 import dask.array as da
@@ -22,12 +23,13 @@ def arr(tmp_path):
 
 
 def opened(store):
-    return xr.open_zarr(store, consolidated=False)
+    """Open it as anybody would; warnings are errors."""
+    return xr.open_zarr(store)
 
 
 def test_xarray_opens_it(arr, tmp_path):
     """With the names of dimensions, coordinates with units, and attributes."""
-    to_zarr(arr, tmp_path / "out.zarr", layout="group", attributes={"sample": "gold"})
+    to_zarr(arr, tmp_path / "out.zarr", attributes={"sample": "gold"})
     found = opened(tmp_path / "out.zarr")
     np.testing.assert_array_equal(found["data"], VOLUME)
     assert found["data"].dims == ("z", "y", "x")
@@ -42,27 +44,64 @@ def test_xarray_opens_it(arr, tmp_path):
 
 def test_a_crop_keeps_its_place(arr, tmp_path):
     """Coordinates are those of the crop."""
-    to_zarr(arr[:, 1::2, 3:5], tmp_path / "out.zarr", layout="group")
+    to_zarr(arr[:, 1::2, 3:5], tmp_path / "out.zarr")
     found = opened(tmp_path / "out.zarr")
     np.testing.assert_array_equal(found["y"], [2, 6, 10])
     np.testing.assert_array_equal(found["data"], VOLUME[:, 1::2, 3:5])
 
 
+def test_results_keep_their_axes(arr, tmp_path):
+    """A sum over two axes, a part of another one, and what is binned are calibrated as well."""
+    y = arr.description.axes[1]
+    to_zarr(arr.sum((0, 2)), tmp_path / "sum.zarr")
+    found = opened(tmp_path / "sum.zarr")
+    assert found["data"].dims == ("y",)
+    np.testing.assert_array_equal(found["data"], VOLUME.sum((0, 2)))
+    np.testing.assert_array_equal(found["y"], y.offset + y.scale * np.arange(6))
+    assert found["y"].attrs["units"] == y.units
+    assert found["data"].attrs["dask_tiled"]["files"] == ["volume.nrrd"]
+    binned = da.coarsen(np.sum, np.sqrt(arr), {1: 3})[:, :, ::4]
+    to_zarr(binned, tmp_path / "bins.zarr")
+    found = opened(tmp_path / "bins.zarr")
+    assert found["data"].dims == ("z", "y", "x")
+    np.testing.assert_array_equal(found["y"], y.offset + y.scale * np.array([1, 4]))
+    assert "z" not in found.coords
+
+
+def test_strict_json_without_folders(tmp_path):
+    """Documents hold no NaN, and nothing of where the user's files lie."""
+    folder = tmp_path / "private"
+    folder.mkdir()
+    fields = FIELDS | {"content": f'"{folder}/volume.nrrd"'}
+    arr = open_dataset(write_nrrd(folder / "volume.nrrd", VOLUME, fields=fields)[0])
+    to_zarr(arr, tmp_path / "out.zarr", attributes={"gain": np.nan, "limits": [0, np.inf]})
+    documents = [path.read_text() for path in (tmp_path / "out.zarr").rglob("zarr.json")]
+    assert len(documents) == 4
+    for text in documents:
+        assert "private" not in text
+        json.loads(text, parse_constant=pytest.fail)
+
+
+def test_names_that_are_none(arr, tmp_path):
+    """Every dimension has one, as text."""
+    for names in ("zyx", ["z", "y"], ["z", "y", 3]):
+        with pytest.raises(DatasetError, match="no names of dimensions"):
+            to_zarr(arr, tmp_path / "out.zarr", dimension_names=names)
+
+
 def test_any_other_array(tmp_path):
     """Names are those that xarray would give, or the user's."""
     arr = da.from_array(VOLUME, chunks=3)
-    to_zarr(arr, tmp_path / "out.zarr", layout="group")
+    to_zarr(arr, tmp_path / "out.zarr")
     assert opened(tmp_path / "out.zarr")["data"].dims == ("dim_0", "dim_1", "dim_2")
     names = ["t", "data", "t"]
-    stored = to_zarr(
-        arr, tmp_path / "out.zarr", layout="group", dimension_names=names, overwrite=True
-    )
+    stored = to_zarr(arr, tmp_path / "out.zarr", dimension_names=names, overwrite=True)
     assert stored.metadata.dimension_names == tuple(names)
 
 
 def test_names_that_coordinates_cannot_have(arr, tmp_path):
     """An axis that is called like the array, or like another axis, has none."""
-    options = {"layout": "group", "overwrite": True}
+    options = {"overwrite": True}
     for names in (["z", "y", "y"], ["z", "data", "x"]):
         stored = to_zarr(arr, tmp_path / "out.zarr", dimension_names=names, **options)
         np.testing.assert_array_equal(stored[:], VOLUME)

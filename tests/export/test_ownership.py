@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import dask
 import dask.array as da
@@ -14,6 +15,7 @@ from dask_tiled import DatasetError, to_zarr
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames
 
+to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 PIXELS = counting_frames((6, 4, 8), "uint16")

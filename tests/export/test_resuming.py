@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import dask
 import dask.array as da
@@ -15,6 +16,7 @@ from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_raw
 
+to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
 FRAMES = counting_frames((12, 8, 16), "uint16")
 
 
@@ -235,7 +237,7 @@ def export(kill_at, *, after):
         return taken
     for name in ("replace", "rename", "remove", "rmdir", "makedirs"):
         setattr(os, name, dying(getattr(os, name)))
-    to_zarr(arr, out, **options)
+    to_zarr(arr, out, layout="array", **options)
 
 killed = 0
 while killed < kills:
@@ -256,7 +258,7 @@ while killed < kills:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         if draw.random() < 0.5:
             shutil.rmtree(out)
-to_zarr(arr, out, **options)
+to_zarr(arr, out, layout="array", **options)
 np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
 assert sorted(os.listdir(folder)) == ["out.zarr", "scan.raw"], os.listdir(folder)
 print("equal")

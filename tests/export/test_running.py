@@ -1,5 +1,7 @@
 """Exports on a cluster are those of threads, and both show how far they are."""
 
+from functools import partial
+
 import dask
 import dask.array as da
 import numpy as np
@@ -13,6 +15,7 @@ from dask_tiled.testing import counting_frames, write_mib
 
 pytestmark = pytest.mark.slow
 
+to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
 FRAMES = counting_frames((6, 7, 8, 16), "uint16")
 
 

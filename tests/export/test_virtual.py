@@ -86,7 +86,7 @@ def test_files_behind_urls():
     arr = open_dataset("memory://virtual/scan.raw", "raw", dtype="u2", sig_shape=(8, 16))
     array = pickle.loads(pickle.dumps(as_zarr(arr, chunks=(4, 8, 16))))
     np.testing.assert_array_equal(array[:], FRAMES.reshape(-1, 8, 16))
-    assert array.attrs["dask_tiled"]["files"] == [arr.description.files[0].path]
+    assert array.attrs["dask_tiled"]["files"] == [os.path.basename(arr.description.files[0].path)]
     fsspec.filesystem("memory").pipe("/virtual/scan.raw", FRAMES.tobytes()[::-1])
     with pytest.raises(StaleFileError):
         array[0]

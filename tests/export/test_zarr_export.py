@@ -5,6 +5,7 @@ import os
 import queue
 import sys
 import threading
+from functools import partial
 
 import dask
 import dask.array as da
@@ -19,6 +20,7 @@ from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
 from dask_tiled.export.targets import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
+to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 
 
