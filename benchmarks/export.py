@@ -66,7 +66,7 @@ def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
     def ours(name: str, *, verify: bool = False, **given: Any) -> None:
         dask_tiled.to_zarr(arr, out / name, chunks=chunk, overwrite=True, **options, **given)
         if verify:
-            dask_tiled.verify_zarr(arr, out / name)
+            dask_tiled.verify_zarr(out / name, arr)
 
     return {
         "dask_tiled": partial(ours, "a"),

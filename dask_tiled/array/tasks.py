@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,13 +82,24 @@ def inherited(*arrays: Any) -> Annotations:
     return fused
 
 
-def symbolic_graph(name: str, chunks: Chunks, source: Source, grid: Grid) -> HighLevelGraph:
-    """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace."""
+def symbolic_graph(
+    name: str,
+    chunks: Chunks,
+    source: Source,
+    grid: Grid,
+    func: Callable[..., Any] = pixels_of,
+    values: Sequence[Any] = (),
+) -> HighLevelGraph:
+    """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace.
+
+    A task calls ``func(source, *values, grid, block_id)``.
+    """
     axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
     value = held(source, f"source-{name}", layers)
     dependencies = {key: set[str]() for key in layers} | {name: {*layers}}
-    arguments = value, None, grid, None, ArrayBlockIdDep(chunks), axes
-    layers[name] = blockwise(pixels_of, name, axes, *arguments, numblocks={})
+    constants = (x for one in (value, *values, grid) for x in (one, None))
+    arguments = *constants, ArrayBlockIdDep(chunks), axes
+    layers[name] = blockwise(func, name, axes, *arguments, numblocks={})
     return HighLevelGraph(layers, dependencies)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import dask.array as da
@@ -183,6 +183,18 @@ class TiledArray(da.Array):
         return self._show(
             description, read_chunks(chunks, self.shape, self.dtype, description.dims)
         )
+
+    def on_source(self, func: Callable[..., Any], *values: Any, name: str) -> HighLevelGraph | None:
+        """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.
+
+        None once items have been assigned to the array: it shows more than its source.
+        """
+        if self._description is None:
+            return None
+        graph = symbolic_graph(name, self.chunks, self._source, self._grid, func, values)
+        for layer in graph.layers.values():
+            layer.annotations = self._annotations or None
+        return graph
 
     def _show(self, description: Description, chunks: Chunks, grid: Grid | None = None) -> Self:
         shown = description, self._scheme, self._source.io, chunks

@@ -1,16 +1,21 @@
-"""From the pixels of whole zarr chunks to the bytes that are stored, in the thread that calls."""
+"""From the pixels of whole zarr chunks to the bytes that are stored, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.export.parts import Part
+
 if TYPE_CHECKING:
     import zarr
+
+ABSENT = 2**64 - 1
+"""What the index of a shard has of a chunk that is not there."""
 
 Region = tuple[slice, ...]
 
@@ -19,7 +24,8 @@ class Encoder:
     """Makes the bytes of what a zarr array stores: a shard, or a chunk where it has no shards.
 
     zarr's own pipeline goes through an event loop and copies more than once; the codecs that
-    nearly everyone uses are called directly instead. Others are called by zarr.
+    nearly everyone uses are called directly instead, in the thread that calls. Others are called
+    by zarr.
 
     Parameters
     ----------
@@ -52,45 +58,58 @@ class Encoder:
             region = tuple(slice(k * n, min((k + 1) * n, size)) for k, n, size in bounds)
             yield "/".join(["c", *map(str, place)]), region
 
-    def encode(self, pixels: npt.NDArray[Any]) -> bytes:
-        """Encode the pixels of a shard or a chunk. At the end of an axis there may be fewer."""
-        if self.shard is None:
-            return self._encode_chunk(pixels)
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of chunks in what is stored under one key, along each axis."""
+        return tuple(n // k for n, k in zip(self.stored, self.chunk, strict=True))
+
+    def encode(self, parts: Iterable[Part]) -> bytearray:
+        """Encode the chunks of a shard, or the one that is stored by itself."""
+        stored, codecs = bytearray(), self.direct()
         # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
         # long it is, then a checksum of that. What is beyond the array is marked as absent.
-        counts = [n // k for n, k in zip(self.shard, self.chunk, strict=True)]
-        index = np.full((*counts, 2), 2**64 - 1, dtype="<u8")
-        parts, length = list[bytes](), 0
-        for place in product(*map(range, counts)):
-            inner = zip(place, self.chunk, strict=True)
-            some = pixels[tuple(slice(k * n, (k + 1) * n) for k, n in inner)]
-            if some.size:
-                parts.append(self._encode_chunk(some))
-                index[place] = length, len(parts[-1])
-                length += len(parts[-1])
-        return b"".join([*parts, with_checksum(index.tobytes())])
+        index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
+        for place, pixels in parts:
+            start = len(stored)
+            stored += self._encode_chunk(pixels, codecs)
+            index[place] = start, len(stored) - start
+        if self.shard is not None:
+            stored += with_checksum(index.tobytes())
+        return stored
 
-    def _encode_chunk(self, pixels: npt.NDArray[Any]) -> bytes:
+    def decode(self, data: Any, codecs: Sequence[Direct], out: npt.NDArray[Any]) -> None:
+        """Decode a chunk, by what ``direct`` gives.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            It is damaged.
+        """
+        for k, codec in reversed(list(enumerate(codecs))):
+            data = codec.decode(data, out if k == 0 and codec.fills else None)
+        if data is not out:
+            out[...] = np.frombuffer(data, out.dtype).reshape(out.shape)
+
+    def _encode_chunk(self, pixels: npt.NDArray[Any], codecs: list[Direct] | None) -> Any:
         if pixels.shape != self.chunk:
             whole = np.full(self.chunk, self.fill_value, self.dtype)
             whole[tuple(map(slice, pixels.shape))] = pixels
             pixels = whole
-        direct = self._direct()
-        if direct is None:
+        if codecs is None:
             return self._encode_by_zarr(pixels)
         data: Any = np.ascontiguousarray(pixels, self.dtype.newbyteorder("<"))
-        for codec in direct:
-            data = codec(data)
-        return data.tobytes() if isinstance(data, np.ndarray) else data
+        for codec in codecs:
+            data = codec.encode(data)
+        return data.data.cast("B") if isinstance(data, np.ndarray) else data
 
-    def _direct(self) -> list[Any] | None:
-        """Give the functions that a chunk goes through; None where zarr has to call its codecs."""
+    def direct(self) -> list[Direct] | None:
+        """Give the codecs that a chunk goes through; None where zarr has to call its own."""
         serializer = self.codecs["serializer"].to_dict()
         plain = self.dtype.kind in "biufc" and serializer["name"] == "bytes"
         if not plain or self.codecs["filters"] or not _is_little(serializer):
             return None
         found = [_direct_codec(codec.to_dict()) for codec in self.codecs["compressors"]]
-        return None if None in found else found
+        return None if None in found else [codec for codec in found if codec is not None]
 
     def _encode_by_zarr(self, pixels: npt.NDArray[Any]) -> bytes:
         import zarr
@@ -114,24 +133,34 @@ def _is_little(serializer: dict[str, Any]) -> bool:
     return serializer.get("configuration", {}).get("endian", "little") == "little"
 
 
-def _direct_codec(codec: dict[str, Any]) -> Any:
-    """Give the function of numcodecs that does what a codec of zarr says; None for others."""
+class Direct(NamedTuple):
+    """A codec as functions."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any, Any], Any]
+    """Also takes the array to decode into, or None."""
+    fills: bool = True
+    """Whether it makes use of that."""
+
+
+def _direct_codec(codec: dict[str, Any]) -> Direct | None:
+    """Give the functions of numcodecs that do what a codec of zarr says; None for others."""
     from numcodecs import GZip, Zstd
     from numcodecs.blosc import Blosc
 
-    given = codec.get("configuration", {})
+    given, made = codec.get("configuration", {}), None
     if codec["name"] == "crc32c":
-        return with_checksum
+        return Direct(with_checksum, without_checksum, fills=False)
     if codec["name"] == "zstd":
-        return Zstd(given["level"], checksum=given["checksum"]).encode
+        made = Zstd(given["level"], checksum=given["checksum"])
     if codec["name"] == "gzip":
-        return GZip(given["level"]).encode
+        made = GZip(given["level"])
     if codec["name"] == "blosc":
         shuffle = ("noshuffle", "shuffle", "bitshuffle").index(given["shuffle"])
-        return Blosc(
+        made = Blosc(
             given["cname"], given["clevel"], shuffle, given["blocksize"], given["typesize"]
-        ).encode
-    return None
+        )
+    return None if made is None else Direct(made.encode, made.decode)
 
 
 def with_checksum(data: Any) -> bytes:
@@ -139,16 +168,25 @@ def with_checksum(data: Any) -> bytes:
     return b"".join((data, crc32c(data).to_bytes(4, "little")))
 
 
+def without_checksum(data: Any, _: object = None) -> memoryview:
+    """Check the CRC32C that bytes end with, and take it off."""
+    data = memoryview(data)
+    found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
+    if found != stored:
+        raise ValueError(f"the checksum is {stored:#010x}, that of the bytes is {found:#010x}")
+    return data[:-4]
+
+
 def crc32c(data: Any) -> int:
     """Give the CRC32C of bytes or of an array in C order."""
     from google_crc32c import value
 
-    view = np.frombuffer(data, "u1") if len(data) else np.empty(0, "u1")
+    view = np.frombuffer(data, "u1") if memoryview(data).nbytes else np.empty(0, "u1")
     view.flags.writeable = False  # what it takes
     return int(value(view))
 
 
-def fingerprint(data: bytes) -> list[int]:
+def fingerprint(data: bytes | bytearray) -> list[int]:
     """Give what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
 
     The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells

@@ -15,6 +15,9 @@ from dask.base import DaskMethodsMixin, get_scheduler
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.tasks import Grid
+from dask_tiled.array.tiled_array import TiledArray
+
 Block = tuple[int, ...]
 Key = tuple[Any, ...]
 
@@ -28,11 +31,12 @@ def run_on_blocks(
     show: bool | None,
     title: str,
 ) -> None:
-    """Call ``func(chunk, *values, block_id=...)`` on the chunks of an array that are wanted.
+    """Call ``func(chunk, *values, grid, block_id)`` on the chunks of an array that are wanted.
 
     Parameters
     ----------
     func : callable
+        Instead of the pixels of a chunk of an opened array it gets the source to read them from.
         What it returns, one value for each axis, is thrown away.
     name : str
         Name of the tasks.
@@ -43,15 +47,14 @@ def run_on_blocks(
     title : str
         What the bar begins with.
     """
-    done = da.map_blocks(
-        func,
-        arr,
-        *values,
-        chunks=tuple((1,) * n for n in arr.numblocks),
-        dtype=bool,
-        meta=np.empty((0,) * arr.ndim, dtype=bool),
-        name=name,
-    )
+    chunks = tuple((1,) * n for n in arr.numblocks)
+    meta = np.empty((0,) * arr.ndim, dtype=bool)
+    graph = arr.on_source(func, *values, name=name) if isinstance(arr, TiledArray) else None
+    if graph is not None:
+        done = da.Array(graph, name, chunks, meta=meta)
+    else:
+        values = (*values, Grid.of(arr.chunks))
+        done = da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
     blocks = product(*map(range, arr.numblocks))
     sizes = {
         (done.name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))

@@ -21,17 +21,22 @@ from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
 from dask_tiled.export.group import DATA, consolidate, coordinates_of, write_coordinates
+from dask_tiled.export.parts import Array
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
 from dask_tiled.export.stores import WRITER, Template, export_to_path, export_to_store, local_path
 from dask_tiled.export.targets import Target
+from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 
 if TYPE_CHECKING:
     import zarr
 
-CHUNK_BYTES = 16 << 20
-"""Bytes of a zarr chunk before compression, unless one frame is larger."""
+CHUNK_BYTES = 1 << 20
+"""Bytes of a zarr chunk before compression, unless one frame is larger: they stay in the cache from
+the file to the compressor."""
+SHARD_BYTES = 16 << 20
+"""Bytes of a shard before compression: to make a file takes as long as to compress some 100 kB."""
 
 
 _LAYOUTS = Literal["array", "group"]
@@ -55,8 +60,10 @@ def to_zarr(
 
     What zarr stores under one key, a shard or a chunk, is written by exactly one task, and ends
     with its CRC32C: whoever reads it is told of any damage. Zeros are stored, too, so that what is
-    missing is never taken for zeros. Memory holds as many dask chunks, and as many encoded shards
-    or chunks, as there are workers.
+    missing is never taken for zeros.
+
+    Of an opened array each worker holds a zarr chunk at a time, and what a shard is encoded to; of
+    any other array, a dask chunk, too.
 
     Parameters
     ----------
@@ -65,9 +72,10 @@ def to_zarr(
     store : path-like or zarr store
         Where to; also an address that fsspec knows.
     chunks : optional
-        zarr chunks, as dask takes them; by default whole frames, about 16 MiB.
+        zarr chunks, as dask takes them; by default whole frames, about 1 MiB.
     shards : optional
-        Shards, as dask takes chunks; multiples of the zarr chunks. By default there are none.
+        Shards, as dask takes chunks; multiples of the zarr chunks. By default about 16 MiB, or none
+        where ``chunks`` are given.
     compressors : optional
         What :func:`zarr.create_array` takes; by default LZ4 after a shuffle of bits, by Blosc, for
         numbers. A checksum follows.
@@ -272,10 +280,10 @@ def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
 
 
 def _write_block(
-    block: npt.NDArray[Any], target: Target, grid: Grid, block_id: tuple[int, ...]
+    held: Array | Source, target: Target, grid: Grid, block_id: tuple[int, ...]
 ) -> npt.NDArray[np.bool_]:
-    target.write(grid.box(block_id), block)
-    return np.ones((1,) * block.ndim, dtype=bool)
+    target.write(grid.box(block_id), held)
+    return np.ones((1,) * len(block_id), dtype=bool)
 
 
 def _write(arr: da.Array, target: Target, proven: set[str], *, show: bool | None) -> None:
@@ -288,7 +296,6 @@ def _write(arr: da.Array, target: Target, proven: set[str], *, show: bool | None
         _write_block,
         arr,
         target,
-        grid,
         name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
         wanted=lambda block: any(key not in proven for key, _ in target.keys(grid.box(block))),
         show=show,
@@ -299,20 +306,18 @@ def _write(arr: da.Array, target: Target, proven: set[str], *, show: bool | None
 def _grids(
     arr: da.Array, chunks: Any, shards: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose the zarr chunks: as asked for, or about 16 MiB of whole frames; and the shards."""
+    """Choose the zarr chunks and the shards: as asked for, or of whole frames."""
     shard = None if shards is None else _equal("shards", shards, arr.shape, arr.dtype)
     if chunks is not None:
         grid = _equal("zarr chunks", chunks, arr.shape, arr.dtype)
     else:
         desc = description_of(arr)
         whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
-        sizes = [int(n) for n in shard or arr.chunksize]
-        budget = max(1, CHUNK_BYTES // arr.dtype.itemsize)
-        for k in range(whole):
-            others = math.prod(sizes[:k] + sizes[k + 1 :])
-            limit = max(1, budget // max(1, others))
-            sizes[k] = largest_divisor(sizes[k], limit)
-        grid = tuple(sizes)
+        if shard is None:
+            shard = _cut(arr, tuple(map(int, arr.chunksize)), whole, SHARD_BYTES)
+        grid = _cut(arr, shard, whole, CHUNK_BYTES)
+        if shards is None and grid == shard:
+            shard = None
     if shard is None:
         return grid, None
     # A shard that holds a whole axis may be longer than that.
@@ -321,6 +326,18 @@ def _grids(
     if any(n % k for n, k in zip(shard, grid, strict=True)):
         raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
     return grid, shard
+
+
+def _cut(arr: da.Array, sizes: tuple[int, ...], whole: int, nbytes: int) -> tuple[int, ...]:
+    """Divide sizes along the first axes, so that at most so many bytes are left, if they can."""
+    left = list(sizes)
+    budget = nbytes // arr.dtype.itemsize
+    for k in range(whole):
+        limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
+        # What is beyond the end of the array need not be divided.
+        even = left[k] > limit and left[k] == arr.shape[k]
+        left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
+    return tuple(left)
 
 
 def _equal(what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:

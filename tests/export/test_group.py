@@ -115,7 +115,7 @@ def test_groups_are_exports(arr, tmp_path, kind):
     store = tmp_path / "out.zarr" if kind == "path" else zarr.storage.MemoryStore()
     for layout in ("group", "array", "group"):
         to_zarr(arr, store, layout=layout, overwrite=True)
-        verify_zarr(arr, store)
+        verify_zarr(store, arr)
     assert opened(store)["data"].shape == VOLUME.shape
     if kind == "path":
         assert sorted(os.listdir(tmp_path)) == ["out.zarr", "volume.nrrd"]
@@ -131,7 +131,7 @@ def test_a_group_without_the_array(arr, tmp_path):
     """It is another one."""
     zarr.create_group(tmp_path / "out.zarr")
     with pytest.raises(VerificationError, match="no array"):
-        verify_zarr(arr, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", arr)
 
 
 def test_other_layouts(arr, tmp_path):

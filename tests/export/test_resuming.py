@@ -76,7 +76,7 @@ def test_other_dask_chunks_go_on_too(scan, tmp_path, monkeypatch, written):
     written.clear()
     to_zarr(scan.with_chunks((2, 8, 16)), tmp_path / "out.zarr", chunks=(2, 8, 16))
     assert len(written) == 2
-    verify_zarr(scan, tmp_path / "out.zarr")
+    verify_zarr(tmp_path / "out.zarr", scan)
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "swap", "journal"])

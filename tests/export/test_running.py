@@ -58,7 +58,7 @@ def test_any_chunks(arr, tmp_path):
             to_zarr(source, tmp_path / "a.zarr", chunks=grid, shards=shards, overwrite=True)
             stored = zarr.open_array(tmp_path / "a.zarr", mode="r")
             np.testing.assert_array_equal(stored[:], source.compute(scheduler="synchronous"))
-            verify_zarr(source, tmp_path / "a.zarr")
+            verify_zarr(tmp_path / "a.zarr", source)
 
 
 @pytest.mark.usefixtures("scheduler")
@@ -83,7 +83,7 @@ def test_errors(arr, tmp_path):
     to_zarr(arr, tmp_path / "out.zarr")
     zarr.open_array(tmp_path / "out.zarr", mode="r+")[5, 6, 7, 15] = 0
     with pytest.raises(VerificationError) as caught:
-        verify_zarr(arr, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", arr)
     assert caught.value.where == "[5, 6, 7, 15]"
 
 

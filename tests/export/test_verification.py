@@ -9,7 +9,8 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled import VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import stored_chunks
 from dask_tiled.testing import counting_frames, write_mib
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -28,11 +29,11 @@ def test_what_is_equal(arr, tmp_path, options):
     """Nothing is raised, wherever it is stored and however it is named."""
     stored = to_zarr(arr, tmp_path / "out.zarr", **options)
     for store in (tmp_path / "out.zarr", str(tmp_path / "out.zarr"), stored, stored.store):
-        verify_zarr(arr, store)
+        verify_zarr(store, arr)
     store = zarr.storage.MemoryStore()
     to_zarr(arr[1:, ::2], store, **options)
-    verify_zarr(arr[1:, ::2], store)
-    verify_zarr(da.from_array(FRAMES[1:, ::2], chunks=(2, 2, 5, 16)), store)
+    verify_zarr(store, arr[1:, ::2])
+    verify_zarr(store, da.from_array(FRAMES[1:, ::2], chunks=(2, 2, 5, 16)))
 
 
 def test_the_place_of_a_difference(arr, tmp_path):
@@ -42,7 +43,7 @@ def test_the_place_of_a_difference(arr, tmp_path):
     changed[3, 1, 7, 15] = 7
     changed[3, 2, 0, 0] = 7
     with pytest.raises(VerificationError, match="a pixel differs") as caught:
-        verify_zarr(arr, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", arr)
     error = caught.value
     assert (error.path, error.where) == (str(tmp_path / "out.zarr"), "[3, 1, 7, 15]")
     assert (error.expected, error.found) == (FRAMES[3, 1, 7, 15], 7)
@@ -54,7 +55,7 @@ def test_a_chunk_that_is_missing(tmp_path):
     to_zarr(arr, tmp_path / "out.zarr")
     (tmp_path / "out.zarr" / "c" / "1" / "0").unlink()
     with pytest.raises(VerificationError, match="missing") as caught:
-        verify_zarr(arr, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", arr)
     assert caught.value.where == "c/1/0"
 
 
@@ -64,14 +65,77 @@ def test_another_array(arr, tmp_path, index, what):
     to_zarr(arr, tmp_path / "out.zarr")
     other = arr[index] if what == "shape" else arr.astype("u4")
     with pytest.raises(VerificationError) as caught:
-        verify_zarr(other, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", other)
     assert caught.value.where == what
 
 
 def test_nothing_is_stored(arr, tmp_path):
     """That is an error of its own, too."""
     with pytest.raises(VerificationError, match="nothing is stored"):
+        verify_zarr(tmp_path / "out.zarr", arr)
+
+
+def test_arguments_in_the_wrong_order(arr, tmp_path):
+    """The error says which comes first."""
+    to_zarr(arr, tmp_path / "out.zarr")
+    with pytest.raises(DatasetError, match="Pass the store first"):
         verify_zarr(arr, tmp_path / "out.zarr")
+
+
+class Counting(zarr.storage.WrapperStore):
+    """A store that counts the bytes that are asked for at once."""
+
+    most = 0
+
+    async def get(self, key, prototype, byte_range=None):
+        """Get and count."""
+        found = await super().get(key, prototype, byte_range)
+        if "c/" in key:
+            Counting.most = max(Counting.most, len(found))
+        return found
+
+
+def test_shards_are_not_read_whole(arr, monkeypatch):
+    """A window of a shard is in memory at a time, or one chunk."""
+    store = zarr.storage.MemoryStore()
+    options = {"chunks": (1, 1, 8, 16), "shards": (5, 7, 8, 16), "compressors": None}
+    to_zarr(arr, store, **options)
+    monkeypatch.setattr(stored_chunks, "WINDOW_BYTES", 1000)
+    verify_zarr(Counting(store), arr)
+    assert 800 < Counting.most <= 1000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"serializer": zarr.codecs.BytesCodec(endian="big")},
+        {"shards": zarr.core.array.ShardsConfigParam(shape=(2, 4, 8, 16), index_location="start")},
+        {"compressors": [zarr.codecs.BloscCodec(cname="zstd"), zarr.codecs.ZstdCodec()]},
+        {"compressors": None, "shards": (2, 4, 8, 16)},
+        {"filters": [zarr.codecs.TransposeCodec(order=(3, 2, 1, 0))]},
+    ],
+)
+def test_what_others_wrote(arr, options):
+    """Whatever the codecs are, and wherever the index of a shard is."""
+    config = {"write_empty_chunks": True}
+    store = zarr.storage.MemoryStore()
+    given = {"shape": arr.shape, "chunks": (1, 2, 8, 16), "dtype": arr.dtype, "config": config}
+    array = zarr.create_array(store, **given, **options)
+    array[...] = FRAMES
+    verify_zarr(store, arr)
+    array[4, 6, 7, 15] = 1
+    with pytest.raises(VerificationError, match=r"a pixel differs, at \[4, 6, 7, 15\]"):
+        verify_zarr(store, arr)
+
+
+def test_a_chunk_that_is_missing_in_a_shard():
+    """What zarr has left out because it is empty is told from what is stored."""
+    array = zarr.create_array(
+        {}, shape=(4, 4), chunks=(1, 1), shards=(2, 2), dtype="u2", compressors=None
+    )
+    array[...] = np.eye(4)
+    with pytest.raises(VerificationError, match="missing"):
+        verify_zarr(array, da.from_array(np.eye(4, dtype="u2")))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c8", "bool", "M8[s]"])
@@ -83,7 +147,7 @@ def test_any_bits(tmp_path, dtype):
     pixels = pixels[: pixels.size // 9 * 9].reshape(-1, 9)
     arr = da.from_array(pixels, chunks=(2, 4))
     to_zarr(arr, tmp_path / "out.zarr", chunks=(1, 4))
-    verify_zarr(arr, tmp_path / "out.zarr")
+    verify_zarr(tmp_path / "out.zarr", arr)
 
 
 @pytest.mark.parametrize("compressors", ["auto", None, [zarr.codecs.GzipCodec(level=1)]])
@@ -104,7 +168,7 @@ def test_flipped_bits(arr, tmp_path, options, compressors):
         chunk.write_bytes(whole)
     chunk.write_bytes(data)
     with pytest.raises(VerificationError, match="cannot be decoded") as caught:
-        verify_zarr(arr, tmp_path / "out.zarr")
+        verify_zarr(tmp_path / "out.zarr", arr)
     assert caught.value.where == str(chunk.relative_to(tmp_path / "out.zarr"))
 
 

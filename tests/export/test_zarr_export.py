@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
 from dask_tiled.export.targets import Target
+from dask_tiled.export.zarr_export import _grids
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -437,6 +438,22 @@ def test_other_keys_of_a_store_stay(arr):
     to_zarr(arr[1:], place, overwrite=True)
     np.testing.assert_array_equal(group["other"][:], [7, 7, 7])
     np.testing.assert_array_equal(group["scan"][:], FRAMES[1:])
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "shards"),
+    [
+        ((64, 64, 64, 64), (2, 64, 64, 64), (32, 64, 64, 64)),
+        ((3, 251, 64, 128), (1, 63, 64, 128), (3, 252, 64, 128)),  # 251 is prime
+        ((1009, 64, 128), (64, 64, 128), (1024, 64, 128)),
+        ((4, 4096, 4096), (1, 128, 4096), (1, 2048, 4096)),
+        ((4, 4), (4, 4), None),
+    ],
+)
+def test_chunks_and_shards_are_chosen(shape, chunks, shards):
+    """Chunks of about 1 MiB in shards of about 16 MiB, whatever the lengths of the axes."""
+    arr = da.zeros(shape, chunks=shape, dtype="u2")
+    assert _grids(arr, None, None) == (chunks, shards)
 
 
 def test_shards_are_multiples_of_chunks(arr, tmp_path):

@@ -1,0 +1,94 @@
+"""The pixels of zarr chunks, one after the other, in memory that stays in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.indexing import Box
+from dask_tiled.reading.reader import Reader, Source, Workspace
+
+Array = npt.NDArray[Any]
+Place = tuple[int, ...]
+"""Position of a zarr chunk in a shard, counted in chunks."""
+Part = tuple[Place, Array]
+"""The pixels of a zarr chunk, fewer at the end of an axis; valid until the next one."""
+
+
+class Pixels:
+    """A block of an array: its pixels in memory, or what to read them from.
+
+    A source is decoded one zarr chunk at a time, each into the memory of the one before, which
+    takes a fraction of the time that a large block in fresh memory takes.
+
+    Parameters
+    ----------
+    held : ndarray or Source
+    box : tuple of (int, int)
+        Where in the array the block is; of a source it may be any.
+    """
+
+    def __init__(self, held: Array | Source, box: Box, workspace: Workspace) -> None:
+        self.held = held
+        self.box = box
+        self.workspace = workspace
+
+    def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
+        """Give the zarr chunks of a region of the array that begins with one, in C order."""
+        if not isinstance(self.held, Source):
+            inner = zip(region, self.box, strict=True)
+            yield from _cut(self.held[tuple(_moved(some, low) for some, (low, _) in inner)], chunk)
+            return
+        box = tuple((some.start, some.stop) for some in region)
+        shape = tuple(stop - start for start, stop in box)
+        nav_ndim = self.held.layout.nav_ndim
+        if not _are_runs(shape[:nav_ndim], chunk[:nav_ndim]):
+            reader = Reader(self.held, box, self.workspace)
+            yield from _cut(reader.whole(view=True), chunk)
+            return
+        places = [list(_axis(n, k)) for n, k in zip(shape, chunk, strict=True)]
+        cuts = list(product(*places[nav_ndim:]))
+        reader = Reader(
+            self.held, box, self.workspace, [tuple(ends for _, ends in x) for x in cuts]
+        )
+        size = math.prod(map(min, shape, chunk))
+        make = partial(_beginning, np.empty(size, self.held.dtype))
+        for nav in product(*places[:nav_ndim]):
+            counts = [stop - start for _, (start, stop) in nav]
+            starts = [start for _, (start, _) in nav]
+            first = sum(k * math.prod(shape[i + 1 : nav_ndim]) for i, k in enumerate(starts))
+            for number, sig in enumerate(cuts):
+                tile = reader.tile(first, first + math.prod(counts), number, make)
+                lengths = (*counts, *(stop - start for _, (start, stop) in sig))
+                yield tuple(k for k, _ in (*nav, *sig)), tile.reshape(lengths)
+
+
+def _are_runs(shape: Sequence[int], chunk: Sequence[int]) -> bool:
+    """Tell whether the frames of every chunk follow one another."""
+    counts = list(map(min, chunk, shape))
+    first = next((k for k, n in enumerate(counts) if n > 1), len(counts))
+    return counts[first + 1 :] == list(shape[first + 1 :])
+
+
+def _cut(pixels: Array, chunk: tuple[int, ...]) -> Iterator[Part]:
+    places = (_axis(n, k) for n, k in zip(pixels.shape, chunk, strict=True))
+    for some in product(*places):
+        yield tuple(k for k, _ in some), pixels[tuple(slice(*ends) for _, ends in some)]
+
+
+def _axis(length: int, size: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    return ((k, (a, min(a + size, length))) for k, a in enumerate(range(0, length, size)))
+
+
+def _moved(some: slice, low: int) -> slice:
+    return slice(some.start - low, some.stop - low)
+
+
+def _beginning(memory: Array, shape: tuple[int, ...]) -> Array:
+    return memory[: math.prod(shape)].reshape(shape)

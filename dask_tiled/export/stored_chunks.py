@@ -1,0 +1,120 @@
+"""Read the chunks of a zarr array one by one, out of shards that are never read whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_tiled.export.encoding import ABSENT, Encoder, without_checksum
+from dask_tiled.export.parts import Array, Place
+from dask_tiled.export.targets import StorePlace
+
+if TYPE_CHECKING:
+    import zarr
+
+WINDOW_BYTES = 4 << 20
+"""So much of a shard is fetched at a time, unless one chunk is larger."""
+
+
+class StoredChunks:
+    """Reads chunks in any order; in the order in which they are stored, each byte once.
+
+    Like an encoder, it calls the codecs that nearly everyone uses directly.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    encoder : Encoder
+        Of that array.
+    """
+
+    def __init__(self, array: zarr.Array[Any], encoder: Encoder) -> None:
+        self.array = array
+        self.encoder = encoder
+        self.prefix = f"{array.path}/" if array.path else ""
+        self.place = StorePlace(array.store, self.prefix)
+        self.codecs = encoder.direct() if _is_usual(array) else None
+        self._key: str | None = None
+        self._index: Any = None
+        self._window: tuple[int, memoryview] = 0, memoryview(b"")
+        self._memory: Array = np.empty(0, encoder.dtype)
+
+    def read(self, key: str, place: Place, corner: Sequence[int], shape: Place) -> Array | None:
+        """Read a chunk; None where there is none.
+
+        Parameters
+        ----------
+        key : str
+            Of the shard, or of the chunk that is stored by itself.
+        place : tuple of int
+            Position of the chunk in the shard.
+        corner, shape : sequence of int
+            Where in the array the chunk begins, and how much of it is there.
+
+        Returns
+        -------
+        ndarray
+            Valid until the next call.
+        """
+        if self.codecs is None:
+            if not self.place.has(key):
+                return None
+            ends = zip(corner, shape, strict=True)
+            return np.asarray(self.array[tuple(slice(k, k + n) for k, n in ends)])
+        data = self._stored(key, place)
+        if data is None:
+            return None
+        if not self._memory.size:
+            self._memory = np.empty(math.prod(self.encoder.chunk), self.encoder.dtype)
+        pixels = self._memory.reshape(self.encoder.chunk)
+        self.encoder.decode(data, self.codecs, pixels)
+        return pixels[tuple(map(slice, shape))]
+
+    def _stored(self, key: str, place: Place) -> memoryview | None:
+        """Fetch a chunk as it is stored."""
+        if self.encoder.shard is None:
+            whole = self.place.get(key)
+            return None if whole is None else memoryview(whole)
+        if key != self._key:
+            self._index = self._read_index(key)
+            self._key, self._window = key, (0, memoryview(b""))
+        if self._index is None or ABSENT in self._index[place]:
+            return None
+        start, nbytes = map(int, self._index[place])
+        origin, window = self._window
+        if start < origin or start + nbytes > origin + len(window):
+            held = self._index[self._index[..., 0] != ABSENT]
+            end = min(start + max(nbytes, WINDOW_BYTES), int(held.sum(axis=-1).max()))
+            found = self.place.get(key, (start, end))
+            origin, window = self._window = start, memoryview(found or b"")
+        return window[start - origin : start - origin + nbytes]
+
+    def _read_index(self, key: str) -> Any:
+        counts = self.encoder.counts
+        nbytes = 16 * math.prod(counts) + 4
+        found = self.place.get(key, (-nbytes, None))
+        if found is None:
+            return None
+        if len(found) != nbytes:
+            raise ValueError(f"a shard has {len(found)} bytes, its index alone {nbytes}")
+        return np.frombuffer(without_checksum(found), "<u8").reshape(*counts, 2)
+
+
+def _is_usual(array: zarr.Array[Any]) -> bool:
+    """Tell whether keys are as usual, and the index of a shard is at its end, with a checksum."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format != 3:
+        return False
+    keys = metadata.chunk_key_encoding
+    if (keys.name, keys.separator) != ("default", "/"):
+        return False
+    if array.shards is None:
+        return True
+    (sharding,) = metadata.codecs
+    given = sharding.to_dict()["configuration"]
+    names = [codec["name"] for codec in given["index_codecs"]]
+    endian = given["index_codecs"][0].get("configuration", {}).get("endian")
+    return (given["index_location"], names, endian) == ("end", ["bytes", "crc32c"], "little")

@@ -1,0 +1,48 @@
+"""The chunks of a region, one by one, are the pixels that stand in the file."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import open_dataset
+from dask_tiled.export.parts import Pixels
+from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.testing import counting_frames, write_mib, write_raw
+
+FRAMES = counting_frames((4, 5, 6, 8), "uint16")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write a scan whose pixels have to be decoded, and one that is shown as it lies."""
+    folder = tmp_path_factory.mktemp("scan")
+    raw = write_raw(folder / "scan.raw", FRAMES.astype("<u2"))
+    return {
+        "mib": open_dataset(write_mib(folder / "scan.mib", FRAMES)),
+        "raw": open_dataset(raw, nav_shape=(4, 5), sig_shape=(6, 8), dtype="<u2"),
+    }
+
+
+@given(st.data())
+def test_parts_of_a_source(files, data):
+    """Whatever the region and the chunks, of the whole array and of a slice of it."""
+    index = data.draw(st.sampled_from([np.s_[:], np.s_[1], np.s_[:, 2], np.s_[::2, 1:, 3]]))
+    arr = files[data.draw(st.sampled_from(["mib", "raw"]))][index]
+    expected = FRAMES[index]
+    chunk = tuple(data.draw(st.integers(1, n + 2)) for n in arr.shape)
+    ends = [data.draw(st.tuples(st.integers(0, n - 1), st.integers(1, n))) for n in arr.shape]
+    region = tuple(slice(a, min(a + b, n)) for (a, b), n in zip(ends, arr.shape, strict=True))
+    source = Source(arr.description.layout, arr.description.conversion, "auto")
+    inside = expected[region]
+    counts = [-(-n // k) for n, k in zip(inside.shape, chunk, strict=True)]
+    with Workspace() as workspace:
+        seen = []
+        for place, pixels in Pixels(source, (), workspace).parts(region, chunk):
+            corners = zip(place, chunk, strict=True)
+            want = inside[tuple(slice(k * n, (k + 1) * n) for k, n in corners)]
+            np.testing.assert_array_equal(pixels, want)
+            seen.append(place)
+    assert seen == list(product(*map(range, counts)))
