@@ -38,7 +38,8 @@ UFUNCS = {
 }
 DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a number."""
-
+OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
+"""Ufuncs that are primitives where they give floats: numpy's loops are slower, and take floats."""
 
 NUMBERS_ONLY = {"nansum": "sum", "nanprod": "prod", "nanmean": "sum"}
 """Reductions that are others of the pixels that are numbers."""
@@ -214,12 +215,20 @@ class Vectors:
         if loop is None:
             raise NoPrimitive(ufunc)
         *inner, result = loop.dtypes
+        if result != step.to.dtype:
+            raise NoPrimitive(ufunc)
+        kinds = [x.dtype for x in step.operands if isinstance(x, (Register, Operand))]
+        floats = result.kind == "f" and all(map(can_fold, (result, *kinds)))
+        if ufunc in OWN and floats and len(kinds) == len(step.operands):
+            values = [self._value(x, result) for x in step.operands]
+            if to in values and to.register is None:  # or pixels would be made one by one
+                to = self._register(("other", step.to.number), result)
+            self._own(ufunc.__name__, values, to)
+            return to
         operands = [
             self._cast(self._value(x, dtype, dense=ufunc in DENSE), dtype, k)
             for k, (x, dtype) in enumerate(zip(step.operands, inner, strict=True))
         ]
-        if result != step.to.dtype:
-            raise NoPrimitive(ufunc)
         self._add(loop.address, loop.data, [*operands, to])
         return to
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import isnan
 
+import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
@@ -51,6 +52,35 @@ def select(a, b, c, out, n):
     for k in range(n):
         x, y = these[k], others[k]  # both, or it is not done several at a time
         chosen[k] = x if wanted[k] else y
+
+
+def _unary(ufunc):
+    """Make a primitive of a ufunc that gives floats, to which pixels are converted on the way."""
+
+    def primitive(a, b, c, out, n):
+        pixels, results = carray(a, n), carray(out, n)
+        kind = results.dtype.type
+        for k in range(n):
+            results[k] = ufunc(kind(pixels[k]))
+
+    return primitive
+
+
+def _binary(ufunc):
+    """Make one of a ufunc of two operands."""
+
+    def primitive(a, b, c, out, n):
+        these, others, results = carray(a, n), carray(b, n), carray(out, n)
+        kind = results.dtype.type
+        for k in range(n):
+            results[k] = ufunc(kind(these[k]), kind(others[k]))
+
+    return primitive
+
+
+sqrt, absolute = _unary(np.sqrt), _unary(np.absolute)
+add, subtract, multiply = _binary(np.add), _binary(np.subtract), _binary(np.multiply)
+divide = _binary(np.divide)
 
 
 def add_row(a, b, c, out, n):

@@ -24,6 +24,8 @@ import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TiledArray, TilingError
 from dask_tiled.engine import evaluation
 from dask_tiled.engine.programs import MOST_SOURCES
+from dask_tiled.engine.vectors import OWN
+from dask_tiled.kernels import fold_functions
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -156,6 +158,38 @@ def test_usual_expressions(volumes, make):
     assert on_tiles(found)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found.compute(), expected)
+
+
+@pytest.mark.parametrize("ufunc", sorted(OWN, key=str), ids=lambda ufunc: ufunc.__name__)
+@pytest.mark.parametrize("types", ["f4 f4", "f8 f8", "u2 f4", "u2 f8", "u2 u2", "? ?", "i8 f4"])
+def test_primitives_of_floats_are_exact(tmp_path, monkeypatch, ufunc, types):
+    special = [np.nan, np.inf, -np.inf, -0.0, 0, 1, 3, -2.5, 1e-40, 1e-310, 1e38, 65535, 1e-7, 7]
+    kind, other = map(np.dtype, types.split())
+    numbers = [x for x in special if kind.kind == "f" or x in (0, 1, 3, 65535, 7)]
+    with np.errstate(all="ignore"):
+        pixels = np.resize(np.array(numbers, "f8").astype(kind), (3, 5, 37))
+        operand = np.array(numbers, "f8").astype(other)
+    operand = np.resize(operand[np.arange(37) * 5 % len(operand)], (5, 37))
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels), chunks=(2, 5, 37))
+    used, primitive = [], fold_functions.primitive
+    monkeypatch.setattr(fold_functions, "primitive", lambda *x: used.append(x[0]) or primitive(*x))
+
+    def call(array):
+        return ufunc(array) if ufunc.nin == 1 else ufunc(array, operand)
+
+    try:
+        with np.errstate(all="ignore"):
+            expected = call(pixels)
+    except TypeError:  # booleans are not subtracted
+        return
+    for found in (call(arr).compute(), call(call(arr)).compute()):
+        assert found.dtype == expected.dtype
+        signs = np.signbit(found) == np.signbit(expected)  # those of zeros, too
+        assert (signs | np.isnan(expected)).all()
+        np.testing.assert_array_equal(found, expected)
+        with np.errstate(all="ignore"):
+            expected = call(expected)
+    assert (ufunc.__name__ in used) == (expected.dtype.kind == "f" and expected.itemsize > 2)
 
 
 def test_ufuncs_of_dask(volumes):
