@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,9 +20,12 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import is_url
 from dask_tiled.model.piece_columns import read_pieces
 from dask_tiled.model.pieces import Piece, PieceTable
 from dask_tiled.opening import Path, tiled
+from dask_tiled.remote.session import Session, opened_together
+from dask_tiled.remote.stores import Options, place_of
 from dask_tiled.tiling.negotiation import TilingRequest
 
 MOST_PIXELS = 1 << 62
@@ -44,6 +48,7 @@ def from_pieces(
     tiling: TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
+    storage_options: Options = None,
 ) -> da.Array:
     """Make a lazy array of boxes that lie anywhere in any files.
 
@@ -62,7 +67,7 @@ def from_pieces(
     dtype : dtype
         Type of the array.
     files : sequence of path-like, optional
-        The files, where pieces give their numbers.
+        The files, where pieces give their numbers. Like the paths of pieces, they may be URLs.
     decoders : sequence, optional
         How pieces are stored, by the numbers in ``Piece.decoder``: a dtype of either byte
         order; a pair of a dtype and the configuration of a codec of numcodecs, such as
@@ -79,7 +84,7 @@ def from_pieces(
     fill_value : scalar
     axes : sequence of Axis, optional
         Names, units and scales of the axes.
-    tiling, chunks, io
+    tiling, chunks, io, storage_options
         As in :func:`open_dataset`.
 
     Returns
@@ -95,6 +100,8 @@ def from_pieces(
     DatasetError
         A piece lies outside of the array; pieces overlap, or leave pixels uncovered, and must not;
         or arguments have no meaning.
+    PermissionError, RemoteError
+        A server refuses a file, or does not give its bytes.
     """
     for name, value, known in (
         ("overlap", overlap, ("raise", "first", "last")),
@@ -127,7 +134,7 @@ def from_pieces(
         raise DatasetError("too many signal axes", expected=f"at most {len(shape)}", found=n)
     nav = len(shape) - n
     layout = Layout(
-        [File.at(path) for path in paths],
+        _looked_at(paths, storage_options),
         shape[:nav],
         shape[nav:],
         table,
@@ -145,6 +152,19 @@ def from_pieces(
     desc = Description.of("pieces", layout, {"pieces": facts}, tuple(axes), base_shape=base)
     conversion = Conversion.of(layout.dtype, layout.files[0].path, dtype, fill_value)
     return tiled(replace(desc, conversion=conversion), tiling, chunks, io)
+
+
+def _looked_at(paths: Sequence[Path], storage_options: Options) -> list[File]:
+    """Look at files on disk and behind URLs."""
+    urls = [os.fspath(path) for path in paths if is_url(path)]
+    if storage_options is not None and not urls:
+        problem = "storage options tell how to read URLs"
+        raise DatasetError(problem, path=paths[0], expected="a URL", found="a path")
+    known = Session(urls, storage_options)
+    # What follows a "?" may be a secret: the session alone knows it.
+    plain_urls = {url: place_of(url, storage_options).url for url in urls}
+    with opened_together(known):
+        return [File.at(plain_urls.get(os.fspath(path), path)) for path in paths]
 
 
 def _decoder(given: Any) -> Decoder | BlockDecoder:

@@ -1,5 +1,6 @@
 """Who else than HTTP servers gives bytes: buckets, and whatever fsspec knows."""
 
+import json
 import pickle
 import zipfile
 
@@ -9,8 +10,15 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
+from range_server import serving
 
-from dask_tiled import DatasetError, StaleFileError, open_dataset
+from dask_tiled import (
+    DatasetError,
+    Piece,
+    StaleFileError,
+    from_pieces,
+    open_dataset,
+)
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series
 
 FRAMES = counting_frames((12, 4, 128), "u2", bits=12)
@@ -117,3 +125,91 @@ def test_objects_that_change(bucket, tmp_path):
     np.testing.assert_array_equal(again.compute(), FRAMES[::-1])
     with pytest.raises(FileNotFoundError):
         open_dataset("s3://scans/nothing.mib", storage_options=options)
+
+
+def cloud(kind, address, folder):
+    """Give the URL of a folder in a bucket of Google or Azure, and options that lead to a server.
+
+    It stands for theirs: what is asked of either is a path, and a range of bytes.
+    """
+    if kind == "gs":
+        key = dict.fromkeys(("private_key", "private_key_id", "client_email"), "")
+        key |= {"gcs_base_url": address, "disable_oauth": True}
+        return f"gs://{folder}", {"service_account_key": json.dumps(key), "skip_signature": True}
+    options = {"endpoint": address, "skip_signature": True}
+    if kind == "az":
+        return f"az://{folder}", options | {"account_name": "lab"}
+    return f"abfss://{folder}@lab.dfs.core.windows.net", options
+
+
+@pytest.mark.parametrize("kind", ["gs", "az", "abfss"])
+def test_google_and_azure(tmp_path, kind):
+    """URLs, options and ranges are understood; nothing of the options is shown."""
+    (tmp_path / "scans").mkdir()
+    path = write_mib(tmp_path / "scans" / "scan.mib", FRAMES, hdr=False)
+    with serving(tmp_path) as server:
+        url, options = cloud(kind, server.url()[:-1], "scans")
+        arr = open_dataset(f"{url}/scan.mib", storage_options=options)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+        assert "private" not in repr(arr.description) + arr.name
+        assert "bytes=0-65535" in {bytes_asked for _, bytes_asked in server.asked}
+        with pytest.raises(FileNotFoundError):
+            open_dataset(f"{url}/other.mib", storage_options=options)
+        server.fault = lambda *_: 403
+        with pytest.raises(PermissionError):
+            open_dataset(f"{url}/scan.mib", storage_options=options)
+        server.fault = lambda *_: None
+        path.unlink()
+        with pytest.raises(StaleFileError, match="gone"):
+            arr.compute()
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("gs://scans/scan.mib", {"skip_signature": True, "colour": "red"}),
+        ("gs://scans/scan.mib", {"service_account_key": "{no json"}),
+        ("gs://scans/scan.mib", {"service_account_path": "/nowhere.json"}),
+        ("gs://", {"skip_signature": True}),
+        ("az://scans/scan.mib", {"skip_signature": True}),  # of which account?
+        ("az://scans/scan.mib", {"account_name": "lab", "account_key": "no base64!"}),
+        ("az://scans/scan.mib", {"account_name": "lab", "sas_key": "secret"}),
+        ("abfss://scans@lab.dfs.core.windows.net/a", {"skip_signature": True, "colour": "red"}),
+        ("adl://", {"account_name": "lab"}),
+    ],
+)
+def test_options_that_google_and_azure_do_not_have(url, options):
+    """They are refused before anything is asked."""
+    with pytest.raises(DatasetError, match="no such store") as caught:
+        open_dataset(url, storage_options=options)
+    assert caught.value.path
+    assert "secret" not in str(caught.value)
+
+
+def test_pieces_behind_urls(bucket, tmp_path):
+    """Files of pieces are read with storage options, too."""
+    client, options = bucket
+    paths = [tmp_path / "a.raw", tmp_path / "b.raw"]
+    for path, part in zip(paths, (FRAMES[:5], FRAMES[5:]), strict=True):
+        path.write_bytes(part.tobytes())
+    upload(client, paths)
+    pieces = [Piece(0, (0, 0, 0), (5, 4, 128)), Piece(1, (5, 0, 0), (7, 4, 128))]
+    urls = [f"s3://scans/a folder/{path.name}" for path in paths]
+    arr = from_pieces(pieces, shape=FRAMES.shape, dtype="u2", files=urls, storage_options=options)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
+    with pytest.raises(DatasetError, match="storage options"):
+        from_pieces(pieces, shape=FRAMES.shape, dtype="u2", files=paths, storage_options=options)
+
+
+def test_pieces_behind_urls_with_queries(tmp_path):
+    """What follows a "?" is asked with, and shown nowhere."""
+    (tmp_path / "a.raw").write_bytes(FRAMES.tobytes())
+    with serving(tmp_path) as server:
+        server.query = "signature=secret"
+        url = server.url(tmp_path / "a.raw")
+        piece = Piece(f"{url}?signature=secret", (0, 0, 0), FRAMES.shape)
+        arr = from_pieces([piece], shape=FRAMES.shape, dtype="u2")
+        np.testing.assert_array_equal(arr.compute(), FRAMES)
+        assert "secret" not in repr(arr.description) + repr(arr.description.files) + arr.name
+        with pytest.raises(PermissionError):
+            from_pieces([piece._replace(file=url)], shape=FRAMES.shape, dtype="u2")
