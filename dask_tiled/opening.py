@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -18,9 +19,11 @@ from dask_tiled.formats.registry import describe_as, expanded, formats
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
+from dask_tiled.model.files import following, is_following
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import is_url
+from dask_tiled.model.paths import absolute, is_url
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, descriptor
+from dask_tiled.refreshing import Opening, check_local, suited
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
@@ -43,6 +46,7 @@ def open_dataset(
     fill_value: Any = 0,
     missing: str = "fill",
     storage_options: Options = None,
+    follow: bool = False,
     **format_options: Any,
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
@@ -87,6 +91,10 @@ def open_dataset(
     storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
         of the file system of fsspec for all others; or such a store or file system.
+    follow : bool
+        Files are still being written: what was there when they were opened may be read while they
+        grow. A last frame that is half written is left out, frames that a header promises are
+        missing until they come. :meth:`TiledArray.refresh` sees those that came since.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -109,9 +117,8 @@ def open_dataset(
     PermissionError, RemoteError
         A server refuses a file, or does not give its bytes.
     """
-    desc = describe(
-        path,
-        format,
+    describe_files: Callable[..., Description] = partial(
+        describe,
         nav_shape=nav_shape,
         sig_shape=sig_shape,
         dtype=dtype,
@@ -123,21 +130,37 @@ def open_dataset(
         storage_options=storage_options,
         **format_options,
     )
-    return tiled(desc, tiling, chunks, io)
+    desc = describe_files(path, format=format, follow=follow)
+    again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
+    return tiled(desc, tiling, chunks, io, Opening.of(desc, again, chunks))
+
+
+def _absolute(path: Any) -> Any:
+    """Write a path so that it stays the same when the working directory changes."""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+        plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
+        return absolute(text) if plain else path
+    return [*map(_absolute, path)] if isinstance(path, (list, tuple)) else path
 
 
 def tiled(
-    desc: Description, tiling: TilingRequest | Sequence[TilingRequest] | None, chunks: Any, io: str
+    desc: Description,
+    tiling: TilingRequest | Sequence[TilingRequest] | None,
+    chunks: Any,
+    io: str,
+    opening: Opening | None = None,
 ) -> da.Array:
     """Negotiate chunks for what is described, and make the array.
 
     Parameters and errors are those of :func:`open_dataset`.
     """
     _check_backend(io, desc)
+    io = suited(io, desc)
     requests = as_requests(() if tiling is None else tiling)
     align = ALIGNMENT if io == "direct" else 1
     scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)
-    return build(desc, scheme, io)
+    return build(desc, scheme, io, opening)
 
 
 def describe(
@@ -153,6 +176,7 @@ def describe(
     fill_value: Any = 0,
     missing: str = "fill",
     storage_options: Options = None,
+    follow: bool = False,
     **format_options: Any,
 ) -> Description:
     """Tell what a file, or a series of files, holds.
@@ -167,8 +191,10 @@ def describe(
     given = {"nav_shape": nav_shape, "sig_shape": sig_shape}
     shapes = {name: _shape(name, shape) for name, shape in given.items()}
     common = {**shapes, "dtype": dtype}
-    with expanded(path, storage_options) as (paths, listed):
-        desc = describe_as(format, paths, common, format_options, listed=listed)
+    with following(follow), expanded(path, storage_options) as (paths, listed):
+        if follow:
+            check_local(paths[0])
+        desc = _describe_begun(format, paths, common, format_options, listed=listed)
         known = _corrections(corrections, desc)
     first_path = desc.files[0].path
     if "dtype" in formats()[desc.format].options():
@@ -177,6 +203,19 @@ def describe(
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
     return select_frames(desc, shapes["nav_shape"], sync_offset, roi, missing)
+
+
+def _describe_begun(
+    format: str | None, paths: tuple[str, ...], *values: Any, listed: bool
+) -> Description:
+    """Describe files; while they are followed, without the last of several if it has no frame."""
+    try:
+        return describe_as(format, paths, *values, listed=listed)
+    except DatasetError as error:
+        at = None if error.path is None else absolute(error.path)
+        if not is_following() or len(paths) < 2 or at != absolute(paths[-1]):
+            raise
+    return describe_as(format, paths[:-1], *values, listed=listed)
 
 
 def _corrections(given: Any, desc: Description) -> Corrections | None:

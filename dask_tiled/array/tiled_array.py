@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import dask.array as da
 import numpy as np
@@ -24,7 +24,7 @@ from dask_tiled.array.tasks import (
     pixels_of,
     symbolic_graph,
 )
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.reading.backends import is_remote
@@ -32,6 +32,13 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
 from dask_tiled.tiling.negotiation import negotiate
 from dask_tiled.tiling.scheme import TilingScheme
+
+
+class Opening(Protocol):
+    """How an array was opened."""
+
+    def again(self, arr: TiledArray, old: Description) -> da.Array:
+        """Open what an array shows again."""
 
 
 class TiledArray(da.Array):
@@ -45,7 +52,9 @@ class TiledArray(da.Array):
     first asked for.
     """
 
-    __slots__ = ("_annotations", "_description", "_graph", "_grid", "_scheme", "_source")
+    __slots__ = (
+        "_annotations", "_description", "_graph", "_grid", "_opening", "_scheme", "_source",
+    )  # fmt: skip
 
     _description: Description | None
     """What the array shows; None once items have been assigned to it."""
@@ -56,6 +65,8 @@ class TiledArray(da.Array):
     _graph: HighLevelGraph | None
     _annotations: Annotations
     """Those of dask that were in force when the array was made, not when its graph is."""
+    _opening: Opening | None
+    """How to open the files again; None of a slice."""
 
     def __new__(  # noqa: D102 - dask's class is made this way
         cls,
@@ -65,6 +76,7 @@ class TiledArray(da.Array):
         chunks: Chunks | None = None,
         grid: Grid | None = None,
         annotations: Annotations | None = None,
+        opening: Opening | None = None,
     ) -> Any:
         if config.get("array_optimize", None) is None:  # the user has set nothing else
             config.set(array_optimize=optimize)
@@ -75,6 +87,7 @@ class TiledArray(da.Array):
         self._chunks = scheme.chunks if chunks is None else chunks
         self._grid = grid or Grid.of(self._chunks)
         self._annotations = inherited() if annotations is None else annotations
+        self._opening = opening
         self._graph = None
         self._name = _array_name(description, self._source, self._grid)
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
@@ -96,6 +109,11 @@ class TiledArray(da.Array):
         if self._scheme.chunks != self.chunks:
             self._scheme = negotiate(self._description, self._scheme.requests, chunks=self.chunks)
         return self._scheme
+
+    @property
+    def io(self) -> str:
+        """How bytes are fetched."""
+        return self._source.io
 
     @property
     def dask(self) -> HighLevelGraph:
@@ -196,9 +214,41 @@ class TiledArray(da.Array):
             layer.annotations = self._annotations or None
         return graph
 
+    def refresh(self) -> da.Array:
+        """See the frames that have been added to the files since.
+
+        They are described again, with the arguments that they were opened with. The last frame
+        may be half written, and the last file only begun: both are left out until they are there.
+        Frames that a header or a ``nav_shape`` promises, and that are not there yet, are missing.
+
+        Returns
+        -------
+        TiledArray
+            It goes on being right while files grow. Chunks stay as they are, and those that follow
+            are as long. A slice of frames that both arrays hold has the same name in both, so that
+            what dask keeps of it stays valid.
+
+        Raises
+        ------
+        StaleFileError
+            A file was replaced, cut off or written anew, or its frames lie elsewhere.
+        DatasetError
+            The array is a part of what was opened, or computed, or lies behind a URL; or as for
+            :func:`open_dataset`.
+        """
+        if self._opening is None or self._description is None:
+            raise DatasetError(
+                "the array cannot be refreshed",
+                expected="an array as it was opened",
+                found="a part of one, or one that items were assigned to",
+                hint="Refresh the array that was opened, then cut it.",
+            )
+        return self._opening.again(self, self._description)
+
     def _show(self, description: Description, chunks: Chunks, grid: Grid | None = None) -> Self:
+        opening = self._opening if description is self._description else None
         shown = description, self._scheme, self._source.io, chunks
-        return type(self)(*shown, grid, inherited(self))
+        return type(self)(*shown, grid, inherited(self), opening)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
@@ -217,7 +267,7 @@ class TiledArray(da.Array):
         if self._description is None:
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
-        return TiledArray, (*shown, None, self._annotations)
+        return TiledArray, (*shown, None, self._annotations, self._opening)
 
 
 def read_once(arr: da.Array) -> da.Array:
@@ -231,13 +281,15 @@ def read_once(arr: da.Array) -> da.Array:
     return once
 
 
-def build(description: Description, scheme: TilingScheme, io: str) -> da.Array:
+def build(
+    description: Description, scheme: TilingScheme, io: str, opening: Opening | None = None
+) -> da.Array:
     """Make the array of a description.
 
     With dask's array expressions switched on it is a plain dask array.
     """
     if not da.array_expr_enabled():
-        return TiledArray(description, scheme, io)
+        return TiledArray(description, scheme, io, opening=opening)
     source = Source(description.layout, description.conversion, io)
     grid, meta = Grid.of(scheme.chunks), np.empty((0,) * len(scheme.chunks), description.dtype)
     name = _array_name(description, source, grid)

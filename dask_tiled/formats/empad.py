@@ -153,7 +153,9 @@ def describe(
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
     for told_by, shape in told:
-        if math.prod(shape) == layout.n_frames:
+        if math.prod(shape) == layout.n_frames or (
+            file.grows and math.prod(shape) > layout.n_frames
+        ):
             return desc.with_scan(shape, told_by, scan_axes(shape, root))
     if not told:
         return desc

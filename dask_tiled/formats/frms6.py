@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.files import is_following
 
 FIELDS: tools.Fields = {
     "header_bytes": (0, "u2"), "frame_header_bytes": (2, "u2"), "version": (7, "u1"),
@@ -86,6 +87,8 @@ def describe(
     base = tools.common_stem(paths, lambda path: _split(path)[0])
     listed = set() if series else {number for _, number in map(_split, paths) if number}
     sources = _choose(base, [0] if dark else sorted(listed))
+    if is_following() and len(sources) > 1 and not _is_begun(sources[max(sources)]):
+        del sources[max(sources)]
     parts = {number: Frames.at(path) for number, path in sources.items()}
     tools.in_sequence([tools.Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()])
     settled = max(parts) if nav_shape is not None else None
@@ -138,6 +141,14 @@ class Frames(NamedTuple):
             [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
         return min(present, promised) if promised else present  # old files do not say how many
+
+
+def _is_begun(path: str) -> bool:
+    """Tell whether a file that is being written has its first frame."""
+    try:
+        return Frames.at(path).count_frames(settled=True) > 0
+    except tools.TruncatedFileError:
+        return False
 
 
 def _is_hdr(head: bytes) -> bool:

@@ -229,7 +229,8 @@ def describe(
     }
     # Sectors do not end with the same frame, but not much earlier than others.
     promised = first + math.prod(scan) if scan else max(counts) - 1
-    if nav_shape is None and n_frames < promised:
+    grows = all(sector.file.grows for sector in sectors)
+    if nav_shape is None and n_frames < promised and not grows:
         raise tools.TruncatedFileError(
             "frames are missing at the end",
             path=sectors[counts.index(n_frames)].file.path,

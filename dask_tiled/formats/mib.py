@@ -206,7 +206,7 @@ def _check_last(
 ) -> None:
     """Make sure that each file ends with a frame of the same kind, and that none is missing."""
     for member, count in zip(members, counts, strict=True):
-        if count == 1:
+        if count <= 1:
             continue
         path, at = member.file.path, (count - 1) * header.record_bytes
         sequence, geometry = read_header(path, at)

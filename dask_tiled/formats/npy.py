@@ -90,7 +90,8 @@ def describe(
             expected="a type of numbers",
             found=header.dtype,
         )
-    tools.check_bytes(file, header.shape or (1,), header.dtype, header.offset)
+    if not file.grows or header.fortran_order:
+        tools.check_bytes(file, header.shape or (1,), header.dtype, header.offset)
     metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
     last = tools.check_whole("sig_dims", sig_dims, least=0, path=file.path)
     split = max(0, len(header.shape) - last)
@@ -104,6 +105,11 @@ def describe(
             expected, found = (f"{math.prod(n)} elements" for n in (sig_shape, header.shape))
             raise tools.TruncatedFileError(problem, path=file.path, expected=expected, found=found)
     decoder = tools.plain(header.dtype)
+    if file.grows and nav and sig and not fortran:
+        record = tools.Record(sig, decoder)
+        (there,) = tools.count_frames([file], record, header.offset)
+        layout = tools.record_layout([file], [min(there, math.prod(nav))], record, header.offset)
+        return tools.Description.of("npy", layout, metadata).with_scan(nav, "the header")
     grid, frame = nav or (1,), sig or (1,)
     strides = tools.strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
     piece = tools.Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)

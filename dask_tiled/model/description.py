@@ -219,9 +219,9 @@ class Description:
         Raises
         ------
         TruncatedFileError
-            There are fewer frames.
+            There are fewer frames, and no more can come.
         """
-        if math.prod(nav_shape) > self.layout.n_frames:
+        if math.prod(nav_shape) > self.layout.n_frames and not self.files[-1].grows:
             raise TruncatedFileError(
                 "frames that the header promises are missing",
                 path=self.files[-1].path,

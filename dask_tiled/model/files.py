@@ -6,9 +6,12 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from types import MappingProxyType
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,34 @@ from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
 from dask_tiled.remote.fetching import ask, check, fetch_all, read_blocks
 from dask_tiled.remote.session import is_url, session
 from dask_tiled.remote.stores import Place, Version
+
+_following: ContextVar[bool] = ContextVar("following", default=False)
+_seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyType({}))
+
+
+@contextmanager
+def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - what it is called for
+    """Take files that are looked at for such as may still grow."""
+    token = _following.set(follow)
+    try:
+        yield
+    finally:
+        _following.reset(token)
+
+
+@contextmanager
+def seen(files: Iterable[File]) -> Iterator[None]:
+    """Take files that grow for the same as were seen before; who does so has to make sure."""
+    token = _seen.set({file.path: file for file in files})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
+def is_following() -> bool:
+    """Tell whether files are taken for such as may still grow."""
+    return _following.get()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -49,6 +80,9 @@ class File:
     inode: int
     ctime_ns: int
 
+    grows: ClassVar[bool] = False
+    """Whether bytes may come after those that it has."""
+
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> File:
         """Look at a file on disk, or behind a URL.
@@ -74,7 +108,8 @@ class File:
             raise TruncatedFileError(
                 "the file is empty", path=full, expected="at least one frame", found="0 bytes"
             )
-        return cls(full, *_version(found))
+        file = cls(full, *_version(found))
+        return GrowingFile.of(file) if is_following() else file
 
     @classmethod
     def only(cls, paths: Sequence[str], format: str) -> File:
@@ -112,16 +147,7 @@ class File:
         StaleFileError
             It was changed, replaced or removed.
         """
-        if found is None:
-            try:
-                found = os.stat(self.path)
-            except (FileNotFoundError, NotADirectoryError):
-                raise StaleFileError(
-                    "the file has gone since it was opened",
-                    path=self.path,
-                    expected=f"{self.size} bytes",
-                    found="no file",
-                ) from None
+        found = self._found() if found is None else found
         now = _version(found)
         then = (self.size, self.mtime_ns, self.inode, self.ctime_ns)
         if not found.st_nlink:  # to lose its name while it is open had to change its ctime
@@ -133,6 +159,49 @@ class File:
                 path=self.path,
                 expected=", ".join(f"{v} {n}" for v, n in zip(then, names, strict=True)),
                 found=", ".join(f"{v} {n}" for v, n in zip(now, names, strict=True)),
+                hint="Open it again to read its present content.",
+            )
+
+    def _found(self) -> os.stat_result:
+        try:
+            return os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StaleFileError(
+                "the file has gone since it was opened",
+                path=self.path,
+                expected=f"{self.size} bytes",
+                found="no file",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingFile(File):
+    """The bytes that a file has which may still grow: what comes after them changes none of them.
+
+    Its times, which change with that, are those at which it was seen for the first time.
+    """
+
+    grows: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, file: File) -> GrowingFile:
+        """Take a file for one that may grow; for that which was seen before, if it was."""
+        first = _seen.get().get(file.path, file)
+        return cls(file.path, file.size, first.mtime_ns, file.inode, first.ctime_ns)
+
+    def check(self, found: os.stat_result | None = None) -> None:
+        """Make sure that the file is the one that was opened, and has become no shorter.
+
+        Parameters and errors are those of :meth:`File.check`.
+        """
+        found = self._found() if found is None else found
+        if found.st_ino != self.inode or found.st_size < self.size:
+            shorter = found.st_ino == self.inode
+            raise StaleFileError(
+                f"the file has been {'cut off' if shorter else 'replaced'} since it was opened",
+                path=self.path,
+                expected=f"{self.size} bytes or more, {self.inode} inode",
+                found=f"{found.st_size} bytes, {found.st_ino} inode",
                 hint="Open it again to read its present content.",
             )
 

@@ -249,6 +249,25 @@ def check_reach(
     repeats: tuple[int, ...],
 ) -> None:
     """Make sure that no piece reaches beyond its file: kernels do not look."""
+    first, last = spans(pieces, decoders, repeats)
+    sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
+    bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
+    if len(bad):
+        piece = pieces.rows(bad[:1])
+        low, high, size = (int(numbers_of(c, bad[:1])[0]) for c in (first, last, sizes))
+        raise TruncatedFileError(
+            "the pixels reach beyond the file",
+            path=files[int(piece.file[0])].path,
+            where=f"byte {int(piece.offset[0])}",
+            expected=f"bytes {low} to {high}",
+            found=f"{size} bytes",
+        )
+
+
+def spans(
+    pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder], repeats: tuple[int, ...]
+) -> tuple[Index, Index]:
+    """Give the first byte of each piece and the one after its last, or one where all are equal."""
     decoder, offset = pieces.column("decoder"), pieces.column("offset")
     pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
     reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]
@@ -262,15 +281,4 @@ def check_reach(
         end = np.where(np.abs(count * stride.astype(float)) < FARTHEST, count * stride, FARTHEST)
         end = np.where(whole, 0, end)
         first, last = first + np.minimum(end, 0), last + np.maximum(end, 0)
-    sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
-    bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
-    if len(bad):
-        piece = pieces.rows(bad[:1])
-        low, high, size = (int(numbers_of(c, bad[:1])[0]) for c in (first, last, sizes))
-        raise TruncatedFileError(
-            "the pixels reach beyond the file",
-            path=files[int(piece.file[0])].path,
-            where=f"byte {int(piece.offset[0])}",
-            expected=f"bytes {low} to {high}",
-            found=f"{size} bytes",
-        )
+    return first, last

@@ -26,7 +26,7 @@ def sniff(path: str, head: bytes) -> str | None:
     if head[208:211] != b"MAP":
         return "has no 'MAP ' at byte 208"
     try:
-        mrc_header.header_of(head[: mrc_header.HEADER_BYTES], path)
+        mrc_header.header_of(head[: mrc_header.HEADER_BYTES], path, unfinished=True)
     except tools.CorruptFileError as error:
         return error.problem
     except tools.DatasetError:  # a mode that is not read is that of an MRC file all the same
@@ -51,7 +51,8 @@ def describe(
     """
     file = tools.File.only(paths, "mrc")
     session = find_session(file.path)
-    header = mrc_header.header_of(tools.read_start(file.path, mrc_header.HEADER_BYTES), file.path)
+    start = tools.read_start(file.path, mrc_header.HEADER_BYTES)
+    header = mrc_header.header_of(start, file.path, unfinished=file.grows)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
     layout, base_shape = _lay_out(file, header)
@@ -62,7 +63,7 @@ def describe(
         facts["extended_header"] = extended
     axes = _axes(header, extended)
     desc = tools.Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
-    if nav_shape is None:
+    if nav_shape is None and header.fields["nz"]:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
     return desc if session is None else show_session(desc, session, scan=nav_shape is None)
@@ -76,7 +77,7 @@ def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout,
         layout = tools.volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
         return layout, layout.shape
     (whole,) = tools.count_frames([file], record, offset, settled=True)
-    return tools.record_layout([file], [min(whole, nz)], record, offset), ()
+    return tools.record_layout([file], [min(whole, nz or whole)], record, offset), ()
 
 
 def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:

@@ -90,7 +90,7 @@ def describe(
         problem = "a .ser file is one dataset: choose by the .emi file"
         raise tools.DatasetError(problem, path=file.path)
     header, dimensions = _read_header(file)
-    settled = nav_shape is not None
+    settled = nav_shape is not None or file.grows
     element, record, offsets = _read_elements(file, header, settled=settled)
     first = offsets + tools.size_of(ELEMENTS[header["data_type_id"]])
     strides = record.sig_strides

@@ -78,8 +78,11 @@ class Header(NamedTuple):
         return HEADER_BYTES + int(self.fields["nsymbt"])
 
 
-def header_of(head: bytes, path: str) -> Header:
-    """Read the main header, in the byte order in which it makes sense."""
+def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
+    """Read the main header, in the byte order in which it makes sense.
+
+    Of an ``unfinished`` file the number of sections may not have been written yet.
+    """
     if len(head) < HEADER_BYTES:
         expected, found = f"{HEADER_BYTES} bytes", f"{len(head)} bytes"
         raise CorruptFileError(
@@ -89,7 +92,9 @@ def header_of(head: bytes, path: str) -> Header:
     stamped = STAMPS.get((head[212], head[213]), "<")
     orders = sorted(get_args(Order), key=lambda order: order != stamped)
     parsed = {order: parse_fields(head, FIELDS, order) for order in orders}
-    order = next((order for order in orders if _is_plausible(parsed[order])), None)
+    order = next(
+        (order for order in orders if _is_plausible(parsed[order], int(not unfinished))), None
+    )
     if order is None:
         names = ("nx", "ny", "nz", "mode", "mapcrs", "nsymbt")
         found = ", ".join(f"{name} {parsed[stamped][name]}" for name in names)
@@ -106,8 +111,9 @@ def header_of(head: bytes, path: str) -> Header:
     return Header(fields, order, np.dtype(kind).newbyteorder(order), reason)
 
 
-def _is_plausible(fields: dict[str, Any]) -> bool:
-    sizes = min(fields["nx"], fields["ny"], fields["nz"]) > 0 and fields["nsymbt"] >= 0
+def _is_plausible(fields: dict[str, Any], least: int) -> bool:
+    sizes = min(fields["nx"], fields["ny"]) > 0 and fields["nz"] >= least
+    sizes = sizes and fields["nsymbt"] >= 0
     axes = sorted(fields["mapcrs"]) == [1, 2, 3] or not any(fields["mapcrs"])
     return sizes and axes and fields["mode"] in {*TYPES, *UNREADABLE}
 

@@ -76,7 +76,7 @@ def count_frames(
         Where that stands, for the error.
     settled : bool
         The number of frames is settled elsewhere, by a nav_shape: fewer may be there, and the last
-        file may end inside a frame.
+        file may end inside a frame. So it is where that file grows; of others it may have none yet.
 
     Raises
     ------
@@ -89,11 +89,13 @@ def count_frames(
         for file, header in zip(files, headers, strict=True)
     ]
     counts = [whole for whole, _ in parts]
-    settled = settled or 0 < promised <= sum(counts)
+    grows = files[-1].grows
+    settled = settled or grows or 0 < promised <= sum(counts)
     for file, header, (whole, rest) in zip(files, headers, parts, strict=True):
         last = file is files[-1]
-        if not whole or (rest and not (settled and last)):
-            readable = last and any(counts)
+        readable = last and any(counts)
+        absent = not whole and not (grows and readable)
+        if absent or (rest and not (settled and last)):
             raise TruncatedFileError(
                 "the file ends inside a frame" if rest else "the file holds no frame",
                 path=file.path,
@@ -195,10 +197,13 @@ def part_layout(
     repeats : tuple of int, optional
         As in :class:`~dask_tiled.model.layout.Layout`.
     """
+    starts = _for_each(files, file_header)
+    if not counts[-1]:  # it has only been begun
+        files, counts, starts = files[:-1], counts[:-1], starts[:-1]
     frames = np.repeat(np.array(counts, np.int64), len(parts))
     first = np.repeat(np.cumsum([0, *counts[:-1]]), len(parts))
     start, shape, offset, strides, decoder = (list(column) for column in zip(*parts, strict=True))
-    headers = np.repeat(np.array(_for_each(files, file_header), np.int64), len(parts))
+    headers = np.repeat(np.array(starts, np.int64), len(parts))
     pieces = piece_table(
         axis_columns(first, np.tile(start, (len(files), 1))),
         axis_columns(frames, np.tile(shape, (len(files), 1))),

@@ -111,7 +111,7 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
             yield os.path.join(folder, written)
 
     for after in _there(map(read, paths_of(later))):
-        if not after.continues(found[-1]):
+        if not after.continues(found[-1]) or (after.file.grows and not after.frames):
             break
         found.append(after)
     for before in _there(map(read, paths_of(earlier))):

@@ -1,0 +1,88 @@
+"""Once more: an array of files that have grown since it was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dask.array as da
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import seen
+from dask_tiled.model.growth import Sample, check_continues
+from dask_tiled.model.paths import is_url
+from dask_tiled.reading.backends import ALIGNMENT
+from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.negotiation import negotiate
+
+
+class Opening(NamedTuple):
+    """How an array was opened, to do so again."""
+
+    describe: Callable[[], Description]
+    """Describes the files as such that may grow."""
+    chunks: Any
+    """Chunks that the user asked for."""
+    sample: Sample | None
+    """Of the last frame; None where it was not known that files grow."""
+
+    @classmethod
+    def of(cls, desc: Description, describe: Callable[[], Description], chunks: Any) -> Opening:
+        """Remember how files were described."""
+        grows = desc.files[-1].grows
+        sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if grows else None
+        return cls(describe, chunks, sample)
+
+    def again(self, arr: TiledArray, old: Description) -> da.Array:
+        """Open what was opened as ``arr`` again; see :meth:`TiledArray.refresh`."""
+        check_local(old.files[0].path)
+        with seen(old.files):
+            new = self.describe()
+        check_continues(old.layout, new.layout)
+        if self.sample is not None:
+            self.sample.check(new.layout)
+        io = suited(arr.io, new)
+        scheme = negotiate(
+            new,
+            arr.scheme.requests,
+            chunks=_longer(arr.chunks, new.shape) or self.chunks,
+            align_bytes=ALIGNMENT if io == "direct" else 1,
+        )
+        return TiledArray(new, scheme, io, opening=Opening.of(new, self.describe, self.chunks))
+
+
+def check_local(path: str) -> None:
+    """Make sure that a file can grow.
+
+    Raises
+    ------
+    DatasetError
+        It lies behind a URL: what is there is replaced, not added to.
+    """
+    if is_url(path):
+        hint = "Open it again to see its present content."
+        raise DatasetError("what lies behind a URL does not grow", path=path, hint=hint)
+
+
+def suited(io: str, desc: Description) -> str:
+    """Choose how bytes are fetched where a user does not.
+
+    To cut off a file that is mapped ends the process, and who begins a measurement anew cuts it.
+    """
+    return "buffered" if io == "auto" and desc.files[-1].grows else io
+
+
+def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:
+    """Give the chunks of a longer array, where several show how long one is."""
+    if tuple(map(sum, chunks))[1:] != shape[1:]:
+        return None
+    first = chunks[0]
+    if sum(first) == shape[0]:
+        return chunks
+    if len(first) == 1:
+        return None
+    rest = shape[0] - sum(first[:-1])
+    whole, end = divmod(rest, first[0])
+    return ((*first[:-1], *(first[0],) * whole, *(end,) * bool(end)), *chunks[1:])
