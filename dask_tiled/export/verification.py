@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
 
 def _opened(store: Any) -> zarr.Array[Any]:
     import zarr
+    from zarr.storage import LocalStore
 
     opened = store
     if not isinstance(store, (zarr.Array, zarr.Group)):
@@ -93,6 +95,9 @@ def _opened(store: Any) -> zarr.Array[Any]:
         opened = opened.get(DATA)
     if not isinstance(opened, zarr.Array):
         raise VerificationError("no array is stored", path=str(store), where=DATA)
+    if isinstance(opened.store, LocalStore):  # workers of a cluster have folders of their own
+        root = os.path.abspath(opened.store.root)
+        return zarr.open_array(LocalStore(root, read_only=True), path=opened.path, mode="r")
     return opened
 
 

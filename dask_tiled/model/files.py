@@ -171,6 +171,7 @@ class File:
                 path=self.path,
                 expected=f"{self.size} bytes",
                 found="no file",
+                hint="Workers of a cluster need it at the same path.",
             ) from None
 
 

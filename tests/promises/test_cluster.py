@@ -1,0 +1,357 @@
+"""A cluster of processes that know neither the folder nor the memory of the client."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dask
+import dask.array as da
+import distributed.comm.tcp
+import numpy as np
+import psutil
+import pytest
+import zarr
+from dask.core import flatten
+from distributed import Client, futures_of, wait
+from formats_table import TABLE
+
+import dask_tiled
+from dask_tiled import (
+    DatasetError,
+    StaleFileError,
+    as_zarr,
+    iter_blocks,
+    map_tiles,
+    open_dataset,
+    reduce_tiles,
+    to_zarr,
+    verify_zarr,
+)
+from dask_tiled.testing import counting_frames, write_mib
+
+pytestmark = pytest.mark.slow
+
+FRAMES = counting_frames((12, 16, 32, 32), "uint16")
+CHUNKS = (1, 16, 32, 32)
+MEMORY_LIMIT = 600_000_000
+
+
+@contextmanager
+def started(folder, *arguments):
+    """Start a command of dask, in a folder of its own; at the end, kill it and what it started."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "dask", *arguments]
+    path = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
+    with (folder / "log").open("wb") as log:
+        options = {"cwd": folder, "stdout": log, "stderr": log, "env": path}
+        process = subprocess.Popen(command, **options, start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Give the client of two workers, one of which has something that tasks can ask for."""
+    folder = tmp_path_factory.mktemp("cluster")
+    address = str(folder / "scheduler.json")
+    worker = ["worker", "--scheduler-file", address, "--nthreads", "2", "--no-dashboard"]
+    worker += ["--memory-limit", str(MEMORY_LIMIT), "--host", "127.0.0.1", "--name"]
+    scheduler = ["scheduler", "--scheduler-file", address, "--no-dashboard"]
+    with ExitStack() as stack:
+        stack.enter_context(started(folder / "s", *scheduler, "--host", "127.0.0.1", "--port", "0"))
+        stack.enter_context(started(folder / "a", *worker, "plain"))
+        stack.enter_context(started(folder / "b", *worker, "special", "--resources", "SPECIAL=1"))
+        client = stack.enter_context(Client(scheduler_file=address, timeout=60))
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Work in a folder that no other process works in, whose files are named without it."""
+    monkeypatch.chdir(tmp_path)
+    write_mib("scan.mib", FRAMES)
+    return tmp_path
+
+
+@pytest.fixture
+def arr(here):
+    assert Path.cwd() == here
+    return open_dataset("scan.mib", chunks=CHUNKS)
+
+
+@pytest.fixture
+def traffic(monkeypatch):
+    """Count the bytes that the client sends and receives."""
+    seen = Counter()
+    pack, unpack = distributed.comm.tcp.to_frames, distributed.comm.tcp.from_frames
+
+    async def sent(*args, **kwargs):
+        frames = await pack(*args, **kwargs)
+        seen["sent"] += sum(map(len, map(memoryview, frames)))
+        return frames
+
+    async def received(frames, *args, **kwargs):
+        seen["received"] += sum(map(len, map(memoryview, frames)))
+        return await unpack(frames, *args, **kwargs)
+
+    monkeypatch.setattr(distributed.comm.tcp, "to_frames", sent)
+    monkeypatch.setattr(distributed.comm.tcp, "from_frames", received)
+    return seen
+
+
+def worker_of(client, name):
+    """Give the address of a worker."""
+    workers = client.scheduler_info()["workers"]
+    (found,) = (address for address, about in workers.items() if about["name"] == name)
+    return found
+
+
+def keepers(client, collection):
+    """List the addresses of the workers that have the results of a collection."""
+    wait(collection)
+    return {address for some in client.who_has(collection).values() for address in some}
+
+
+# Everything works
+
+
+WORK = {
+    "all": lambda x: x,
+    "slice": lambda x: x[2:5, ::3, 4:20, 7],
+    "pixel": lambda x: x[..., 5, 6],
+    "backwards": lambda x: x[::-1, [3, 1]],
+    "sum of frames": lambda x: x.sum(axis=(2, 3)),
+    "sum of all": lambda x: x.sum(),
+    "mean frame": lambda x: x.mean(axis=(0, 1)),
+    "deviation": lambda x: x.std(axis=(0, 1)),
+    "expression": lambda x: ((x * 2.5 - x[0, 0]) ** 2).max(axis=(2, 3)),
+    "neighbours": lambda x: x[1:].astype("i4") - x[:-1],
+    "transposed": lambda x: x.transpose(2, 3, 0, 1).max(axis=-1),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+@pytest.mark.usefixtures("client")
+def test_what_is_computed(arr, name):
+    np.testing.assert_allclose(WORK[name](arr).compute(), WORK[name](FRAMES), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("client")
+def test_functions_on_tiles(arr):
+    brightest = map_tiles(lambda tile, _: tile.max(axis=(1, 2)), arr, dtype="u2")
+    np.testing.assert_array_equal(brightest.compute(), FRAMES.max(axis=(2, 3)))
+    add = lambda state, tile, _: state + tile.sum()  # noqa: E731 - pickled by value
+    assert reduce_tiles(arr, init=0, step=add, combine=np.add).compute() == FRAMES.sum()
+    masks = np.ones((2, 32, 32)) * [[[1]], [[2]]]
+    found = dask_tiled.tiles.apply_masks(arr, masks).compute()
+    np.testing.assert_allclose(found[..., 1], 2 * FRAMES.sum(axis=(2, 3)))
+
+
+@pytest.mark.usefixtures("client")
+def test_blocks_in_order(arr, traffic):
+    """They are read here, whoever has a client."""
+    for k, block in enumerate(iter_blocks(arr)):
+        np.testing.assert_array_equal(block.pixels, FRAMES[k : k + 1])
+    assert k == 11
+    assert traffic["received"] < 10_000
+
+
+@pytest.mark.usefixtures("client")
+def test_every_format(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lazy, expected = {}, {}
+    for name, make in TABLE.items():
+        (tmp_path / name).mkdir()
+        sample = make(Path(name), "scan")
+        lazy[name], expected[name] = open_dataset(**sample.options), sample.expected
+    (found,) = dask.compute(lazy)
+    for name, frames in expected.items():
+        np.testing.assert_array_equal(found[name], frames, err_msg=name)
+
+
+@pytest.mark.usefixtures("client")
+def test_zarr(arr, here):
+    """Exported, compared and opened again, by paths, stores and arrays."""
+    to_zarr(arr, "out.zarr", shards=(3, 16, 32, 32), chunks=CHUNKS, layout="array")
+    np.testing.assert_array_equal(zarr.open_array(here / "out.zarr", mode="r")[:], FRAMES)
+    store = zarr.storage.LocalStore("out.zarr", read_only=True)
+    for stored in ("out.zarr", store, zarr.open_array("out.zarr", mode="r")):
+        verify_zarr(stored, arr)
+    to_zarr(arr, zarr.storage.LocalStore("other.zarr"))
+    verify_zarr(zarr.open_group("other.zarr", mode="r"), arr)
+    shown = da.from_zarr(as_zarr(arr))
+    np.testing.assert_array_equal(shown[2:4].compute(), FRAMES[2:4])
+    assert sorted(path.name for path in here.iterdir()) == [
+        "other.zarr", "out.zarr", "scan.hdr", "scan.mib",
+    ]  # fmt: skip
+
+
+# What goes to and fro
+
+
+SMALL, KEY = 30_000, 200
+"""Bytes: what a client and a scheduler tell each other of a job, and of each of its results."""
+
+
+@pytest.mark.usefixtures("client", "here")
+def test_graphs_are_small(traffic):
+    """And no pixel passes through the client, whatever is done with them."""
+    with open("long.raw", "wb") as file:
+        file.truncate(4096 * 64 * 64)
+    arr = open_dataset("long.raw", "raw", dtype="u1", sig_shape=(64, 64), chunks=(64, -1, -1))
+    masks = np.random.default_rng(0).random((3, 64, 64))
+    work = {
+        "opened": arr,
+        "slice": arr[5:4000:3, :40],
+        "sum": arr.sum(axis=(1, 2)),
+        "expression": (np.sqrt(arr) * 2).mean(axis=0),
+        "tiles": map_tiles(lambda tile, _: tile + 1, arr, dtype="u1"),
+        "masks": dask_tiled.tiles.apply_masks(arr, masks),
+    }
+    own = {"masks": masks.nbytes}
+    for name, lazy in work.items():
+        traffic.clear()
+        kept = lazy.persist()
+        wait(kept)
+        assert traffic["sent"] < SMALL + KEY * kept.npartitions + own.get(name, 0), name
+        assert traffic["received"] < SMALL + KEY * kept.npartitions, name
+        del kept
+    traffic.clear()
+    to_zarr(arr, "out.zarr", chunks=(64, 64, 64))
+    verify_zarr("out.zarr", arr)
+    assert max(traffic.values()) < 2 * (SMALL + KEY * 4096 // 64)
+
+
+# What goes wrong
+
+
+def pids(client):
+    return client.run(os.getpid)
+
+
+WAYS = {
+    "pixels": lambda arr: arr.compute(),
+    "sum": lambda arr: arr.sum(axis=(2, 3)).compute(),
+    "expression": lambda arr: (arr * 2 + arr[0]).max().compute(),
+    "tiles": lambda arr: map_tiles(lambda tile, _: tile + 1, arr, dtype="u2").compute(),
+    "export": lambda arr: to_zarr(arr, "out.zarr"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_that_workers_do_not_have(client, arr, here, way):
+    """The error is that of the file, at once; no worker dies of it."""
+    before = pids(client)
+    (here / "scan.mib").rename(here / "elsewhere.mib")
+    with pytest.raises(StaleFileError, match="the same path") as caught:
+        WAYS[way](arr)
+    assert caught.value.path == str(here / "scan.mib")
+    assert pids(client) == before
+
+
+def test_folders_that_workers_do_not_have(client, arr, here):
+    """What an export writes to is made by the client."""
+    folder, before = here / "out.zarr.part", pids(client)
+
+    def lose(block):
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+        return block
+
+    with pytest.raises(DatasetError, match="workers have to write to the same file system"):
+        to_zarr(arr.map_blocks(lose, dtype="u2", meta=arr._meta), "out.zarr")
+    assert not (here / "out.zarr").exists()
+    assert pids(client) == before
+
+
+# What is asked of the scheduler
+
+
+ASKED = {
+    "opened": lambda arr: arr.with_chunks(arr.chunks),
+    "slice": lambda arr: arr[:, ::2],
+    "sum": lambda arr: arr.sum(axis=(2, 3)),
+    "expression": lambda arr: np.sqrt(arr + 1),
+    "tiles": lambda arr: map_tiles(lambda tile, _: tile + 1, arr),
+    "dask": lambda arr: da.zeros(arr.shape, chunks=CHUNKS) + 1,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize(
+    "asked", [{"workers": ["special"]}, {"resources": {"SPECIAL": 1}}], ids=str
+)
+def test_workers_and_resources(client, arr, name, asked):
+    """As of any array of dask: those in force where it is computed, or where it is left as made."""
+    with dask.annotate(**asked):
+        lazy = ASKED[name](arr)
+        kept = lazy[1:].persist()
+    assert keepers(client, kept) == {worker_of(client, "special")}
+    kept = lazy[:9].persist(optimize_graph=False)
+    assert keepers(client, kept) == {worker_of(client, "special")}
+
+
+@pytest.mark.usefixtures("client")
+def test_retries(arr, here):
+    def fail_once(block, block_id):
+        with open(f"{here}/{block_id[0]}", "a+") as file:
+            file.write("x")
+            if file.tell() == 1:
+                raise OSError("once")
+        return block
+
+    failing = arr.map_blocks(fail_once, dtype="u2", meta=arr._meta)
+    with pytest.raises(OSError, match="once"):
+        failing[:1].compute()
+    with dask.annotate(retries=2):
+        np.testing.assert_array_equal(failing.compute(), FRAMES)
+        np.testing.assert_array_equal(to_zarr(failing, "out.zarr")[:], FRAMES)
+
+
+@pytest.mark.usefixtures("client")
+def test_names_of_tasks(arr):
+    """They are those that the client knows, and say what is done."""
+    named = {"mib": arr[1:], "add": arr + 1, "sum": arr.sum(axis=0)}
+    for name, lazy in named.items():
+        assert lazy.name.startswith(f"{name}-")
+        kept = lazy.persist()
+        assert {future.key for future in futures_of(kept)} == {*flatten(lazy.__dask_keys__())}
+        wait(kept)
+
+
+# And last, what takes a while to come back
+
+
+def test_a_worker_is_killed_in_an_export(client, arr, here):
+    def slowly(block):
+        time.sleep(0.2)
+        return block + 1
+
+    (victim, *_), journal = pids(client).values(), here / "out.zarr.part"
+
+    def kill():
+        while len([*journal.glob("*/journal/*")]) < 3:
+            time.sleep(0.01)
+        assert not (here / "out.zarr").exists()
+        os.kill(victim, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    slow = arr.map_blocks(slowly, dtype="u2", meta=arr._meta)
+    stored = to_zarr(slow, "out.zarr", chunks=CHUNKS, shards=CHUNKS)
+    killer.join(1)
+    assert not killer.is_alive()
+    assert not psutil.pid_exists(victim)
+    np.testing.assert_array_equal(stored[:], FRAMES + 1)
+    assert not journal.exists()
