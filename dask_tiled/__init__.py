@@ -17,8 +17,12 @@ from dask_tiled.errors import (
     UnknownFormatError,
     VerificationError,
 )
+from dask_tiled.export.batches import iter_batches
+from dask_tiled.export.beton import to_beton
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
 from dask_tiled.export.references import to_references
+from dask_tiled.export.sample_fields import ImageField
+from dask_tiled.export.sample_sources import TarSamples
 from dask_tiled.export.verification import verify_zarr
 from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
@@ -35,12 +39,12 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "Piece", "RemoteError", "StaleFileError", "TileInfo", "TiledArray", "TilingError",
-    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
-    "VerificationError", "as_zarr",
-    "describe", "formats", "from_pieces", "iter_blocks", "map_tiles", "negotiate",
-    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
-    "to_references", "to_zarr", "verify_zarr",
+    "Format", "ImageField", "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo",
+    "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",
+    "UnknownFormatError", "VerificationError", "as_zarr", "describe", "formats", "from_pieces",
+    "iter_batches", "iter_blocks", "map_tiles", "negotiate", "open_dataset", "open_volumes",
+    "reduce_tiles", "register_format", "scheme_of", "tiles", "to_beton", "to_references",
+    "to_zarr", "verify_zarr",
 ]
 # fmt: on
 

@@ -17,6 +17,7 @@ import pytest
 import tifffile
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 
+from dask_tiled import to_beton
 from dask_tiled.testing import (
     counting_frames,
     write_blo,
@@ -112,6 +113,13 @@ def make_npy(folder, stem, *, order):
     array = counting_frames((3, 4, 5, 7), ">u2")
     path = write_npy(folder / f"{stem}.npy", array, order=order)
     return Sample({"path": path}, array.astype("u2"), [path])
+
+
+def make_beton(folder, stem):
+    frames = counting_frames((12, 5, 7), "u2")
+    path = folder / f"{stem}.beton"
+    to_beton(path, {"x": frames, "n": np.arange(12)}, page_size=1 << 21, progress=False)
+    return Sample({"path": path}, frames, [path])
 
 
 def make_mib(folder, stem, *, dtype, bits, **options):
@@ -370,6 +378,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw series": make_raw_series,
     "npy C": partial(make_npy, order="C"),
     "npy F": partial(make_npy, order="F"),
+    "beton": make_beton,
     "mib u16": partial(make_mib, kind="U16", dtype="u2", bits=16),
     "mib 1 bit": partial(make_mib, kind="R64", depth=1, dtype="u1", bits=1),
     "mib 6 bit": partial(make_mib, kind="R64", depth=6, dtype="u1", bits=6),

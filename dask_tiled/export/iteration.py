@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise, product
 from typing import Any, NamedTuple
 
@@ -14,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TilingError, check_whole
-
-AHEAD_BYTES = 256 << 20
-"""So much is read ahead by default."""
+from dask_tiled.export.ahead import AHEAD_BYTES, read_ahead
 
 
 class ArrayBlock(NamedTuple):
@@ -98,7 +94,7 @@ def iter_blocks(
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
     wanted = _wanted([arr] if isinstance(arr, da.Array) else arr)
     if prefetch:
-        return _read_ahead(wanted, prefetch, max_bytes)
+        return read_ahead(wanted, prefetch, max_bytes)
     return (some.compute() for some in wanted)
 
 
@@ -112,40 +108,3 @@ def _wanted(arrays: Iterable[da.Array]) -> Iterator[_Wanted]:
         edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)
         for where in product(*([slice(a, b) for a, b in axis] for axis in edges)):
             yield _Wanted(number, where, arr)
-
-
-def _read_ahead(wanted: Iterator[_Wanted], prefetch: int, max_bytes: int) -> Generator[ArrayBlock]:
-    ahead: deque[tuple[int, Future[ArrayBlock]]] = deque()
-    errors: list[Exception] = []
-    following: list[_Wanted] = []  # the one that there was no room for
-
-    def fill(pool: ThreadPoolExecutor) -> None:
-        held = sum(nbytes for nbytes, _ in ahead)
-        while len(ahead) < prefetch and not errors:
-            try:
-                some = following.pop() if following else next(wanted)
-            except StopIteration:
-                return
-            except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
-                errors.append(error)
-                return
-            held += some.nbytes
-            if ahead and held > max_bytes:
-                following.append(some)
-                return
-            ahead.append((some.nbytes, pool.submit(some.compute)))
-
-    pool = ThreadPoolExecutor(prefetch, thread_name_prefix="dask-tiled")
-    try:
-        fill(pool)
-        while ahead:
-            block = ahead[0][1].result()
-            ahead.popleft()
-            fill(pool)
-            yield block
-            del block
-            fill(pool)
-        for error in errors:
-            raise error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -33,7 +33,7 @@ _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 _MODULES = (
     "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
     "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "ome_tiff", "tiff",
-    "raw_csr", "raw",
+    "raw_csr", "beton", "raw",
 )
 # fmt: on
 """Modules and packages of this one that are formats, in the order in which they are tried."""

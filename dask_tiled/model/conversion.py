@@ -63,7 +63,9 @@ class Conversion:
                 np.copyto(out, scaled, casting="unsafe")
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        fill = np.asarray(self.fill_value, self.dtype).tobytes()
+        fill: Any = self.fill_value
+        if not self.dtype.hasobject:
+            fill = np.asarray(fill, self.dtype).tobytes()
         corrections = None if self.corrections is None else self.corrections.__dask_tokenize__()
         values = str(self.native), str(self.dtype), fill, corrections, self.scaling
         return "dask_tiled.Conversion", *values

@@ -69,11 +69,14 @@ class BlockDecoder:
         Type of the pixels that it gives, in native byte order.
     options : tuple of (str, value)
         Further arguments of the function: plain values.
+    object_bytes : int
+        Bytes of a Python object that it gives, in the mean, where these are its pixels.
     """
 
     function: str
     dtype: np.dtype
     options: tuple[tuple[str, Any], ...] = ()
+    object_bytes: int = 0
 
 
 def plain(dtype: np.dtype) -> Decoder:

@@ -32,7 +32,7 @@ def read_into(
                 kept[key] = pixels
             piece.copy(pixels, out)
         elif len(piece) == 1:
-            for window in backend.windows(piece[0]):
+            for window in backend.windows(piece[0].in_file_order()):
                 run_kernel(window, out)
         else:
             starts, stops = zip(*(one.span for one in piece), strict=True)

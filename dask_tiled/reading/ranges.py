@@ -131,6 +131,13 @@ class ReadRanges(NamedTuple):
         low, high = np.searchsorted(self.frames, (first, stop))
         return self._replace(offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
 
+    def in_file_order(self) -> ReadRanges:
+        """Take the frames as they lie in the file; they are no longer in the output's order."""
+        if self.ascending:
+            return self
+        order = np.argsort(self.offsets, kind="stable")
+        return self._replace(offsets=self.offsets[order], frames=self.frames[order], ascending=True)
+
     def split(self, limit: int) -> Iterator[ReadRanges]:
         """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
         low, high = self.span

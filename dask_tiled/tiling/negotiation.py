@@ -200,6 +200,12 @@ class Question:
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
     @property
+    def pixel_bytes(self) -> int:
+        """Bytes of a pixel in memory; of Python objects, the mean."""
+        decoders = self.desc.layout.decoders
+        return max(self.dtype.itemsize, *(getattr(d, "object_bytes", 0) for d in decoders))
+
+    @property
     def kinds(self) -> set[By]:
         """What the consumers work on."""
         return {wish.by for wish in self.wishes}
@@ -248,7 +254,7 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
 def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
     """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut."""
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
-    pixels = max(1, limit // q.dtype.itemsize)
+    pixels = max(1, limit // q.pixel_bytes)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
         sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
         q.say("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted")
@@ -363,7 +369,7 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
         return _said(q, (frames, *sig), "a consumer wants whole chunks")
     block = frames_base(sizes[:nav_ndim], q.nav_bases)
     least = min(block.size, frames)
-    budget = max(1, _tile_limit(q, cache_bytes) // q.dtype.itemsize)
+    budget = max(1, _tile_limit(q, cache_bytes) // q.pixel_bytes)
     deep = min((w.depth for w in q.wishes if w.depth is not None), default=None)
     if "frame" in q.kinds or math.prod(sig) * least <= budget:
         tile_sig, why = sig, "whole frames"
@@ -392,5 +398,5 @@ def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -
 
 
 def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:
-    q.say("tile", f"{tile}: {why}, {format_bytes(math.prod(tile) * q.dtype.itemsize)}")
+    q.say("tile", f"{tile}: {why}, {format_bytes(math.prod(tile) * q.pixel_bytes)}")
     return tile

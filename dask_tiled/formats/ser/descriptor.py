@@ -14,7 +14,6 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.pieces import PieceTable
 
 # fmt: off
 START: tools.Fields = {
@@ -98,7 +97,7 @@ def describe(
     if image:  # the last row in the file is the top one
         first += record.frame_bytes - strides[0]
         strides = -strides[0], *strides[1:]
-    table = _pieces(first, record.sig_shape, strides)
+    table = tools.run_table(first, record.sig_shape, strides)
     count = len(offsets)
     scan, told_by, axes = _scan(header, dimensions, count)
     layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
@@ -202,19 +201,6 @@ def _read_elements(
             found=f"{last} as the last, {int(gaps.min(initial=nbytes))} bytes between two",
         )
     return element, record, offsets
-
-
-def _pieces(first: Index, sig_shape: tuple[int, ...], strides: tuple[int, ...]) -> PieceTable:
-    """Make a piece of each run of equally spaced elements: in most files there is one."""
-    steps = np.diff(first)
-    starts = np.append(0, np.flatnonzero(np.diff(steps)) + 2)
-    counts = np.diff(starts, append=len(first))
-    return tools.piece_table(
-        tools.axis_columns(starts, (0,) * len(sig_shape)),
-        tools.axis_columns(counts, sig_shape),
-        first[starts],
-        tools.axis_columns(np.append(steps, 0)[starts], strides),
-    )
 
 
 def _scan(

@@ -1,0 +1,70 @@
+"""Work that is done ahead, in threads, while somebody takes its results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+AHEAD_BYTES = 256 << 20
+"""So much is read ahead by default."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Job(Protocol[T_co]):
+    """Something that is still to be computed."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+
+    def compute(self) -> T_co:
+        """Compute it, in any thread."""
+
+
+def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Generator[T_co]:
+    """Compute jobs in threads, and hand out their results in order.
+
+    Parameters
+    ----------
+    jobs : iterator of Job
+        It is asked for the next one only when it is time to compute it.
+    prefetch, max_bytes : int
+        So many jobs are computed ahead at most, and so many bytes; one that is larger, alone.
+    """
+    ahead: deque[tuple[int, Future[T_co]]] = deque()
+    errors: list[Exception] = []
+    following: list[Job[T_co]] = []  # the one that there was no room for
+
+    def fill(pool: ThreadPoolExecutor) -> None:
+        held = sum(nbytes for nbytes, _ in ahead)
+        while len(ahead) < prefetch and not errors:
+            try:
+                some = following.pop() if following else next(jobs)
+            except StopIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+                errors.append(error)
+                return
+            held += some.nbytes
+            if ahead and held > max_bytes:
+                following.append(some)
+                return
+            ahead.append((some.nbytes, pool.submit(some.compute)))
+
+    pool = ThreadPoolExecutor(prefetch, thread_name_prefix="dask-tiled")
+    try:
+        fill(pool)
+        while ahead:
+            block = ahead[0][1].result()
+            ahead.popleft()
+            fill(pool)
+            yield block
+            del block
+            fill(pool)
+        for error in errors:
+            raise error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

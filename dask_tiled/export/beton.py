@@ -1,0 +1,232 @@
+"""Export to FFCV sample files: whole samples into pages, visible only when complete."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.export.pages import PageWriter
+from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
+from dask_tiled.export.sample_sources import Batch, array_batches, dataset_batches
+from dask_tiled.formats.beton.descriptor import sniff
+from dask_tiled.formats.beton.structure import LEAST_PAGE, is_page_size
+from dask_tiled.model.files import read_head
+
+Index = npt.NDArray[np.int64]
+
+
+def to_beton(
+    path: str | os.PathLike[str],
+    fields: Any,
+    types: Mapping[str, Any] | None = None,
+    *,
+    page_size: int = 1 << 23,
+    workers: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    indices: npt.ArrayLike | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> None:
+    """Write samples to a file of FFCV, format 2.
+
+    Samples are made by several threads, and written in one order: the same samples give the same
+    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk.
+
+    Parameters
+    ----------
+    path : path-like
+        Where to. The file is written beside it, as ``path + ".part"``, and moved there when it is
+        complete.
+    fields : mapping of str to array, or data set
+        Arrays of one length, of dask or in memory, the first axis of which counts samples; or
+        anything with ``len()`` whose items, by number, are samples: tuples of values in the order
+        of the types, or mappings from names to values. :class:`TarSamples` is one.
+    types : mapping of str to type
+        What fields hold: ``"int"``, ``"float"``, ``"bytes"``, ``"json"`` for what JSON can say,
+        ``"image"`` or an :class:`ImageField`, or ``(dtype, shape)`` for arrays. By default what
+        suits the arrays; a data set needs it.
+    page_size : int
+        Bytes of a page, a power of two from 2 MiB on; no sample may be larger.
+    workers : int, optional
+        So many threads make samples; by default one for each processor.
+    shuffle : bool
+        Bring the samples in an order by chance. Those of arrays are read as they lie, and stay so
+        in the pages; only their numbers change.
+    seed : int
+        For what is done by chance.
+    indices : sequence of int, optional
+        Which samples are written, in which order; by default all.
+    executor : concurrent.futures.Executor, optional
+        What makes samples instead of threads: processes, for data sets that hold up threads.
+    overwrite : bool
+        Replace a sample file that is there.
+    progress : bool, optional
+        Show a progress bar; by default in a terminal and in a notebook.
+
+    Raises
+    ------
+    DatasetError
+        The arguments do not suit one another, a sample cannot be made or written, which the error
+        names, or something else is there already. No file is left.
+    """
+    target = os.path.abspath(os.fspath(path))
+    if not is_page_size(check_whole("page_size", page_size)):
+        expected = f"a power of two from {LEAST_PAGE} on"
+        raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)
+    arrays = isinstance(fields, Mapping)
+    known = _fields(fields, types, seed)
+    order = _order(_count(fields), indices, seed if shuffle else None)
+    threads = check_whole("workers", workers, least=1) if workers is not None else _processors()
+    with _replacing(target, overwrite=overwrite) as file:
+        writer = PageWriter(file, known, len(order), page_size)
+        if arrays:
+            batches = array_batches(fields, known, order)
+        else:
+            batches = dataset_batches(fields, known, order, writer.mean, page_size // 2)
+        pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="dask-tiled")
+        try:
+            _write(writer, batches, pool, threads, len(order), show=progress)
+        finally:
+            if executor is None:
+                # Nobody waits for what is being made, and is not wanted any more.
+                pool.shutdown(wait=False, cancel_futures=True)
+        writer.finish()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _count(fields: Any) -> int:
+    """Count samples."""
+    if not isinstance(fields, Mapping):
+        return len(fields)
+    lengths = {name: arr.shape[0] for name, arr in fields.items()}
+    if len(set(lengths.values())) != 1:
+        raise DatasetError("the arrays are not of one length", found=lengths)
+    return int(next(iter(lengths.values())))
+
+
+def _fields(fields: Any, types: Mapping[str, Any] | None, seed: int) -> list[Field]:
+    if not isinstance(types, Mapping | None):
+        raise DatasetError("no types of fields", expected="a mapping", found=repr(types))
+    kinds = dict(types or {})
+    if isinstance(fields, Mapping):
+        for name, arr in fields.items():
+            if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
+                raise DatasetError(
+                    "no array of samples", where=f"field {name!r}", found=type(arr).__name__
+                )
+        unknown = sorted(set(kinds) - set(fields))
+        if unknown:
+            raise DatasetError("a type for no field", expected=", ".join(fields), found=unknown[0])
+        kinds = {name: kinds.get(name) or kind_of(arr) for name, arr in fields.items()}
+    elif not hasattr(fields, "__len__") or not hasattr(fields, "__getitem__"):
+        expected = "arrays by name, or a data set that has a length and items"
+        raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
+    if not kinds:
+        raise DatasetError("a sample file has at least one field, of a type that is given")
+    known = [field_of(name, kind, seed) for name, kind in kinds.items()]
+    stored = [field.name[:16] for field in known]
+    if len(set(stored)) < len(stored):
+        raise DatasetError("names that are the same in their first 16 letters", found=stored)
+    return known
+
+
+def _order(count: int, indices: npt.ArrayLike | None, seed: int | None) -> Index:
+    """Give the numbers of the samples in the order in which they are written."""
+    order = np.arange(count)
+    if indices is not None:
+        given = np.asarray(indices)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise DatasetError("indices are no list of whole numbers", found=repr(indices))
+        wrong = (given < -count) | (given >= count)
+        if wrong.any():
+            raise DatasetError("no such sample", expected=f"below {count}", found=given[wrong][0])
+        order = order[given.astype(np.int64)]
+    return order if seed is None else np.random.default_rng(seed).permutation(order)
+
+
+def _write(
+    writer: PageWriter,
+    batches: Iterator[Batch],
+    pool: Executor,
+    workers: int,
+    count: int,
+    *,
+    show: bool | None,
+) -> None:
+    """Have batches made some ahead, and write them in turn; the first error ends all."""
+    from tqdm.auto import tqdm
+
+    pending: deque[tuple[Batch, Future[list[Column]]]] = deque()
+    following = next(batches, None)
+    limit = workers * writer.page_size
+    disable = None if show is None else not show
+    with tqdm(total=count, desc="to_beton", unit=" samples", disable=disable) as bar:
+        while pending or following is not None:
+            held = sum(batch.nbytes for batch, _ in pending)
+            while following is not None and len(pending) < 2 * workers:
+                held += following.nbytes
+                if pending and held > limit:
+                    break
+                pending.append((following, pool.submit(following.load)))
+                following = next(batches, None)
+            for future in wait([future for _, future in pending], None, FIRST_COMPLETED).done:
+                future.result()  # raises what has gone wrong, whoever's turn it is
+            while pending and pending[0][1].done():
+                batch, future = pending.popleft()
+                writer.append(batch.places, future.result())
+                bar.update(len(batch.places))
+                del future
+
+
+@contextmanager
+def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
+    """Open a file beside a path, and move it there if all goes well."""
+    _refuse_foreign(path, overwrite=overwrite)
+    part = f"{path}.part"
+    file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DatasetError("somebody else is writing there", path=path) from error
+        try:
+            os.ftruncate(file, 0)
+            yield file
+            os.fsync(file)
+            _refuse_foreign(path, overwrite=overwrite)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
+    finally:
+        os.close(file)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _refuse_foreign(path: str, *, overwrite: bool) -> None:
+    """Make sure that there is nothing at a path, or a sample file that may go."""
+    if not os.path.lexists(path):
+        return
+    if os.path.islink(path) or not os.path.isfile(path) or sniff(path, read_head(path, 4096)):
+        raise DatasetError("something else is there, and stays", path=path)
+    if not overwrite:
+        raise DatasetError("a file is there already", path=path, hint="Pass overwrite=True.")

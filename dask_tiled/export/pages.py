@@ -1,0 +1,157 @@
+"""Sample files as they are written: pages of whole samples, their records, and what lies where.
+
+The layout is that of FFCV's writer with one worker, however many threads make the samples: it
+depends on them and on their order alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.sample_fields import Column, Field
+from dask_tiled.formats.beton import structure
+
+Index = npt.NDArray[np.int64]
+
+
+class PageWriter:
+    """Writes samples into a file that is open.
+
+    Parameters
+    ----------
+    file : int
+        File descriptor of an empty file.
+    fields : sequence of Field
+    count : int
+        Number of samples.
+    page_size : int
+        Bytes of a page.
+    """
+
+    def __init__(self, file: int, fields: Sequence[Field], count: int, page_size: int) -> None:
+        self.file = file
+        self.fields = fields
+        self.page_size = page_size
+        self.records = np.zeros(count, structure.record_of([field.type_id for field in fields]))
+        self.start = structure.HEADER_BYTES + structure.FIELD_BYTES * len(fields)
+        end = self.start + self.records.nbytes
+        self.data = -(-end // page_size) * page_size
+        self.page, self.used = -1, page_size
+        self.written = 0
+        self.table: list[npt.NDArray[Any]] = []
+
+    def mean(self) -> int:
+        """Give the bytes of a sample, in the mean of those that are written; 0 before the first."""
+        pages = self.page * self.page_size + self.used
+        return max(1, pages // self.written) if self.written else 0
+
+    def append(self, places: Index, columns: Sequence[Column]) -> None:
+        """Write some samples.
+
+        Parameters
+        ----------
+        places : int64 array
+            Where their records go.
+        columns : sequence of Column
+            Their fields.
+
+        Raises
+        ------
+        DatasetError
+            A sample is larger than a page.
+        """
+        stored = [column for column in columns if column.payload is not None]
+        sizes = np.column_stack([column.sizes for column in stored]) if stored else None
+        pointers = self._allocate(places, sizes, stored) if sizes is not None else None
+        known = 0
+        for k, column in enumerate(columns):
+            records = column.records
+            if pointers is not None and column.payload is not None:
+                here = records["ptr"] if records.dtype.names else records
+                here[...] = pointers[:, known]
+                known += 1
+            self.records[f"f{k}"][places] = records
+        self.written += len(places)
+
+    def _allocate(self, places: Index, sizes: Index, stored: Sequence[Column]) -> Index:
+        """Find room for samples, and write them: each of them into one page."""
+        totals = sizes.sum(axis=1)
+        ends = np.cumsum(totals)
+        pointers = np.empty_like(sizes)
+        first, count = 0, len(sizes)
+        while first < count:
+            before = int(ends[first - 1]) if first else 0
+            room = self.page_size - self.used
+            stop = int(np.searchsorted(ends, before + room, side="right"))
+            if stop == first:
+                if totals[first] > self.page_size:
+                    raise DatasetError(
+                        "a sample is larger than a page",
+                        where=f"sample {int(places[first])}",
+                        expected=f"at most {self.page_size} bytes",
+                        found=f"{int(totals[first])} bytes",
+                        hint="Pass a larger page_size.",
+                    )
+                self.page, self.used = self.page + 1, 0
+                continue
+            # Before the first page, there is room for samples of no bytes.
+            used = self.used if self.page >= 0 else 0
+            at = self.data + self.page * self.page_size + used
+            some = sizes[first:stop]
+            pointers[first:stop] = at + np.cumsum(some).reshape(some.shape) - some
+            nbytes = int(ends[stop - 1]) - before
+            if nbytes:
+                write_at(self.file, _interleaved(stored, slice(first, stop)), at)
+                self.used += nbytes
+            first = stop
+        rows = np.empty(sizes.size, structure.ALLOCATION)
+        rows["sample"] = np.repeat(places, sizes.shape[1])
+        rows["ptr"], rows["size"] = pointers.ravel(), sizes.ravel()
+        self.table.append(rows)
+        return pointers
+
+    def finish(self) -> None:
+        """Write the header, the records, and the allocation table at the end."""
+        pages = self.page + 1
+        end = self.data + pages * self.page_size if pages else self.start + self.records.nbytes
+        header = np.zeros((), [(name, f"<{kind}") for name, (_, kind) in structure.HEADER.items()])
+        header[()] = (
+            structure.VERSION,
+            len(self.fields),
+            self.page_size,
+            len(self.records),
+            end,
+        )
+        descriptors = b"".join(field.descriptor for field in self.fields)
+        write_at(self.file, header.tobytes() + descriptors, 0)
+        write_at(self.file, self.records.view(np.uint8), self.start)
+        os.ftruncate(self.file, end)  # what fills up a page reads as zeros
+        at = end
+        for rows in self.table:
+            write_at(self.file, rows.view(np.uint8), at)
+            at += rows.nbytes
+
+
+def _interleaved(stored: Sequence[Column], some: slice) -> Any:
+    """Give the bytes of samples, sample by sample, field by field."""
+    payloads: list[Any] = [column.payload[some] for column in stored]  # type: ignore[index]
+    if len(payloads) == 1 and isinstance(payloads[0], np.ndarray):
+        return payloads[0]
+    if all(isinstance(payload, np.ndarray) for payload in payloads):
+        return np.concatenate(payloads, axis=1)
+    return b"".join(memoryview(part) for sample in zip(*payloads, strict=True) for part in sample)
+
+
+def write_at(file: int, data: Any, at: int) -> None:
+    """Write all bytes of what is contiguous at a place of a file."""
+    flat: Any = data.reshape(-1) if isinstance(data, np.ndarray) else data
+    view = memoryview(flat).cast("B")
+    while len(view):
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done

@@ -1,0 +1,1 @@
+"""FFCV sample files, ``.beton``."""

@@ -1,0 +1,91 @@
+"""Where everything lies in a sample file of version 2: what its reader and its writer share.
+
+After the header come the descriptors of the fields, a record for each sample, pages of data, and
+the allocation table. Everything is little-endian, and every pointer counts from the file's start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats import tools
+
+VERSION = 2
+HEADER: tools.Fields = {
+    "version": (0, "u2"), "num_fields": (2, "u2"), "page_size": (4, "u4"),
+    "num_samples": (8, "u8"), "alloc_table_ptr": (16, "u8"),
+}  # fmt: skip
+FIELD: tools.Fields = {"type_id": (0, "u1"), "name": (1, "S16"), "arguments": (17, "V1024")}
+HEADER_BYTES, FIELD_BYTES = tools.size_of(HEADER), tools.size_of(FIELD)
+LEAST_PAGE = 1 << 21
+"""Bytes of the smallest page; others are larger powers of two."""
+
+ALLOCATION = np.dtype([("sample", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
+FLOAT, INT, IMAGE, BYTES, ARRAY, JSON, TENSOR = range(7)
+"""The numbers of the types of fields."""
+PIXELS = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("ptr", "<u8")])
+REGION = np.dtype([("ptr", "<u8"), ("size", "<u8")])
+JPEG, RAW = range(2)
+"""The modes of images."""
+STORED = {
+    FLOAT: np.dtype("<f8"),
+    INT: np.dtype("<i8"),
+    IMAGE: PIXELS,
+    BYTES: REGION,
+    ARRAY: np.dtype("<u8"),
+    JSON: REGION,
+    TENSOR: np.dtype("<u8"),
+}
+"""What the record of a sample says of a field, by the number of its type."""
+
+SHAPE_BYTES, TYPE_BYTES = 256, 1024 - 264
+
+
+def record_of(type_ids: Sequence[int]) -> np.dtype:
+    """Give the type of the records of samples: ``f0``, ``f1`` and so on, as a C compiler has it."""
+    fields = [(f"f{k}", STORED[type_id]) for k, type_id in enumerate(type_ids)]
+    return np.dtype(fields, align=True)
+
+
+def is_page_size(size: int) -> bool:
+    """Tell whether pages may have so many bytes."""
+    return LEAST_PAGE <= size < 1 << 32 and not size & (size - 1)
+
+
+def pack_array(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """Write the arguments of a field of arrays."""
+    text = json.dumps(dtype.descr).encode()
+    sizes = np.array(shape, "<u8").tobytes().ljust(SHAPE_BYTES, b"\0")
+    return (sizes + len(text).to_bytes(8, "little") + text).ljust(1024, b"\0")
+
+
+def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
+    """Read the arguments of a field of arrays.
+
+    Raises
+    ------
+    ValueError
+        They are none. An axis of no length at the end cannot be told from the zeros behind it.
+    """
+    shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b")
+    length = int.from_bytes(arguments[SHAPE_BYTES : SHAPE_BYTES + 8], "little")
+    if length > TYPE_BYTES:
+        raise ValueError(f"a type of {length} letters")
+    text = arguments[SHAPE_BYTES + 8 :][:length]
+    return _dtype(json.loads(text)), tuple(shape.tolist())
+
+
+def _dtype(descr: Any) -> np.dtype:
+    """Read what ``numpy.dtype.descr`` gives, a list of fields; a plain type is one without name."""
+    if not isinstance(descr, list) or not descr:
+        raise ValueError(f"no type: {descr!r}")
+    fields = [tuple(field) if isinstance(field, list) else field for field in descr]
+    plain = len(fields) == 1 and len(fields[0]) == 2 and not fields[0][0]
+    dtype = np.dtype(fields[0][1] if plain else fields)
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"no type of pixels: {dtype}")
+    return dtype

@@ -1,0 +1,225 @@
+"""FFCV sample files: the values that FFCV wrote, and what is asked of damaged files."""
+
+import hashlib
+import json
+from itertools import chain
+
+import numpy as np
+import pytest
+from checks import opens_or_says_why
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import CorruptFileError, DatasetError, ImageField, describe, open_dataset, to_beton
+from dask_tiled.reading.backends import Buffered
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+REAL = ("all_fields_idx", "all_fields_w1", "dtypes_page4M", "scalars_only")
+
+
+def equals(found, wanted):
+    """Compare a value with what is written of one that FFCV has read."""
+    if isinstance(wanted, dict) and "shape" in wanted:
+        stored = np.ascontiguousarray(found).astype(wanted["dtype"])
+        same = hashlib.sha256(stored.tobytes()).hexdigest() == wanted["sha256"]
+        return same and list(found.shape) == wanted["shape"]
+    if isinstance(wanted, dict) and "hex" in wanted:
+        return found.hex() == wanted["hex"]
+    return (json.loads(found) if isinstance(found, str) else found) == wanted
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_hold_what_ffcv_wrote(data, name):
+    told = json.loads((data / "beton" / f"{name}.json").read_text())
+    path = data / "beton" / f"{name}.beton"
+    for number, key in enumerate(told["samples"][0]):
+        arr = open_dataset(path, field=number)
+        assert arr.description.dims[0] == "sample"
+        values = arr.compute()
+        assert len(values) == told["n"]
+        assert all(map(equals, values, [sample[key] for sample in told["samples"]]))
+        assert equals(arr[-1].compute(), told["samples"][-1][key])
+
+
+def test_description_lists_the_fields(data):
+    desc = describe(data / "beton" / "all_fields_w1.beton", field="byt")
+    facts = desc.metadata["beton"]
+    assert facts["field"] == "byt"
+    assert facts["fields"]["arr"] == "array of float32, shape (3, 4)"
+    assert list(facts["fields"]) == ["flt", "int", "img", "byt", "arr", "jsn", "tch"]
+    with pytest.raises(DatasetError, match="'tch'"):
+        describe(data / "beton" / "all_fields_w1.beton", field="toch")
+
+
+def write(path, **fields):
+    types = fields.pop("types", None)
+    to_beton(path, fields, types, page_size=1 << 21, progress=False)
+    return path
+
+
+class Samples(list):
+    """A data set of tuples."""
+
+
+def test_bytes_of_no_length_do_not_take_the_place_of_their_neighbours(tmp_path):
+    """FFCV gives memory that nobody has written for the arrays beside them."""
+    arrays = [np.full((3,), i, "u2") for i in range(6)]
+    texts = [b"" if i % 2 else bytes([i]) * i for i in range(6)]
+    samples = Samples(zip(texts, arrays, strict=True))
+    types = {"text": "bytes", "array": ("u2", (3,))}
+    to_beton(tmp_path / "a.beton", samples, types, progress=False)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "a.beton", field="array"), arrays)
+    found = open_dataset(tmp_path / "a.beton", field="text").compute()
+    assert found.dtype == object
+    assert found.tolist() == texts  # each as long as it is
+
+
+@pytest.mark.parametrize("mode", ["raw", "jpg", "proportion"])
+def test_images_of_one_size_are_pixels(tmp_path, mode):
+    image = np.add.outer(np.arange(24), np.arange(32)).astype("u1")
+    images = np.stack([image, image + 20, image + 40])[..., None].repeat(3, 3)
+    types = {"image": ImageField(mode, quality=95)}
+    arr = open_dataset(write(tmp_path / "a.beton", image=images, types=types))
+    assert (arr.shape, arr.dtype) == ((3, 24, 32, 3), np.uint8)
+    assert np.abs(arr.compute().astype(int) - images).max() <= (0 if mode == "raw" else 6)
+    np.testing.assert_array_equal(arr[1, 3:9], arr.compute()[1, 3:9])
+
+
+def test_images_of_several_sizes_are_objects(tmp_path):
+    images = [np.full((4 + i, 9, 3), 30 * i, "u1") for i in range(5)]
+    for mode in ("raw", "jpg"):
+        path = tmp_path / f"{mode}.beton"
+        samples = Samples((image,) for image in images)
+        to_beton(path, samples, {"image": ImageField(mode)}, progress=False)
+        arr = open_dataset(path)
+        assert (arr.shape, arr.dtype) == ((5,), object)
+        for found, image in zip(arr.compute(), images, strict=True):
+            np.testing.assert_allclose(found, image, atol=0 if mode == "raw" else 2)
+        np.testing.assert_array_equal(arr[3].compute(), arr.compute()[3])
+
+
+def test_a_set_of_files_is_one_array(tmp_path):
+    parts = np.split(np.arange(70, dtype="i4").reshape(10, 7), [3, 3, 8])
+    texts = [[{"part": k, "row": i} for i in range(len(part))] for k, part in enumerate(parts)]
+    for k, (part, text) in enumerate(zip(parts, texts, strict=True)):
+        samples = Samples(zip(part, text, strict=True))
+        types = {"x": ("i4", (7,)), "text": "json"}
+        to_beton(tmp_path / f"{k}.beton", samples, types, progress=False)
+    arr = open_dataset(tmp_path / "*.beton", field="x")
+    np.testing.assert_array_equal(arr, np.concatenate(parts))
+    found = open_dataset(tmp_path / "*.beton", field="text").compute()
+    assert [json.loads(text) for text in found] == list(chain.from_iterable(texts))
+    write(tmp_path / "9.beton", x=np.zeros((2, 7), "i8"))
+    with pytest.raises(DatasetError, match="other fields"):
+        open_dataset(tmp_path / "*.beton")
+
+
+def test_no_samples_are_an_empty_array(tmp_path):
+    path = write(tmp_path / "a.beton", x=np.zeros((0, 5), "f4"), label=np.zeros(0, "i8"))
+    assert open_dataset(path).compute().shape == (0, 5)
+    assert open_dataset(path, field="label").compute().shape == (0,)
+    assert open_dataset(path, field="label").dtype == np.int64
+
+
+def test_scattered_samples_are_read_in_the_order_of_the_file_once(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 300, 2000)
+    values = rng.integers(0, 1 << 15, (2000, 40)).astype("u2")
+    samples = Samples(zip(values, map(bytes, lengths.tolist()), strict=True))
+    to_beton(tmp_path / "a.beton", samples, {"x": ("u2", (40,)), "pad": "bytes"}, progress=False)
+    arr = open_dataset(tmp_path / "a.beton", io="buffered")
+    read, windows = [], Buffered.windows
+
+    def reading(self, ranges, limit=None):
+        for window in windows(self, ranges, limit):
+            read.append(ranges.offsets)
+            yield window
+
+    monkeypatch.setattr(Buffered, "windows", reading)
+    order = rng.integers(0, 2000, 5000)
+    np.testing.assert_array_equal(arr[order], values[order])
+    assert 0 < len(read) < 10
+    assert all((np.diff(offsets) >= 0).all() for offsets in read)
+
+
+def numbers_in(texts):
+    return np.array([json.loads(text)["n"] for text in texts], "i8")
+
+
+def test_array_of_objects_goes_through_dask(tmp_path):
+    samples = Samples(({"n": i},) for i in range(200))
+    to_beton(tmp_path / "a.beton", samples, {"meta": "json"}, progress=False)
+    arr = open_dataset(tmp_path / "a.beton", chunks=50)
+    values = arr.map_blocks(numbers_in, dtype="i8")
+    assert values.sum().compute() == sum(range(200))
+    assert arr[[150, 3]].compute().tolist() == ['{"n": 150}', '{"n": 3}']
+    again = open_dataset(tmp_path / "a.beton", chunks=50)
+    assert again.name == arr.name
+
+
+def test_chunks_of_objects_count_what_they_hold(tmp_path):
+    samples = Samples((bytes(10_000),) for _ in range(1000))
+    to_beton(tmp_path / "a.beton", samples, {"text": "bytes"}, progress=False)
+    import dask
+
+    with dask.config.set({"array.chunk-size": "1 MiB"}):
+        arr = open_dataset(tmp_path / "a.beton")
+    assert 8 <= arr.npartitions <= 32
+
+
+def damaged(path, at, data):
+    content = bytearray(path.read_bytes())
+    content[at : at + len(data)] = data
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "problem"),
+    [
+        (0, b"\3", "version"),
+        (4, b"\1", "size of pages"),
+        (8, b"\xff" * 7, "beyond the file"),
+        (24, b"\xff", "type of its own"),
+        (24 + 17, b"\xff" * 8, "larger than a page"),
+        (24 + 17 + 264, b"[[]]", "of no type"),
+        (24 + 1041, b"\xff" * 8, "outside of the pages"),
+    ],
+)
+def test_damage_is_named(tmp_path, at, data, problem):
+    path = write(tmp_path / "a.beton", x=np.zeros((3, 4), "f4"))
+    with pytest.raises(DatasetError, match=problem) as caught:
+        open_dataset(damaged(path, at, data), "beton")
+    assert caught.value.path == str(path)
+
+
+def test_broken_jpeg_is_named(tmp_path):
+    images = np.zeros((3, 16, 16, 3), "u1")
+    path = write(tmp_path / "a.beton", image=images, types={"image": ImageField("jpg")})
+    arr = open_dataset(damaged(path, 1 << 21, b"\0" * 40))
+    with pytest.raises(CorruptFileError, match="sample 0"):
+        arr.compute()
+    assert arr[1].compute().max() <= 1
+
+
+@given(
+    at=st.one_of(st.integers(0, 24 + 4 * 1041 + 200), st.integers((1 << 21) - 8, (1 << 21) + 900)),
+    byte=st.integers(0, 255),
+)
+def test_any_damage_opens_or_says_why(tmp_path_factory, small, at, byte):
+    path = tmp_path_factory.mktemp("beton") / "a.beton"
+    content = bytearray(small)
+    content[at % len(content)] = byte
+    path.write_bytes(content)
+    for field in range(4):
+        opens_or_says_why(path, field=field, format="beton")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("small") / "a.beton"
+    images = [np.full((3 + i % 2, 5, 3), i, "u1") for i in range(4)]
+    samples = Samples((i, images[i], b"x" * i, np.full(3, i, "f4")) for i in range(4))
+    types = {"n": "int", "im": ImageField("proportion"), "b": "bytes", "x": ("f4", (3,))}
+    to_beton(path, samples, types, page_size=1 << 21, progress=False)
+    return path.read_bytes()
