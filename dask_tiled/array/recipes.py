@@ -154,6 +154,10 @@ class _Slot(NamedTuple):
     number: int
 
 
+Room = Callable[[np.dtype], Array | None]
+"""Gives the memory for pixels of a type, if there is any."""
+
+
 class Begun(NamedTuple):
     """Work on a chunk: who is shown its tiles, and which."""
 
@@ -272,8 +276,12 @@ class Recipe:
         operands: Sequence[Array],
         shape: tuple[int, ...],
         whole: Callable[[Array], Any],
+        room: Room | None,
     ) -> Begun:
-        """Begin to work on a chunk; ``whole`` makes of all pixels what dask's function returns."""
+        """Begin to work on a chunk; ``whole`` makes of all pixels what dask's function returns.
+
+        ``room`` gives the memory for the pixels, if they are to be somewhere.
+        """
         last = None if self._last is None else self._last.done
         axes_of = [part.axis for part in self._view.parts]
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
@@ -296,6 +304,8 @@ class Recipe:
                 sink = (fold or replace(values, reduction=reduction)).begin(chunk)
                 end = partial(self._finish, reduction, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
+        if room is not None:
+            values = replace(values, out=room(program.dtype))
         made = values.begin(chunk)
         return Begun(made, made.tile_shape(), None, whole)
 
@@ -390,7 +400,13 @@ class Together:
         """Whether it is too large to be a part of every task."""
         return any(recipe.is_large for recipe in self.recipes)
 
-    def make(self, block_id: tuple[int, ...], pixels: Array | None, *blocks: Array) -> list[Any]:
+    def make(
+        self,
+        block_id: tuple[int, ...],
+        pixels: Array | None,
+        *blocks: Array,
+        room: Room | None = None,
+    ) -> list[Any]:
         """Make the chunks of all recipes."""
         box = self._grid.box(block_id)
         made: dict[int, Any] = {}
@@ -406,7 +422,7 @@ class Together:
             else:
                 source = program.sources[0]  # the same for all, if there are several recipes
                 chunk = Chunk(box, source.layout.nav_ndim, source.dtype)
-                begun[k] = recipe.begin(program, chunk, operands, shape, whole)
+                begun[k] = recipe.begin(program, chunk, operands, shape, whole, room)
         if begun:
             self._show(source if pixels is None else pixels, chunk, [*begun.values()])
         made.update((k, one.end(one.sink.result())) for k, one in begun.items())
@@ -440,3 +456,13 @@ def make(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any
     """Make a chunk of the only recipe."""
     (found,) = recipes.make(block_id, pixels, *blocks)
     return found
+
+
+def make_later(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+    """Give what makes a chunk of the only recipe where there is room for it."""
+
+    def made(room: Room) -> Any:
+        (found,) = recipes.make(block_id, pixels, *blocks, room=room)
+        return found
+
+    return made

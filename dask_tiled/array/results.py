@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.array.known import Known
+from dask_tiled.array.recipes import Room
 from dask_tiled.array.tasks import Block, Grid, pixels_of
 from dask_tiled.engine.programs import has_blocks
 from dask_tiled.model.paths import is_url
@@ -68,13 +70,17 @@ def whole(source: Source, grid: Grid) -> Array:
     return pixels_of(source, grid, (0,) * len(grid.shape), np.empty(grid.shape, source.dtype))
 
 
-def put(result: Result, grid: Grid, block_id: Block, chunk: Source | Array) -> Array:
-    """Put a chunk where it belongs, or read it there, and give it there."""
+def put(
+    result: Result, grid: Grid, block_id: Block, chunk: Source | Array | Callable[[Room], Array]
+) -> Array:
+    """Put a chunk where it belongs, or read or make it there, and give it there."""
+    if callable(chunk):
+        chunk = chunk(partial(result.part, grid, block_id))
     part = result.part(grid, block_id, chunk.dtype)
     if isinstance(chunk, Source):
         out = part if part is not None and part.flags.c_contiguous else None
         chunk = pixels_of(chunk, grid, block_id, out)
-    if part is None or chunk is part:
+    if part is None or chunk.base is part.base:
         return chunk
     part[...] = chunk
     return part
@@ -121,13 +127,15 @@ def takes_time(source: Source) -> bool:
 
 def put_together(
     graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
-) -> HighLevelGraph:
+) -> tuple[HighLevelGraph, set[str]]:
     """Let the tasks of known pixels put these into results, instead of dask's last step.
 
-    Layers that are ``wanted`` stay.
+    Layers that are ``wanted`` stay. Beside the graph, it gives the names of what can be made where
+    it is put: nobody else takes it.
     """
+    taken = set[str]()
     if not known:
-        return graph
+        return graph, taken
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     unseen = finals_of(graph, wanted)
@@ -154,6 +162,8 @@ def put_together(
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
+        if name in unseen and not one.is_read and one.is_as_read:
+            taken.add(name)
         if alone:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
@@ -167,4 +177,4 @@ def put_together(
             {final: Task(final, Result.whole, TaskRef(result), parts)}
         )
         dependencies |= {result: set(), putting: needed, final: {result, putting}}
-    return HighLevelGraph(layers, dependencies)
+    return HighLevelGraph(layers, dependencies), taken

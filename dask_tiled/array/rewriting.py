@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -21,7 +21,7 @@ from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
 from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
-from dask_tiled.array.recipes import Recipe, Together, make, make_all
+from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
 from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
 
@@ -42,7 +42,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     known = known_layers(graph)
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
-    graph = put_together(graph, known, wanted)
+    graph, taken = put_together(graph, known, wanted)
     if all(x.is_read for x in known.values()):
         return graph
     endings = _endings(graph, known, wanted)
@@ -73,7 +73,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         pixels = next((name for name in names if name in reads), None)
         some = [name for name in names if name in made]
         if some:
-            _make(some, pixels, made, layers, dependencies)
+            _make(some, pixels, made, taken, layers, dependencies)
     for name, (of, ending) in endings.items():
         if name in dependencies:
             of_many = made[of].known.chunks != known[of].chunks
@@ -204,10 +204,14 @@ def _make(
     names: Sequence[str],
     pixels: str | None,
     made: Mapping[str, Making],
+    taken: Collection[str],
     layers: dict[str, Layer],
     dependencies: dict[str, set[str]],
 ) -> None:
-    """Make the layers of a group, which read the same chunks once; ``pixels`` has read them."""
+    """Make the layers of a group, which read the same chunks once; ``pixels`` has read them.
+
+    What is ``taken`` is made where it is taken, if it is alone.
+    """
     one = made[names[0]].known
     recipes = Together([made[name].recipe for name in names], one.grid)
     together = len(names) > 1
@@ -235,7 +239,7 @@ def _make(
             ),
         ]
         numblocks[beside.name] = beside.numblocks
-    function = make_all if together else make
+    function = make_all if together else make_later if names[0] in taken else make
     new_axes = {} if together else _new_axes(made[names[0]])
     new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(

@@ -42,6 +42,8 @@ class Programmed:
     """How many of them are navigation axes."""
     depth: int = 0
     """Of so many frames the output has room, one after the other; 0 is all of a chunk."""
+    out: Array | None = None
+    """Memory for the output of a chunk, if it is C-contiguous."""
 
     request = TilingRequest("frame")
 
@@ -61,7 +63,7 @@ class Programmed:
     def vectors(self) -> Vectors:
         """Prepare to work in vectors."""
         shape = self.shape, self.nav_ndim, self.depth
-        return Vectors(self.program, self.operands, self.reduction, *shape)
+        return Vectors(self.program, self.operands, self.reduction, *shape, self.out)
 
 
 class VectorSink(FrameSink):

@@ -108,6 +108,7 @@ class Vectors:
         shape: tuple[int, ...],
         nav_ndim: int,
         depth: int,
+        out: Array | None = None,
     ) -> None:
         from dask_tiled.kernels import step_layout
 
@@ -137,7 +138,9 @@ class Vectors:
         self.header[0, :3] = self._columns, per_frame, self._vector
         self._pixel = program.dtype
         room = (depth, *shape[nav_ndim:]) if depth else shape
-        self.results: Array = np.empty(0 if reduction else room, program.dtype)
+        if out is None or not out.flags.c_contiguous:
+            out = np.empty(0 if reduction else room, program.dtype)
+        self.results = out
         self._lines: Array | None = None
         if depth:
             self._lines = np.arange(math.prod(shape[: self._first])) % (depth * per_frame)

@@ -1,6 +1,7 @@
 """What a user gets is written by the tasks of chunks, and is what dask would put together."""
 
 import pickle
+import tracemalloc
 
 import dask
 import dask.array as da
@@ -69,6 +70,30 @@ def test_tasks_write_into_the_result(paths, name, chunks, expression):
     assert found.flags.writeable
     assert found.flags.c_contiguous
     np.testing.assert_array_equal(found, wanted)
+
+
+MADE = {
+    "converted": lambda x: x.astype("f4"),
+    "with an image": lambda x: (x - FRAMES[0, 0].astype("f4")) / 3,
+    "of several": lambda x: np.sqrt(x) + x,
+}
+
+
+@pytest.mark.usefixtures("putting_nothing_together")
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_expressions_are_made_in_the_result(tmp_path, make):
+    """Their chunks are nowhere else, not even for a while."""
+    frames = np.tile(FRAMES, (8, 4, 1, 1))
+    path = write_mib(tmp_path / "scan.mib", frames, kind="U16")
+    arr = dask_tiled.open_dataset(path, nav_shape=frames.shape[:2], chunks=(24, 20, 16, 64))
+    with dask.config.set(scheduler="synchronous"):
+        make(arr).compute()  # what is compiled is kept
+        tracemalloc.start()
+        found = make(arr).compute()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 1.25 * found.nbytes  # each chunk is half of it
+    np.testing.assert_array_equal(found, make(frames))
 
 
 @pytest.mark.parametrize("name", ["big-endian", "native"])
