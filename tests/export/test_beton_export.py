@@ -16,6 +16,7 @@ import beton_reader
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import ANY_PORT
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -131,8 +132,10 @@ def test_dask_arrays_are_written_chunk_by_chunk(tmp_path, chunks, scheduler):
 def test_dask_arrays_are_computed_on_a_cluster(tmp_path):
     distributed = pytest.importorskip("distributed")
     values = np.arange(600, dtype="i4").reshape(100, 6)
-    cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
-    with cluster, distributed.Client(cluster):
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, **ANY_PORT) as cluster,
+        distributed.Client(cluster),
+    ):
         path = save(tmp_path / "a.beton", {"x": da.from_array(values, 9)})
     np.testing.assert_array_equal(open_dataset(path), values)
 
