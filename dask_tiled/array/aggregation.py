@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import count, product
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from dask._task_spec import Alias, Task, TaskRef
 from dask.array import reductions
 
 from dask_tiled.array.tasks import Grid, like_numpy
-from dask_tiled.engine.vectors import UFUNCS, Reduction
+from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction
 
 Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
@@ -34,6 +34,7 @@ LATER: dict[Any, tuple[Any, ...]] = {
     reductions.chunk_min: (np.min, reductions.chunk_min),
     reductions.chunk_max: (np.max, reductions.chunk_max),
     reductions.mean_chunk: (reductions.mean_agg, reductions.mean_combine),
+    reductions.arg_chunk: (reductions.arg_agg, reductions.arg_combine),
     reductions.moment_chunk: (reductions.moment_agg, reductions.moment_combine),
 }
 """By the function of dask that begins a reduction: that which ends it, and those that combine."""
@@ -63,16 +64,26 @@ class Ending(NamedTuple):
         pixels = math.prod(grid.shape[axis] for axis in gone)
         for block in product(*kept):
             places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
-            parts: list[Key] = [(of, *place) for place in product(*places)]
+            parts: list[Any] = [self._part((of, *place), grid) for place in product(*places)]
             shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
             for level in count():
                 if len(parts) <= SOME:
                     break
                 groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
-                parts = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
-                for key, group in zip(parts, groups, strict=True):
-                    yield Task(key, combined, self.reduction.name, *map(TaskRef, group))
-            yield Task((name, *shown), finished, self, pixels, *map(TaskRef, parts))
+                keys: list[Key] = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
+                for key, group in zip(keys, groups, strict=True):
+                    yield Task(key, combined, self.reduction.name, *group)
+                parts = [TaskRef(key) for key in keys]
+            yield Task((name, *shown), finished, self, pixels, *parts)
+
+    def _part(self, key: Key, grid: Grid) -> Any:
+        """Give the result of a chunk; of places, as they are in the whole."""
+        if self.reduction.name not in PLACES:
+            return TaskRef(key)
+        axes = self.reduction.axes
+        bounds = [grid.axes[axis][key[1 + axis]] for axis in axes]
+        whole = [grid.shape[axis] for axis in axes]
+        return Task(None, moved, TaskRef(key), bounds, whole)
 
 
 class Listing(NamedTuple):
@@ -111,6 +122,8 @@ def combined(name: str, *results: Array) -> Array:
     """Combine results of several chunks."""
     if name.endswith("moments"):
         return _merged(results)
+    if name in PLACES:
+        return reduce(partial(_better, name), results)
     total, *others = results
     for number, block in enumerate(others):
         own = total if number and isinstance(total, np.ndarray) else None
@@ -118,9 +131,32 @@ def combined(name: str, *results: Array) -> Array:
     return total
 
 
+def moved(
+    found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]
+) -> tuple[Array, Array]:
+    """Give the pixels that a part has, and their places as they are in the whole."""
+    rest: Any = found["place"].astype(np.int64)
+    places: Any = 0
+    for axis, (start, stop) in reversed([*enumerate(bounds)]):
+        rest, inner = divmod(rest, stop - start) if axis else (0, rest)
+        places += (start + inner) * math.prod(whole[axis + 1 :])
+    return found["value"], places
+
+
+def _better(name: str, these: tuple[Array, Array], others: tuple[Array, Array]) -> Any:
+    """Take what comes first of two places for each pixel."""
+    from dask_tiled.kernels.primitives import is_better
+
+    earlier = others[1] < these[1]
+    wins = is_better.py_func(others[0], these[0], earlier, least=name == "argmin")
+    return tuple(np.where(wins, x, y) for x, y in zip(others, these, strict=True))
+
+
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     """Combine the last results, and make of them what was asked for."""
     total, axes = combined(ending.reduction.name, *results), ending.reduction.axes
+    if ending.reduction.name in PLACES:
+        _, total = total
     with np.errstate(all="ignore"):
         if ending.function is reductions.mean_agg:
             nan = ending.reduction.name == "nanmean"

@@ -27,6 +27,7 @@ from dask_tiled.array.recognition import (
     histogram_of,
     is_elementwise,
     is_of_numpy,
+    places_of,
     reduction_of,
     swapped,
     transposed,
@@ -34,7 +35,7 @@ from dask_tiled.array.recognition import (
 from dask_tiled.array.tasks import Grid, pixels_of, run_job
 from dask_tiled.array.views import View
 from dask_tiled.engine.expressions import in_order
-from dask_tiled.engine.vectors import Reduction
+from dask_tiled.engine.vectors import PLACES, Reduction
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -71,6 +72,11 @@ class Known(NamedTuple):
     def is_read(self) -> bool:
         """Whether nothing is computed."""
         return self.step is None and isinstance(self.tree, Source)
+
+    @property
+    def needs_ending(self) -> bool:
+        """Whether only the engine knows what to do with its results."""
+        return self.step is not None and getattr(self.step.done, "name", None) in PLACES
 
     @property
     def is_as_read(self) -> bool:
@@ -118,6 +124,7 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
             found = found or _expression(layer, known, plain)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
             found = _part(layer, known) or _reshaped(layer, known) or _coarse(layer, known)
+            found = found or _placed(layer, known)
             counted = _histogram(layer, known)
             if counted is not None:
                 known[name + COUNTED] = counted
@@ -407,6 +414,20 @@ def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     last = [len(axis) - 1 for axis in found.shown_chunks[::2]]
     known_so = (next(iter(layer.mapping))[0], *last) in layer.mapping
     return found._replace(step=step, output=labels[::2]) if known_so else None
+
+
+def _placed(layer: Any, known: Mapping[Any, Known]) -> Known | None:
+    """Know a layer that finds the place of a pixel in each chunk of a known one."""
+    task = next(iter(layer.mapping.values()))
+    step = places_of(task)
+    one = known.get(task[1][0]) if step else None
+    if step is None or one is None or one.step is not None:
+        return None
+    ends = {part.axis for axis in task[2] for part in one.view.shown[axis]}
+    found = _annotated(one, layer).shown(one.view, tuple(range(len(one.view.shown))))
+    if found is None or not _has_as_many(found, layer) or ends & one.view.flipped:
+        return None
+    return found._replace(step=step)
 
 
 def _histogram(layer: Any, known: Mapping[Any, Known]) -> Known | None:

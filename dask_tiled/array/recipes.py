@@ -23,7 +23,7 @@ from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
+from dask_tiled.engine.vectors import PLACES, NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
@@ -297,7 +297,7 @@ class Recipe:
                 return self._products(values, operands[-1], chunk)
             if isinstance(last, Reduction):
                 numbers = self._view.numbers
-                axes = tuple(sorted(number for axis in last.axes for number in numbers[axis]))
+                axes = tuple(number for axis in last.axes for number in numbers[axis])
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = Reduction(last.name, axes, dtype)
                 fold = self._fold(program, reduction, axes_of)
@@ -355,7 +355,7 @@ class Recipe:
         left = {axis for number, axis in enumerate(axes_of) if number not in axes}
         sig = {axis for axis in axes_of if axis >= self._nav_ndim}
         by_frame = sig <= gone
-        if name in ("prod", "counts") or name.startswith("nan") or gone & left:
+        if name in {"prod", "counts", *PLACES} or name.startswith("nan") or gone & left:
             return None
         if not can_fold(pixel) or not (by_frame or not sig & gone):
             return None

@@ -14,7 +14,7 @@ from dask.utils import apply
 
 from dask_tiled.array.tasks import ChunkJob
 from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
-from dask_tiled.engine.vectors import UFUNCS, Reduction, neutral
+from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction, neutral, placed
 
 OPERATORS = {
     getattr(operator, name)
@@ -116,7 +116,14 @@ def reduced(pixels: Any, reduction: Reduction) -> Any:
         return np.stack([count, mean, squares], axis=-1)
     if not pixels.size:
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
+        if name in PLACES:
+            return placed(name, np.zeros(shape, pixels.dtype), np.zeros(shape, np.int64))
         return np.full(shape, neutral(name, dtype or pixels.dtype), dtype or pixels.dtype)
+    if name in PLACES:
+        lines = np.moveaxis(pixels, axes, range(-len(axes), 0))
+        lines = lines.reshape(*lines.shape[: -len(axes)], -1)
+        places = np.expand_dims(getattr(np, name)(lines, -1, keepdims=True)[..., 0], axes)
+        return placed(name, UFUNCS[name[3:]].reduce(pixels, axes, keepdims=True), places)
     options: Any = {"dtype": dtype} if name.endswith(("sum", "prod")) else {}
     if name in ("nansum", "nanprod"):
         options["where"] = numbers
@@ -165,6 +172,7 @@ def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
     return Step(Reduction(name, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
 
 
+FINDERS = {(chunk.max, chunk.argmax): "argmax", (chunk.min, chunk.argmin): "argmin"}
 BINNINGS = {np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.mean: "mean"}
 BINNINGS |= {np.any: "any", np.all: "all"}
 
@@ -215,6 +223,14 @@ def histogram_of(bins: Any, ndim: int) -> Step:
     done = Reduction("counts", tuple(range(ndim)), np.dtype(np.int64))
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
     return Step(done, plain, partial(_counted, bins))
+
+
+def places_of(task: Any) -> Step | None:
+    """Read a task of dask as the first step of what finds places; None if it is none."""
+    if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
+        return None
+    name = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
+    return Step(Reduction(name, task[2], None), task[0]) if name else None
 
 
 def _counted(bins: Any, found: Any, _: tuple[int, ...]) -> Any:

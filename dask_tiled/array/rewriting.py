@@ -46,6 +46,8 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     if all(x.is_read for x in known.values()):
         return graph
     endings = _endings(graph, known, wanted)
+    ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
+    known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
     waiting = list(wanted)
     made: dict[str, Making] = {}
     layers: dict[str, Layer] = {}

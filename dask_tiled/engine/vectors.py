@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,9 @@ OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
 
 NUMBERS_ONLY = {"nansum": "sum", "nanprod": "prod", "nanmean": "sum"}
 """Reductions that are others of the pixels that are numbers."""
-SEVERAL = {"nanmean", "moments", "nanmoments"}
+PLACES = {"argmin": np.minimum, "argmax": np.maximum}
+"""Reductions that find a place, and what finds the pixel there."""
+SEVERAL = {"nanmean", "moments", "nanmoments", *PLACES}
 """Reductions that have several results."""
 MOST_COUNTED = 2
 """Bytes of pixels whose values are counted."""
@@ -53,7 +55,8 @@ class Reduction(NamedTuple):
     """What is made of the pixels of a chunk: one of UFUNCS over some axes, which stay with 1.
 
     ``moments`` and ``nanmoments`` are number, mean and spread, and ``nanmean`` the sum and the
-    number, along a further axis; ``counts`` is how often each value occurs.
+    number, along a further axis; ``counts`` is how often each value occurs. Of ``PLACES`` it is a
+    pixel and its place, counted in C order of the axes as they are given.
     """
 
     name: str
@@ -87,6 +90,18 @@ def _occurring(counts: Array, dtype: np.dtype) -> Array:
     found = np.empty(len(occurring), [("value", dtype), ("count", np.int64)])
     found["value"] = occurring.astype(f"u{dtype.itemsize}").view(dtype)
     found["count"] = total[occurring]
+    return found
+
+
+def placed(name: str, values: Array, places: Array, axes: tuple[int, ...] = ()) -> Array:
+    """Find the pixels that are wanted along some axes, and of equal ones the first place."""
+    if axes:
+        best = PLACES[name].reduce(values, axes, keepdims=True)
+        hits = (values == best) | np.not_equal(values, values)  # NaN is found before all others
+        last = np.iinfo(places.dtype).max
+        values, places = best, np.where(hits, places, last).min(axes, keepdims=True)
+    found = np.empty(values.shape, [("value", values.dtype), ("place", places.dtype)])
+    found["value"], found["place"] = values, places
     return found
 
 
@@ -170,6 +185,11 @@ class Vectors:
         """Give the output, or the reduction with axes of length 1."""
         shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self.kept, strict=True))
         results, reduction = self.results, self._reduction
+        if reduction is not None and reduction.name in PLACES:
+            places, axes = self._found, [k for k, n in enumerate(results.shape) if n > shape[k]]
+            if axes:
+                places = places + self._places_along(axes, reduction)
+            return placed(reduction.name, results, places, tuple(axes))
         if reduction is not None and reduction.name == "counts":
             return _occurring(results, plain(self._pixel))
         if results.ndim > sum(self.kept):
@@ -243,6 +263,8 @@ class Vectors:
             self._count(last)
         elif reduction.name.endswith("moments"):
             self._moments(last, reduction, self.kept)
+        elif reduction.name in PLACES:
+            self._place(last, reduction)
         else:
             self._reduce(last, reduction, self.kept)
 
@@ -313,6 +335,39 @@ class Vectors:
         types = plain(value.dtype), shift.dtype, total.dtype, squares.dtype
         address = primitive(f"{name}_{'each' if shift.is_dense else 'row'}", *types)
         self._primitive(address, [value, shift, total], squares)
+
+    def _place(self, last: Step, reduction: Reduction) -> None:
+        """Keep a pixel and its place in each row, or of several rows for each pixel of these."""
+        from dask_tiled.kernels.fold_functions import primitive
+
+        dtype, first = last.to.dtype, self._first
+        by_row = not self._has_rows(self.kept)
+        kept = (True,) * first + self.kept[first:] if by_row else self.kept
+        shape = [n if k else 1 for n, k in zip(self._shape, kept, strict=True)]
+        axes = range(first, len(kept)) if by_row else range(first)
+        limit = math.prod(self._shape[axis] for axis in axes)
+        places = self._places_along(axes, reduction)
+        if by_row and (np.diff(places.ravel()) < 0).any():
+            raise NoPrimitive(reduction)
+        places = places.astype(np.min_scalar_type(max(limit, 256)))
+        self.results = np.full(shape, neutral(reduction.name, dtype), dtype)
+        self._found = np.full(shape, limit, places.dtype)
+        value = self._step(last, None)
+        best, place = self._array(self.results, kept), self._array(self._found, kept)
+        where = self._array(places, tuple(n > 1 for n in places.shape))
+        name = f"{reduction.name}_{'row' if by_row else 'each'}"
+        types = [plain(x.dtype) for x in (value, where, best, place)]
+        self._primitive(primitive(name, *types), [value, where, best], place)
+
+    def _places_along(self, axes: Iterable[int], reduction: Reduction) -> Array:
+        """Give the part of places that some axes tell, where they are gone."""
+        sizes = [self._shape[axis] for axis in reduction.axes]
+        found = np.zeros((1,) * len(self._shape), np.int64)
+        for k, axis in enumerate(reduction.axes):
+            if axis in axes:
+                along = np.arange(sizes[k]) * math.prod(sizes[k + 1 :])
+                found = found + along.reshape([-1 if x == axis else 1 for x in range(found.ndim)])
+        return found
 
     def _count(self, last: Step) -> None:
         """Count how often each value occurs, where there are few."""

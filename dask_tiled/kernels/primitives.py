@@ -14,12 +14,14 @@ from math import isnan
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]
+from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
 from dask_tiled.kernels.fused_folds import call_address
 
+SOME = 64
+"""Pixels that are looked at at once."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
 
@@ -191,6 +193,76 @@ def count(a, b, c, out, n):
         counts[3 * size + (pixels[k + 3] & (size - 1))] += 1
     for k in range(whole, n):
         counts[pixels[k] & (size - 1)] += 1
+
+
+def argmax_each(a, b, c, out, n):
+    """Keep the greatest pixels in c, and in out the least b of these: one for all pixels of a."""
+    _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=False)
+
+
+def argmin_each(a, b, c, out, n):
+    """Keep the least pixels in c, and in out the least b of these: one for all pixels of a."""
+    _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=True)
+
+
+def argmax_row(a, b, c, out, n):
+    """Keep the greatest of all pixels in c, and in out the least b of it: they only rise."""
+    _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=False)
+
+
+def argmin_row(a, b, c, out, n):
+    """Keep the least of all pixels in c, and in out the least b of it: they only rise."""
+    _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
+
+
+@njit(nogil=True)
+def is_better(x, y, earlier, least):
+    """Tell whether a pixel comes before another one in what numpy looks for: NaN is the first."""
+    return (
+        (x < y if least else x > y) | ((x == y) & earlier) | ((x != x) & ((y == y) | earlier))  # noqa: PLR0124
+    )
+
+
+@njit(nogil=True)
+def _keep_each(pixels, place, best, places, least):
+    for k in range(pixels.size):
+        better = is_better(pixels[k], best[k], place < places[k], least)
+        best[k] = pixels[k] if better else best[k]
+        places[k] = place if better else places[k]
+
+
+@njit(nogil=True)
+def _keep_one(pixels, places, best, place, least):
+    n, unknown = pixels.size, False
+    for k in range(n):
+        unknown |= pixels[k] != pixels[k]
+    found = _extreme(pixels, least)
+    if unknown:
+        for k in range(n):
+            found = pixels[k] if pixels[k] != pixels[k] else found
+    if not is_better(found, best[0], places[0] < place[0], least):
+        return
+    k, hit = 0, False
+    while k + SOME <= n:
+        for j in range(k, k + SOME):
+            hit |= (pixels[j] == found) | (pixels[j] != pixels[j])
+        if hit:
+            break
+        k += SOME
+    while not (pixels[k] == found or pixels[k] != pixels[k]):
+        k += 1
+    if is_better(found, best[0], places[k] < place[0], least):
+        best[0], place[0] = found, places[k]
+
+
+@njit(nogil=True, fastmath={"nnan", "nsz"})
+def _extreme(pixels, least):
+    """Find the least or the greatest pixel, where all are numbers: several at a time."""
+    found = pixels[0]
+    for k in range(pixels.size):
+        x = pixels[k]
+        found = x if (x < found if least else x > found) else found
+    return found
 
 
 @intrinsic

@@ -352,7 +352,20 @@ def along(draw, x, _):
     if not x.shape or x.error:
         return None
     axis = draw(st.integers(0, len(x.shape) - 1))
-    name = draw(one_of("argmax", "argmin", "cumsum", "nanargmax", "median", "diff", "ptp"))
+    place = draw(one_of("argmax", "argmin"))
+    if x.expected.size and draw(st.booleans()):
+        options = draw(one_of(f"axis={axis}, keepdims=True", "axis=None", ""))
+        shape = *x.shape[:axis], -1
+        return Line(
+            draw(
+                one_of(
+                    f"xp.{place}({x.name}, {options})",
+                    f"{x.name}.{place}({options})",
+                    f"{x.name}.reshape({shape}).{place}(axis=-1)",
+                )
+            )
+        )
+    name = draw(one_of(place, place, "cumsum", "nanargmax", "median", "diff", "ptp"))
     rough = name == "cumsum" and x.kind in "fc"
     return Line(f"xp.{name}({x.name}, axis={axis})", x.rounding(x.shape[axis]) if rough else 0)
 

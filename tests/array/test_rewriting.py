@@ -379,6 +379,46 @@ def test_how_complex_numbers_vary(paths, dtype):
         np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
+PLACES = {
+    "row": lambda x: x.argmax(axis=3),
+    "column": lambda x: np.argmin(x, axis=2, keepdims=True),
+    "frame": lambda x: x.reshape(*NAV, -1).argmax(axis=-1),
+    "scan": lambda x: x.reshape(-1, *SIG).argmin(axis=0),
+    "line of the scan": lambda x: np.argmax(x, axis=0),
+    "all": lambda x: x.argmax(),
+    "all of frames in another order": lambda x: x[0, 0].T.argmin(),
+    "another order": lambda x: x.transpose(2, 0, 3, 1).argmax(axis=3),
+    "short rows": lambda x: x[..., 3:7].argmax(axis=3),
+    "slice": lambda x: x[1:, ::2, 1].argmin(axis=0),
+    "computed": lambda x: (x * RING - SCAN).argmax(axis=3),
+    "several": lambda x: (x * 2 + x[:, ::-1]).argmax(axis=1),
+}
+
+
+@pytest.mark.parametrize("name", [*SOURCES])
+@pytest.mark.parametrize("place", [*PLACES])
+def test_places(paths, name, place):
+    """Of equal pixels, the first; of NaN, too."""
+    for chunks in ((2, 3, 6, 64), (1, (2, 0, 3), 6, (32, 32))):
+        arr, pixels = opened(paths, name, chunks)
+        found, expected = PLACES[place](arr), PLACES[place](pixels)
+        np.testing.assert_array_equal(found.compute(), expected, strict=True)
+        if place not in ("frame", "scan"):  # chunks of which are put together first, perhaps
+            assert on_tiles(found)
+
+
+def test_places_of_what_tiles_do_not_show(paths):
+    arr, pixels = opened(paths, "f4")
+    np.testing.assert_array_equal(arr[::-1, 0].argmax(axis=0), pixels[::-1, 0].argmax(axis=0))
+    place = arr.argmax(axis=0)
+    (name,) = (x for x in place.dask.layers if x.startswith("arg-reduce"))
+    parts = da.Array(place.dask, name, ((1, 1), *arr.chunks[1:]), np.int64)
+    found = parts.map_blocks(lambda part: part["arg"], dtype=np.int64).compute()
+    np.testing.assert_array_equal(found[1], pixels[2:].argmax(axis=0) + 2)
+    with pytest.raises(ValueError, match="zero-size"):
+        arr[:, :0].argmax(axis=1).compute()
+
+
 def test_some_chunks_of_one_axis_are_split(tmp_path):
     """Layers whose tasks take chunks of several others are no slices of one of them."""
     pixels = np.arange(10)
