@@ -9,9 +9,6 @@ import pytest
 import xarray as xr
 from checks import on_tiles
 from dask.array import chunk
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled.array.recipes import Recipe
@@ -55,58 +52,6 @@ def opened(paths, name, chunks=(2, 3, 6, 64)):
     return dask_tiled.open_dataset(paths[name], chunks=chunks, **options), native
 
 
-PIXELWISE = {
-    "twice": lambda x, _: x * 2,
-    "half": lambda x, _: x / 2,
-    "negative": lambda x, _: 5 - x,
-    "power": lambda x, _: x**2,
-    "root": lambda x, _: np.sqrt(abs(x)),
-    "log": lambda x, _: np.log1p(abs(x)),
-    "more": lambda x, _: x > 20,
-    "equal": lambda x, _: x == 7,
-    "floor": lambda x, _: x // 3,
-    "rest": lambda x, _: x % 7,
-    "converted": lambda x, _: x.astype("f4"),
-    "widened": lambda x, _: x.astype("i8"),
-    "clipped": lambda x, xp: xp.clip(x, 3, 40),
-    "where": lambda x, xp: xp.where(x > 9, x, 0),
-    "greater": lambda x, _: np.maximum(x, 12),
-    "rounded": lambda x, _: np.rint(x),
-    "numbers": lambda x, xp: xp.nan_to_num(x),
-    "with itself": lambda x, _: x * x + x,
-}
-BESIDE = {
-    "disk": lambda x, xp: xp.where(DISK, x, 0),
-    "ring": lambda x, _: x * RING,
-    "row": lambda x, _: ROW + x,
-    "scan": lambda x, _: x - SCAN,
-    "background": lambda x, _: x - x.mean(axis=(0, 1)),
-    "normalised": lambda x, _: x / (1 + abs(x).max(axis=(2, 3), keepdims=True)),
-}
-REDUCTIONS = ["sum", "mean", "min", "max", "any", "all", "var", "std", "prod"]
-
-
-def expressions():
-    """Draw some steps, outermost last."""
-    names = [*PIXELWISE, *BESIDE]
-    steps = st.lists(st.sampled_from(names), max_size=4)
-    axes = st.none() | st.sets(st.integers(0, 3), min_size=1).map(tuple)
-    return st.tuples(steps, st.none() | st.tuples(st.sampled_from(REDUCTIONS), axes, st.booleans()))
-
-
-def computed(expression, x, xp):
-    steps, reduction = expression
-    for name in steps:
-        x = {**PIXELWISE, **BESIDE}[name](x, xp)
-    if reduction is not None:
-        name, axes, keepdims = reduction
-        x = getattr(x, name)(axis=axes, keepdims=keepdims)
-    return x
-
-
-TOLERANCE = {"e": 2e-2, "f": 2e-4, "d": 1e-9, "F": 2e-3, "D": 1e-9}
-
-
 def test_axes_of_one_pixel_beside_others(paths):
     """A chunk of one row: results have the columns of it, or one number for all of them."""
     arr, pixels = opened(paths, "u1", ((4,), (5,), (1, 5), (64,)))
@@ -128,30 +73,6 @@ def test_all_that_is_chosen_from_is_converted(paths):
         np.where(pixels - 5, pixels.astype("u1"), RING),
     )
     np.testing.assert_array_equal(mixed[0].compute(), mixed[1])
-
-
-@given(data=st.data())
-def test_expressions(paths, data):
-    name = data.draw(st.sampled_from([*SOURCES]))
-    arr, pixels = opened(paths, name, data.draw(chunked(SHAPE)))
-    expression = data.draw(expressions())
-    steps, reduction = expression
-    rounded = {"background", "normalised"} & {*steps}
-    assume(not (rounded and reduction and reduction[0] in ("any", "all")))  # of what is nearly 0
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            expected = computed(expression, pixels, np)
-        except (TypeError, ValueError):
-            return
-        found = computed(expression, arr, da)
-        index = data.draw(basic_indices(expected.shape)) if np.ndim(expected) else ()
-        results = dask.compute(found, found[index])
-    assert (found.dtype, found.shape) == (expected.dtype, np.shape(expected))
-    tolerance = TOLERANCE.get(expected.dtype.char, 0)
-    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if tolerance else 0
-    for result, wanted in zip(results, (expected, expected[index]), strict=True):
-        np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance * scale)
 
 
 SPELLINGS = {
