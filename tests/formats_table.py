@@ -15,7 +15,9 @@ import nibabel
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
+from zarr.codecs import BloscCodec, TransposeCodec
 
 from dask_tiled import to_beton
 from dask_tiled.testing import (
@@ -276,6 +278,17 @@ def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options)
     return Sample({"path": path, **options}, expected, members, known_by=known_by)
 
 
+def make_zarr(folder, stem, *, dtype="u2", shape=(3, 4, 5, 7), **options):
+    frames = counting_frames(shape, dtype)
+    place = folder / f"{stem}.zarr"
+    array = zarr.create_array(place, shape=shape, dtype=dtype, **options)
+    array[...] = frames
+    chunks = sorted(path for path in (place / "c").rglob("*") if path.is_file())
+    document = place / "zarr.json"
+    expected = frames.astype(frames.dtype.newbyteorder("="))
+    return Sample({"path": document}, expected, [*chunks, document], links=document)
+
+
 def make_edf(folder, stem, **options):
     frames = counting_frames((12, 5, 7), "u2")
     path = write_edf(folder / f"{stem}.edf", frames, **options)
@@ -459,5 +472,12 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     ),
     "metaimage": partial(make_metaimage, dtype=">i2", compressed=True),
     "metaimage list": partial(make_metaimage, dtype="f4", suffix=".mhd", files=3),
+    "zarr": partial(make_zarr, chunks=(2, 3, 5, 4), compressors=None),
+    "zarr shards": partial(
+        make_zarr, dtype=">i4", chunks=(1, 2, 5, 7), shards=(2, 4, 5, 7), compressors=BloscCodec()
+    ),
+    "zarr picture": partial(
+        make_zarr, shape=(12, 9), dtype="f4", chunks=(4, 5), filters=[TransposeCodec(order=(1, 0))]
+    ),
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }

@@ -190,6 +190,9 @@ def _template(
     contents: dict[str, Any] = {}
     parent: Any = zarr.storage.MemoryStore(contents)
     mark = attributes_of(*shown)[MARK] | {"written_by": WRITER}
+    desc = description_of(arr)
+    if desc is not None:
+        mark["sig_dims"] = len(desc.sig_shape)
     group = None
     if layout == "group":
         group = zarr.create_group(parent, attributes={MARK: _small(mark)})

@@ -39,7 +39,7 @@ class Format:
     peers : tuple of str
         Other libraries that read the format.
     implied : str
-        Suffix that may be left out of a path.
+        Suffix that may be left out of a path; of a folder, a slash and the name of a file in it.
     """
 
     name: str

@@ -33,7 +33,7 @@ _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 _MODULES = (
     "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
     "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "ome_tiff", "tiff",
-    "raw_csr", "beton", "raw",
+    "zarr", "raw_csr", "beton", "raw",
 )
 # fmt: on
 """Modules and packages of this one that are formats, in the order in which they are tried."""
@@ -199,9 +199,11 @@ def describe_as(
 
 def _completed(path: str) -> str:
     """Add the suffix that a user has left out, where the file is there with it only."""
-    if is_url(path) or os.path.lexists(path):
+    if is_url(path) or (os.path.lexists(path) and not os.path.isdir(path)):
         return path
     suffixes = [format.implied for format in formats().values() if format.implied]
+    if os.path.isdir(path):
+        suffixes = [suffix for suffix in suffixes if suffix[0] == "/"]
     return next((path + s for s in suffixes if os.path.isfile(path + s)), path)
 
 

@@ -1,0 +1,1 @@
+"""Zarr, format 3."""

@@ -1,0 +1,211 @@
+"""Zarr, format 3: an array, or one in a group, in chunks or in shards.
+
+Layout facts: the Zarr core specification, version 3, and those of its codecs; names of dimensions
+and coordinates as xarray writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
+from dask_tiled.model.files import File
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import is_url
+
+DOCUMENT = "zarr.json"
+WRITTEN = "dask_tiled"
+"""The attribute in which exports of this package say more of an array."""
+MOST_BYTES = 1 << 28
+"""No document is longer."""
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Tell a document of zarr by its keys, or by its name, where attributes come before them."""
+    if not head.lstrip().startswith(b"{"):
+        return "no JSON"
+    known = b'"zarr_format"' in head and b'"node_type"' in head
+    return None if known or os.path.basename(path) == DOCUMENT else "no keys of a document"
+
+
+def describe(
+    paths: tuple[str, ...], *, dataset: str | None = None, sig_dims: int | None = None
+) -> Description:
+    """Describe an array in a folder.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One document, ``zarr.json``; of a path, the folder will do.
+    dataset : str, optional
+        Path of the array in its group; by default ``data``, or else the first that a pyramid lists,
+        or the largest of those that the group lists.
+    sig_dims : int, optional
+        How many of the last axes are signal axes; by default what the export says, or 2.
+    """
+    file = File.only(paths, "zarr")
+    document = _read(file)
+    if document.get("node_type") == "group":
+        name = _chosen(document, file.path) if dataset is None else dataset
+        if not isinstance(name, str) or ".." in name.split("/") or os.path.isabs(name):
+            raise DatasetError("no path in a group", path=file.path, found=repr(name))
+        try:
+            file = File.at(os.path.join(os.path.dirname(file.path), *name.split("/"), DOCUMENT))
+        except FileNotFoundError:
+            problem = "the group has no such array"
+            raise DatasetError(problem, path=file.path, found=name) from None
+        document = _read(file)
+    elif dataset is not None:
+        raise DatasetError("this is an array, no group", path=file.path, found=dataset)
+    return _describe(file, document, sig_dims)
+
+
+def _read(file: File) -> dict[str, Any]:
+    if file.size > MOST_BYTES:
+        problem = "the document is too long"
+        raise CorruptFileError(problem, path=file.path, expected=MOST_BYTES, found=file.size)
+    try:
+        document = json.loads(file.read(file.size))
+        if document["zarr_format"] != 3 or document["node_type"] not in {"array", "group"}:
+            raise ValueError("another version")  # noqa: TRY301
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptFileError(
+            "no document of zarr, format 3", path=file.path, found=str(error)[:300]
+        ) from error
+    return document
+
+
+def _chosen(document: Mapping[str, Any], path: str) -> str:
+    """Choose an array of a group."""
+    folder = os.path.dirname(path)
+    if not is_url(path) and os.path.isfile(os.path.join(folder, "data", DOCUMENT)):
+        return "data"
+    with suppress(KeyError, TypeError, IndexError):
+        return document["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"]
+    sizes = {}
+    with suppress(KeyError, TypeError, AttributeError, ValueError):
+        for name, member in document["consolidated_metadata"]["metadata"].items():
+            if member["node_type"] == "array":
+                sizes[name] = int(np.prod([int(n) for n in member["shape"]], dtype=float))
+    if not sizes:
+        hint = "Pass dataset=, its path in the group."
+        raise DatasetError("the group does not list its arrays", path=path, hint=hint)
+    return max(sizes, key=sizes.__getitem__)
+
+
+def _describe(file: File, document: dict[str, Any], sig_dims: int | None) -> Description:
+    array = _opened(file, document)
+    if array.dtype.kind not in "biufc":
+        raise DatasetError("an array of something else", path=file.path, found=str(array.dtype))
+    if not array.ndim or not all(array.shape):
+        raise DatasetError("an array without pixels", path=file.path, found=array.shape)
+    attributes = dict(array.attrs)
+    mark = attributes.pop(WRITTEN, None)
+    mark = mark if isinstance(mark, dict) else {}
+    if sig_dims is None:
+        told = mark.get("sig_dims")
+        sig_dims = told if isinstance(told, int) and told > 0 else 2
+    split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=file.path))
+    chunks = Chunks(array, document, file, int(not split), complete="written_by" in mark)
+    nav, sig = array.shape[:split], array.shape[split:]
+    layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
+    facts = {
+        "chunks": array.chunks,
+        "shards": array.shards,
+        "codecs": [codec["name"] for codec in chunks.codecs],
+        "attributes": attributes,
+    }
+    told = mark.get("metadata")
+    metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
+    axes = _axes(array, file, mark, split)
+    return Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
+
+
+def _plain(value: Any) -> Any:
+    """Give JSON as metadata have it: tuples for lists, and no key for what is null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(item) for item in value if item is not None)
+    return value
+
+
+def _opened(file: File, document: dict[str, Any]) -> Any:
+    """Let zarr read the document of an array."""
+    import zarr
+    from zarr.core.buffer import default_buffer_prototype
+
+    text = json.dumps(document).encode()
+    contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
+    try:
+        array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
+        array.chunks, array.shards, array.dtype  # noqa: B018 - not all grids have them
+    except Exception as error:
+        raise CorruptFileError(
+            "zarr cannot read the document of an array", path=file.path, found=str(error)[:300]
+        ) from error
+    return array
+
+
+def _axes(array: Any, file: File, mark: Mapping[str, Any], split: int) -> tuple[Axis, ...]:
+    """Name the axes, and take their scales from the export, or from coordinates beside."""
+    usual = nav_axes(split) + sig_axes(array.ndim - split)
+    names = array.metadata.dimension_names or (None,) * array.ndim
+    told = mark.get("axes")
+    told = told if isinstance(told, list) and len(told) == array.ndim else [None] * array.ndim
+    found = []
+    for name, given, axis, size in zip(names, told, usual, array.shape, strict=True):
+        one: Axis | None = None
+        with suppress(TypeError, ValueError):
+            one = given and Axis(
+                str(given["name"]),
+                str(given["units"]),
+                float(given["scale"]),
+                float(given["offset"]),
+            )
+        if one is None and name and not mark:
+            one = _coordinate(os.path.dirname(os.path.dirname(file.path)), name, size)
+        found.append(replace(one or axis, name=name or axis.name))
+    return tuple(found)
+
+
+def _coordinate(folder: str, name: str, size: int) -> Axis | None:
+    """Read an axis whose positions are equally far from each other."""
+    import zarr
+
+    if is_url(folder) or "/" in name or ".." in name:
+        return None
+    try:
+        array = zarr.open_array(os.path.join(folder, name), mode="r")
+        numbers = np.asarray(array[...], np.float64) if array.shape == (size,) else np.empty(0)
+    except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
+        return None
+    if size < 2 or len(numbers) != size or not np.isfinite(numbers).all():
+        return None
+    scale = float(numbers[-1] - numbers[0]) / (size - 1)
+    even = numbers[0] + scale * np.arange(size)
+    if not scale or not np.allclose(numbers, even, rtol=0, atol=abs(scale) * 1e-3):
+        return None
+    return Axis(name, str(array.attrs.get("units", "")), scale, float(numbers[0]))
+
+
+FORMAT = Format(
+    name="zarr",
+    extensions=(".zarr",),
+    summary="arrays of zarr, format 3, with any codec, in chunks or shards: what to_zarr writes",
+    nav_shape_from="the shape of the array, all but its last axes",
+    sniff=sniff,
+    describe=describe,
+    peers=("xarray", "zarr"),
+    implied="/zarr.json",
+)

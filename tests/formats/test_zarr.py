@@ -1,0 +1,148 @@
+"""zarr: what to_zarr wrote is opened as it was; what others wrote, as zarr reads it."""
+
+import json
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+from dask_tiled import (
+    Axis,
+    CorruptFileError,
+    DatasetError,
+    StaleFileError,
+    TruncatedFileError,
+    open_dataset,
+    to_zarr,
+)
+from dask_tiled.testing import counting_frames, write_mib, write_nrrd
+
+FRAMES = counting_frames((6, 4, 8, 10), "uint16")
+FIELDS = {"spacings": "2 0.5 3", "units": '"mrad" "nm" "s"'}
+SETTINGS = {
+    "as it comes": {},
+    "array": {"layout": "array"},
+    "chunks": {"chunks": (2, 3, 8, 10), "shards": None},
+    "shards": {"chunks": (1, 2, 8, 5), "shards": (4, 4, 8, 10)},
+    "zstd": {"compressors": ZstdCodec()},
+    "gzip": {"compressors": GzipCodec(), "chunks": (4, 4, 8, 10)},
+    "nothing packed": {"compressors": None},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_exports(tmp_path, settings):
+    """Pixels, axes and metadata are those of the file."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+    to_zarr(arr, tmp_path / "out.zarr", **settings)
+    found = open_dataset(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found.compute(), FRAMES)
+    np.testing.assert_array_equal(found[1::2, 2, :, 3].compute(), FRAMES[1::2, 2, :, 3])
+    assert found.description.axes == arr.description.axes
+    assert found.description.nav_shape == (6, 4)
+    assert found.description.metadata["mib"].keys() == arr.description.metadata["mib"].keys()
+
+
+def test_results(tmp_path):
+    """They keep the scales that they have."""
+    path = write_nrrd(tmp_path / "volume.nrrd", FRAMES[0], fields=FIELDS)[0]
+    for arr in (open_dataset(path)[1:, ::2], open_dataset(path).sum(0)):
+        to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
+        found = open_dataset(tmp_path / "out.zarr")
+        np.testing.assert_array_equal(found.compute(), arr.compute())
+        scales = {"z": 3.0, "y": 0.5 * (1 + (arr.ndim == 3)), "x": 2.0}
+        assert {axis.name: axis.scale for axis in found.description.axes} == {
+            name: scales[name] for name in "zyx"[3 - arr.ndim :]
+        }
+
+
+def test_one_chunk_is_read_for_one_chunk(tmp_path):
+    """What is read together is what is stored together."""
+    to_zarr(da.from_array(FRAMES), tmp_path / "a.zarr", chunks=(2, 2, 8, 10), shards=None)
+    arr = open_dataset(tmp_path / "a.zarr", chunks=(2, 2, 8, 10))
+    assert arr.description.base_shape == (2, 2, 8, 10)
+    lost = tmp_path / "a.zarr" / "data" / "c" / "2" / "1" / "0" / "0"
+    lost.write_bytes(lost.read_bytes())
+    np.testing.assert_array_equal(arr[:2].compute(), FRAMES[:2])
+    with pytest.raises(StaleFileError, match=r"2/1/0/0"):
+        arr.compute()
+
+
+OTHERS = {
+    "big-endian": {"dtype": ">i4", "serializer": BytesCodec(endian="big"), "compressors": None},
+    "holes": {"dtype": "f4", "compressors": BloscCodec()},
+    "truths": {"dtype": "bool"},
+    "transposed": {"dtype": "u2", "filters": [TransposeCodec(order=(2, 0, 1))]},
+    "shards with holes": {"dtype": "i2", "shards": (4, 6, 8), "compressors": None},
+    "separated by dots": {"chunk_key_encoding": {"name": "v2", "separator": "."}, "dtype": "c8"},
+}
+
+
+@pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
+def test_arrays_of_others(tmp_path, options):
+    """As zarr reads them; chunks that were never written have the fill value."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(5, 7, 9), chunks=(2, 3, 4), fill_value=1, **options
+    )
+    array[1:3, 2:5] = np.arange(54).reshape(2, 3, 9) % 7
+    arr = open_dataset(tmp_path / "a.zarr")
+    assert arr.dtype == array.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(arr.compute(), array[:])
+    np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), array[:][2, 3:, ::2])
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_data_sets_of_xarray(tmp_path):
+    """The largest array, unless one is named; axes have the scales of even coordinates."""
+    coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"}), "x": ("x", [1.0, 2.0, 4.0, 8.0])}
+    stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
+    data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=True)
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr.compute(), stack[1])
+    assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), Axis("x"))
+    assert open_dataset(tmp_path / "a.zarr", dataset="mean").shape == (3, 4)
+    for name, problem in (("none", "no such array"), ("../a", "no path in a group")):
+        with pytest.raises(DatasetError, match=problem):
+            open_dataset(tmp_path / "a.zarr", dataset=name)
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4, 8, 10)])
+def test_damage(tmp_path, shards):
+    """A bit that is another one is noticed wherever it is, and so is a chunk that is missing."""
+    to_zarr(da.from_array(FRAMES), tmp_path / "a.zarr", chunks=(2, 2, 8, 10), shards=shards)
+    chunk = tmp_path / "a.zarr" / "data" / "c" / "1" / "0" / "0" / "0"
+    whole = chunk.read_bytes()
+    for place in np.linspace(0, len(whole) - 1, 25, dtype=int):
+        damaged = bytearray(whole)
+        damaged[place] ^= 4
+        chunk.write_bytes(damaged)
+        with pytest.raises((CorruptFileError, TruncatedFileError)) as caught:
+            open_dataset(tmp_path / "a.zarr").compute()
+        assert caught.value.path == str(chunk)
+    chunk.unlink()
+    with pytest.raises(TruncatedFileError, match="a chunk is missing"):
+        open_dataset(tmp_path / "a.zarr")
+
+
+def test_folders_that_are_none(tmp_path):
+    document = tmp_path / "a.zarr" / "zarr.json"
+    document.parent.mkdir()
+    with pytest.raises(DatasetError, match="not a file"):
+        open_dataset(tmp_path / "a.zarr")
+    broken = [b"{", b"{}", b'{"zarr_format": 2}', b'{"zarr_format": 3, "node_type": "x"}']
+    for text in (
+        *broken,
+        b'{"zarr_format": 3, "node_type": "array", "shape": [-1]}',
+        b'{"a":' * 9999,
+    ):
+        document.write_bytes(text)
+        with pytest.raises(CorruptFileError) as caught:
+            open_dataset(tmp_path / "a.zarr")
+        assert caught.value.path == str(document)
+    document.write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
+    with pytest.raises(DatasetError, match="does not list its arrays"):
+        open_dataset(tmp_path / "a.zarr")
