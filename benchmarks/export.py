@@ -1,16 +1,23 @@
 """Merlin files to zarr, beside others on the same files: time, processor time and peak memory.
 
 Run ``python benchmarks/export.py``. The scan is in the page cache, and the ways take turns; what is
-printed are medians. Each way stores the same zarr chunks. "as before" is what to_zarr did until
-it encoded whole chunks itself: one ``array[region] = block`` a task, and Zstandard. The last rows
-have the pixels in memory: what the compressor alone takes on as many threads, and two pipelines of
-zarr. Memory is that of a process of its own, over what it has after opening the file.
+printed are medians. Ours stores chunks in shards, as it does by default; the others store as many
+bytes in each file, without shards. "as before" is what to_zarr did until it encoded whole chunks
+itself: one ``array[region] = block`` a task, and Zstandard. "columns" are zarr chunks of all
+frames, 32 x 32 pixels of each. The last rows have the pixels in memory: what the compressor alone
+takes on as many threads, and two pipelines of zarr. Memory is that of a process of its own, over
+what it has after opening the file. LiberTEM is not there: it exports to ``.npy`` alone.
+
+``python benchmarks/export.py --large 20`` exports a file of 20 GB without pixels but zeros, in
+default chunks and in columns, in a process that may not have more than 1.5 GB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -55,26 +62,29 @@ def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
     arr = dask_tiled.open_dataset(path)
     peer = file_reader(str(path), lazy=True, navigation_shape=arr.shape[1::-1])[0]["data"]
     options: dict[str, Any] = {"compressors": CODECS[codec]}
-    chunk = dask_tiled.to_zarr(arr, out / "first", overwrite=True).chunks
-    shard = arr.chunksize
+    first = dask_tiled.to_zarr(arr, out / "first", overwrite=True)
+    chunk = first.shards or first.chunks
+    columns = (*arr.shape[:2], 32, 32)
     peer = peer.rechunk(arr.chunks)
 
-    def by_dask(source: da.Array, name: str, **given: Any) -> None:
-        target = created(out / name, source, chunk, **given)
+    def by_dask(source: da.Array, name: str, chunks: Any = chunk, **given: Any) -> None:
+        target = created(out / name, source, chunks, **given)
         da.store(source, target, lock=False)
 
     def ours(name: str, *, verify: bool = False, **given: Any) -> None:
-        dask_tiled.to_zarr(arr, out / name, chunks=chunk, overwrite=True, **options, **given)
+        dask_tiled.to_zarr(arr, out / name, overwrite=True, **options, **given)
         if verify:
             dask_tiled.verify_zarr(out / name, arr)
 
     return {
         "dask_tiled": partial(ours, "a"),
-        "dask_tiled, shards": partial(ours, "b", shards=shard),
+        "dask_tiled, no shards": partial(ours, "b", chunks=chunk),
         "dask_tiled + verify_zarr": partial(ours, "f", verify=True),
         "as before": partial(by_dask, arr, "c", compressors=ZstdCodec(level=1, checksum=True)),
         "opened + da.store": partial(by_dask, arr, "d", **options),
         "RosettaSciIO + da.store": partial(by_dask, peer, "e", **options),
+        "columns: dask_tiled": partial(ours, "g", chunks=columns),
+        "columns: dask": partial(by_dask, peer.rechunk(columns), "h", columns, **options),
     }
 
 
@@ -82,7 +92,8 @@ def ways_of_memory(path: Path, out: Path, codec: str, threads: int) -> dict[str,
     """Make what compresses or stores pixels that are in memory."""
     arr = dask_tiled.open_dataset(path)
     pixels = arr.compute().copy()
-    chunk = dask_tiled.to_zarr(arr, out / "first", overwrite=True).chunks
+    first = dask_tiled.to_zarr(arr, out / "first", overwrite=True)
+    chunk = first.shards or first.chunks
     parts = [
         pixels[block.where] for block in dask_tiled.iter_blocks(da.zeros(arr.shape, chunks=chunk))
     ]
@@ -140,6 +151,29 @@ def one(name: str, path: str, out: str, codec: str, threads: str) -> None:
     print(_peak() - before)
 
 
+def large(gigabytes: int) -> None:
+    """Export a large file in a process of little memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scan.raw"
+        with path.open("wb") as file:
+            file.truncate(gigabytes * 10**9 // 2**17 * 2**17)
+        for chunks in (None, (gigabytes * 10**9 // 2**17, 16, 16)):
+            command = [sys.executable, __file__, "--limited", str(path), str(chunks)]
+            subprocess.run(command, check=True)
+
+
+def limited(path: str, chunks: str) -> None:
+    """Export a file with a limit of memory, and print the time and the peak."""
+    resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+    dask.config.set(scheduler="threads", num_workers=2)
+    arr = dask_tiled.open_dataset(path, "raw", dtype="u2", sig_shape=SIG)
+    start = time.perf_counter()
+    given = ast.literal_eval(chunks)
+    dask_tiled.to_zarr(arr, Path(path).with_suffix(".zarr"), chunks=given, overwrite=True)
+    seconds = time.perf_counter() - start
+    print(f"chunks {chunks}: {arr.nbytes / seconds / 1e9:.2f} GB/s, peak {_peak() >> 20} MiB")
+
+
 def _peak() -> int:
     for line in Path("/proc/self/status").read_text("ascii").splitlines():
         if line.startswith("VmHWM"):
@@ -152,13 +186,20 @@ def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         one(*sys.argv[2:])
         return
+    if sys.argv[1:2] == ["--limited"]:
+        limited(*sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--counts", type=float, default=3, help="mean of the counts of a pixel")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
+    parser.add_argument("--large", type=int, metavar="GB", help="export so much in little memory")
     args = parser.parse_args()
+    if args.large:
+        large(args.large)
+        return
     dask.config.set(scheduler="threads", num_workers=args.threads)
     frames = np.random.default_rng(0).poisson(args.counts, (8 * args.mib, *SIG)).astype("u2")
     with tempfile.TemporaryDirectory() as folder:

@@ -271,12 +271,17 @@ class TiledArray(da.Array):
 
 
 def read_once(arr: da.Array) -> da.Array:
-    """Show an array whose files do not stay mapped: it is gone through once, from end to end."""
+    """Show an array whose files do not stay mapped: it is gone through once, from end to end.
+
+    To map pages again and again for a part of each takes longer than to read the parts.
+    """
     if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
         return arr
     if any(map(is_remote, {os.path.dirname(file.path) for file in arr.description.files})):
         return arr
-    shown = arr.description, arr._scheme, "mmap", arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
+    cut = any(len(axis) > 1 for axis in arr.chunks[arr.description.nav_ndim :])
+    io = "buffered" if cut else "mmap"
+    shown = arr.description, arr._scheme, io, arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
     once: da.Array = TiledArray(*shown)
     return once
 

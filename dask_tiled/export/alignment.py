@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import dask.array as da
 
@@ -20,9 +21,15 @@ def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
     """Give the array chunks whose edges are edges of a grid; small ones where that is as good."""
     desc = description_of(arr)
     if isinstance(arr, TiledArray) and desc is not None:
-        budget = min(TASK_BYTES // arr.dtype.itemsize, math.prod(arr.chunksize))
-        small = _split(arr.shape, _grown(grid, arr.shape, budget))
-        if cut_no_block(desc, small, arr.chunks):
+        chunk, task = int(math.prod(arr.chunksize)), TASK_BYTES // arr.dtype.itemsize
+        # Frames that are cut are read by as few tasks as the memory of a chunk allows.
+        sizes = _grown(grid, arr.shape, max(chunk, task), desc.nav_ndim)
+        frames = zip(sizes[desc.nav_ndim :], arr.shape[desc.nav_ndim :], strict=True)
+        cut = any(n < size for n, size in frames)
+        if not cut:
+            sizes = _grown(sizes, arr.shape, min(task, chunk))
+        small = _split(arr.shape, sizes)
+        if cut or cut_no_block(desc, small, arr.chunks):
             return arr.with_chunks(small)
     if not any(n % size for axis, size in zip(arr.chunks, grid, strict=True) for n in axis[:-1]):
         return arr
@@ -40,10 +47,13 @@ def _split(shape: tuple[int, ...], sizes: list[int]) -> tuple[tuple[int, ...], .
     return tuple(split(int(n), size) for n, size in zip(shape, sizes, strict=True))
 
 
-def _grown(grid: tuple[int, ...], shape: tuple[int, ...], budget: int) -> list[int]:
-    """Put neighbours in a grid together, those along the last axis first, up to so many pixels."""
+def _grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
+    """Put neighbours in a grid together, those along the last axis first, up to so many pixels.
+
+    Axes before the first one are left as they are.
+    """
     sizes = list(grid)
-    for k in reversed(range(len(sizes))):
+    for k in reversed(range(first, len(sizes))):
         whole = max(1, -(-shape[k] // sizes[k]))
         sizes[k] *= max(1, min(whole, budget // math.prod(sizes)))
         if sizes[k] < shape[k]:

@@ -21,17 +21,23 @@ Part = tuple[Place, Array]
 """The pixels of a zarr chunk, fewer at the end of an axis; valid until the next one."""
 
 
+TOGETHER_BYTES = 4 << 20
+"""Chunks that are cut from the same frames are read one after the other up to this size of all of
+them: what is read of the file for the first stays in the cache for the last."""
+
+
 class Pixels:
     """A block of an array: its pixels in memory, or what to read them from.
 
     A source is decoded one zarr chunk at a time, each into the memory of the one before, which
-    takes a fraction of the time that a large block in fresh memory takes.
+    takes a fraction of the time that a large block in fresh memory takes. Where that would go over
+    the same frames again and again, the block is decoded once and for all.
 
     Parameters
     ----------
     held : ndarray or Source
     box : tuple of (int, int)
-        Where in the array the block is; of a source it may be any.
+        Where in the array the block is.
     """
 
     def __init__(self, held: Array | Source, box: Box, workspace: Workspace) -> None:
@@ -41,17 +47,15 @@ class Pixels:
 
     def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
         """Give the zarr chunks of a region of the array that begins with one, in C order."""
+        box = tuple((some.start, some.stop) for some in region)
+        if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
+            self.held = Reader(self.held, self.box, self.workspace).whole(view=True)
         if not isinstance(self.held, Source):
             inner = zip(region, self.box, strict=True)
             yield from _cut(self.held[tuple(_moved(some, low) for some, (low, _) in inner)], chunk)
             return
-        box = tuple((some.start, some.stop) for some in region)
         shape = tuple(stop - start for start, stop in box)
         nav_ndim = self.held.layout.nav_ndim
-        if not _are_runs(shape[:nav_ndim], chunk[:nav_ndim]):
-            reader = Reader(self.held, box, self.workspace)
-            yield from _cut(reader.whole(view=True), chunk)
-            return
         places = [list(_axis(n, k)) for n, k in zip(shape, chunk, strict=True)]
         cuts = list(product(*places[nav_ndim:]))
         reader = Reader(
@@ -67,6 +71,18 @@ class Pixels:
                 tile = reader.tile(first, first + math.prod(counts), number, make)
                 lengths = (*counts, *(stop - start for _, (start, stop) in sig))
                 yield tuple(k for k, _ in (*nav, *sig)), tile.reshape(lengths)
+
+    def _is_one_pass(self, box: Box, chunk: tuple[int, ...]) -> bool:
+        """Tell whether the chunks of a region, read one by one, go over the frames once."""
+        assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
+        nav_ndim = self.held.layout.nav_ndim
+        shape = tuple(stop - start for start, stop in box)
+        if box[nav_ndim:] != self.box[nav_ndim:]:
+            return False
+        nbytes = math.prod((*map(min, shape[:nav_ndim], chunk), *shape[nav_ndim:]))
+        whole = all(n >= size for n, size in zip(chunk[nav_ndim:], shape[nav_ndim:], strict=True))
+        fits = whole or nbytes * self.held.dtype.itemsize <= TOGETHER_BYTES
+        return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
 
 
 def _are_runs(shape: Sequence[int], chunk: Sequence[int]) -> bool:

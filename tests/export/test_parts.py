@@ -37,10 +37,13 @@ def test_parts_of_a_source(files, data):
     region = tuple(slice(a, min(a + b, n)) for (a, b), n in zip(ends, arr.shape, strict=True))
     source = Source(arr.description.layout, arr.description.conversion, "auto")
     inside = expected[region]
+    box = tuple((some.start, some.stop) for some in region)
+    if data.draw(st.booleans()):
+        box = tuple((0, n) for n in arr.shape)
     counts = [-(-n // k) for n, k in zip(inside.shape, chunk, strict=True)]
     with Workspace() as workspace:
         seen = []
-        for place, pixels in Pixels(source, (), workspace).parts(region, chunk):
+        for place, pixels in Pixels(source, box, workspace).parts(region, chunk):
             corners = zip(place, chunk, strict=True)
             want = inside[tuple(slice(k * n, (k + 1) * n) for k, n in corners)]
             np.testing.assert_array_equal(pixels, want)

@@ -513,8 +513,9 @@ def test_attributes_are_plain(tmp_path):
 
 
 @pytest.mark.slow
-def test_memory_is_bounded(tmp_path):
-    """An export holds a chunk or two a worker, however long the file is."""
+@pytest.mark.parametrize("chunks", [None, (4096, 32, 32)])
+def test_memory_is_bounded(tmp_path, chunks):
+    """An export holds a chunk or two a worker, however long the file is and however it is cut."""
     path = tmp_path / "scan.raw"
     with path.open("wb") as file:
         file.truncate(512 << 20)
@@ -525,7 +526,7 @@ arr = dask_tiled.open_dataset({str(path)!r}, "raw", dtype=">u2", sig_shape=(256,
 dask.config.set(scheduler="threads", num_workers=2)
 dask_tiled.to_zarr(arr[:64], {str(tmp_path / "warm.zarr")!r})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-dask_tiled.to_zarr(arr, {str(tmp_path / "out.zarr")!r})
+dask_tiled.to_zarr(arr, {str(tmp_path / "out.zarr")!r}, chunks={chunks})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     grown = int(_run(script)) * 1024
