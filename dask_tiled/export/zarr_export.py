@@ -21,6 +21,7 @@ from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
 from dask_tiled.export.group import DATA, consolidate, coordinates_of, write_coordinates
+from dask_tiled.export.ome import image_of
 from dask_tiled.export.parts import Array
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
@@ -195,7 +196,8 @@ def _template(
         mark["sig_dims"] = len(desc.sig_shape)
     group = None
     if layout == "group":
-        group = zarr.create_group(parent, attributes={MARK: _small(mark)})
+        image = image_of(DATA, names, shown.axes)
+        group = zarr.create_group(parent, attributes=plain({MARK: _small(mark), **image}))
     array = zarr.create_array(
         parent if group is None else group.store_path,
         name=None if group is None else DATA,
