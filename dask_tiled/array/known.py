@@ -107,12 +107,16 @@ class Known(NamedTuple):
         return self._replace(view=view, labels=labels, output=labels)
 
 
+def reads_any(graph: HighLevelGraph) -> bool:
+    """Tell whether opened arrays are read at all."""
+    layers = graph.layers.values()
+    return any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers)
+
+
 def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
     """Find the layers that compute something of opened arrays, from the sources on."""
     known: dict[str, Known] = {}
     layers: Mapping[Any, Any] = graph.layers
-    if not any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers.values()):
-        return known
     plain: set[str] = set()
     for name in layers_in_order(graph.dependencies):
         layer = layers[name]
@@ -324,11 +328,11 @@ def _beside(layer: Any, name: str, index: Any, first: Known) -> Beside | TaskRef
 def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     """Know a layer that cuts a known one: what it cuts of each axis, the sources give at once."""
     key, task = next(iter(layer.mapping.items()))
-    block, index = _taken(task)
+    block, index = taken(task)
     whole = known.get(block[0]) if block else None
     if whole is None or whole.step is not None or not isinstance(key, tuple):
         return None
-    if any(_taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
+    if any(taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
         return None
     new = [k for k, x in enumerate(index) if x is None]
     cuts = cuts_of(layer.mapping, key, Grid.of(whole.shown_chunks), new)
@@ -445,7 +449,7 @@ def _histogram(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     return found._replace(step=histogram_of(task.args[1], ndim))
 
 
-def _taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Read which chunk a task takes, and what of it; nothing where it does something else."""
     if isinstance(task, Alias) and isinstance(task.target, tuple):
         return task.target, (slice(None),) * (len(task.target) - 1)
@@ -466,7 +470,7 @@ def cuts_of(
     """
     name = first[0]
     origin = (name, *(0 for _ in first[1:]))
-    block, index = _taken(tasks.get(origin))
+    block, index = taken(tasks.get(origin))
     if len(index) != len(grid.axes) + len(new):
         return None
     cuts, kept = list[Cut](), 0
@@ -497,7 +501,7 @@ def _cut_along(
         task = tasks.get((*origin[:kept], number, *origin[kept + 1 :]))
         if task is None:
             break
-        block, index = _taken(task)
+        block, index = taken(task)
         index = tuple(x for x in index if x is not None)
         if len(index) != len(grid.axes):
             return None

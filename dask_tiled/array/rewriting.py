@@ -20,7 +20,8 @@ from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArrayBlockIdDep
 
 from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
-from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
+from dask_tiled.array.joins import split_joins
+from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order, reads_any
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
 from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
@@ -33,13 +34,14 @@ LEAST_BYTES = 4 << 20
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it."""
-    if isinstance(dsk, HighLevelGraph):
+    if isinstance(dsk, HighLevelGraph) and reads_any(dsk):
         dsk = rewritten(dsk, list(flatten([keys])))
     return da.optimize(dsk, keys, **kwargs)
 
 
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
+    graph = split_joins(graph)
     known = known_layers(graph)
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)

@@ -1,0 +1,152 @@
+"""Arrays that were joined: what is computed of them is computed of each part, and joined after."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+from dask._task_spec import Alias, Task, TaskRef
+from dask.array import chunk
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from dask_tiled.array.known import layers_in_order, taken
+
+Place = tuple[Any, ...]
+JOINING = "concatenate-", "stack-"
+"""How dask begins the names of layers that join arrays."""
+MOST_PARTS = 64
+"""More arrays than these stay joined: each takes its time, whatever its size."""
+
+
+class Join(NamedTuple):
+    """Layers whose chunks follow one another along an axis."""
+
+    axis: int
+    parts: tuple[str, ...]
+    counts: tuple[int, ...]
+    """Of the chunks of each part along the axis."""
+
+    def find(self, place: Place) -> Place:
+        """Find a chunk by its place: the name and the place that it has in its part."""
+        number = place[self.axis]
+        for part, count in zip(self.parts, self.counts, strict=True):
+            if number < count:
+                return part, *place[: self.axis], number, *place[self.axis + 1 :]
+            number -= count
+        raise IndexError(place)
+
+    def layer(self, name: str, numblocks: list[int]) -> MaterializedLayer:
+        """Make the layer that shows the parts as one."""
+        places = product(*map(range, numblocks))
+        return MaterializedLayer({(name, *x): Alias((name, *x), self.find(x)) for x in places})
+
+
+def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
+    """Let all that is computed of joined arrays, chunk by chunk, be computed of their parts."""
+    if not any(name.startswith(JOINING) for name in graph.layers):
+        return graph
+    layers, joins = dict[str, Any](graph.layers), dict[str, Join]()
+    dependencies = {name: {*others} for name, others in graph.dependencies.items()}
+    for name in list(layers_in_order(graph.dependencies)):
+        layer, joined = layers[name], graph.dependencies[name] & joins.keys()
+        if isinstance(layer, Blockwise):
+            made = _blockwise(layer, joins) if joined else None
+        else:
+            made = _taking(name, layer, joins) if joined or name.startswith(JOINING) else None
+        if made is None:
+            continue
+        joins[name], parts, numblocks = made
+        for part in parts.values():
+            part.annotations = layer.annotations
+        layers |= parts
+        layers[name] = joins[name].layer(name, numblocks)
+        for part in parts:
+            others = {x for one in joined for x in joins[one].parts}
+            dependencies[part] = dependencies[name] - joined | others
+        dependencies[name] = {*joins[name].parts}
+    return HighLevelGraph(layers, dependencies)
+
+
+Made = tuple[Join, dict[str, Any], list[int]]
+
+
+def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
+    """Split a layer that calls a function on chunks, if its operands are joined alike."""
+    given: list[Any] = [x for x in layer.indices if x[1] is not None]
+    inner = [(joins[name], index) for name, index in given if name in joins]
+    first, labels = inner[0]
+    label, out, name = labels[first.axis], layer.output_indices, layer.output
+    alike = all(x.counts == first.counts and index[x.axis] == label for x, index in inner)
+    others = [
+        layer.numblocks[x][k]
+        for x, index in given
+        for k, one in enumerate(index)
+        if one == label and (x not in joins or k != joins[x].axis)
+    ]
+    if not alike or label not in out or layer.io_deps or any(n > 1 for n in others):
+        return None
+    parts: dict[str, Any] = {}
+    for k, count in enumerate(first.counts):
+        renamed = {x: joins[x].parts[k] for x, _ in given if x in joins}
+        numblocks = {}
+        for x, blocks in layer.numblocks.items():
+            along = joins[x].axis if x in joins else None
+            some = tuple(count if axis == along else n for axis, n in enumerate(blocks))
+            numblocks[renamed.get(x, x)] = some
+        parts[f"{name}-part-{k}"] = Blockwise(
+            output=f"{name}-part-{k}",
+            output_indices=out,
+            task=layer.task,
+            indices=[(x if i is None else renamed.get(x, x), i) for x, i in layer.indices],
+            numblocks=numblocks,
+            concatenate=layer.concatenate,
+            new_axes=layer.new_axes,
+        )
+    join = Join(out.index(label), tuple(parts), first.counts)
+    return join, parts, [layer.dims[x] for x in out]
+
+
+def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
+    """Split a layer whose tasks take something of one chunk each, where another part begins."""
+    found: dict[Place, tuple[Place, Any]] = {}
+    for key, task in layer.mapping.items():
+        block, index = taken(_as_now(key, task))
+        if not block or key[0] != name:
+            return None
+        found[key[1:]] = joins[block[0]].find(block[1:]) if block[0] in joins else block, index
+    numblocks = [1 + max(axis) for axis in zip(*found, strict=True)]
+    if not numblocks or math.prod(numblocks) > len(found):
+        return None
+    begins: dict[int, list[int]] = {}
+    for axis, n in enumerate(numblocks):
+        row = [found[tuple(k * (a == axis) for a in range(len(numblocks)))][0] for k in range(n)]
+        again = name.startswith(JOINING)  # the same array may follow itself
+        pairs = enumerate(pairwise(row), 1)
+        if new := [k for k, (a, b) in pairs if a[0] != b[0] or (again and a >= b)]:
+            begins[axis] = new
+    if len(begins) > 1 or any(len(new) >= MOST_PARTS for new in begins.values()):
+        return None
+    axis, new = next(iter(begins.items()), (0, []))
+    edges = list(pairwise([0, *new, numblocks[axis]]))
+    parts = [f"{name}-part-{k}" for k in range(len(edges))]
+    join = Join(axis, tuple(parts), tuple(stop - start for start, stop in edges))
+    tasks: dict[str, dict[Any, Any]] = {part: {} for part in parts}
+    for place, (block, index) in found.items():
+        key = join.find(place)
+        tasks[key[0]][key] = Task(key, operator.getitem, TaskRef(block), index)
+    if any(len({task.args[0].key[0] for task in some.values()}) > 1 for some in tasks.values()):
+        return None
+    return join, {part: MaterializedLayer(some) for part, some in tasks.items()}, numblocks
+
+
+def _as_now(key: Any, task: Any) -> Any:
+    """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
+    if not isinstance(task, tuple) or not callable(task[0]):
+        return Alias(key, task) if isinstance(task, tuple) else task
+    function, *given = task
+    known_so = function is chunk.getitem and isinstance(given[0], tuple)
+    return Task(key, function, TaskRef(given[0]), *given[1:]) if known_so else None
