@@ -23,7 +23,7 @@ from dask_tiled.tiling.bases import Chunks
 
 Axes = tuple[Axis | None, ...]
 
-_ELEMENTWISE = [np.real, np.imag, np.angle, np.round, np.isclose, np.nan_to_num, reductions._sqrt]  # noqa: SLF001
+_ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
 _UNMOVED = "rechunk-", "setitem-", "arg-reduce-"
 """What names of layers begin with that leave all axes where they are."""
 

@@ -41,7 +41,9 @@ def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
     """Tell whether a function of chunks makes a pixel of one pixel of each operand."""
     if function is chunk.astype:
         return kwargs.keys() == {"astype_dtype"}
-    known = function in OPERATORS or function is np.where or function is np.clip
+    if function is np.round:
+        return kwargs.keys() <= {"decimals"}
+    known = function in OPERATORS or function in MADE_OF
     return not kwargs and (known or isinstance(function, np.ufunc))
 
 
@@ -52,11 +54,34 @@ def node_of(function: Any, kwargs: dict[str, Any], operands: Sequence[Any]) -> A
     if function is chunk.astype:
         dtype = np.dtype(kwargs["astype_dtype"])
         return operands[0] if operands[0].dtype == dtype else call(Cast(dtype), operands)
-    if function is np.where:
-        return _select(*operands) if len(operands) == 3 else None
-    if function is np.clip:
-        return _clip(*operands) if len(operands) == 3 else None
+    if function in MADE_OF:
+        make, count = MADE_OF[function]
+        return make(*operands, **kwargs) if len(operands) == count else None
     return call_operator(function, operands)
+
+
+def _rounded(pixels: Any, decimals: int = 0) -> Any:
+    if pixels.dtype.kind in "iu" and decimals >= 0:
+        return pixels
+    if pixels.dtype.kind != "f" or abs(decimals) > np.finfo(np.float64).precision:
+        return None
+    if not decimals:
+        return call(np.rint, [pixels])
+    steps = [np.multiply, np.true_divide][:: 1 if decimals > 0 else -1]
+    found: Any = pixels
+    for ufunc in (steps[0], np.rint, steps[1]):
+        found = found and call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
+    return found
+
+
+def _finite(pixels: Any) -> Any:
+    if pixels.dtype.kind in "iu":
+        return pixels
+    if pixels.dtype.kind != "f":
+        return None
+    limits = np.finfo(pixels.dtype)
+    numbers = _select(call(np.isnan, [pixels]), pixels.dtype.type(0), pixels)
+    return _clip(numbers, limits.min, limits.max)
 
 
 def _select(condition: Any, these: Any, others: Any) -> Call | None:
@@ -72,6 +97,15 @@ def _clip(pixels: Any, low: Any, high: Any) -> Any:
     for ufunc, limit in ((np.maximum, low), (np.minimum, high)):
         found = found if limit is None or found is None else call(ufunc, [found, limit])
     return found
+
+
+MADE_OF: dict[Any, tuple[Callable[..., Any], int]] = {
+    np.where: (_select, 3),
+    np.clip: (_clip, 3),
+    np.round: (_rounded, 1),
+    np.nan_to_num: (_finite, 1),
+}
+"""Functions that are made of ufuncs: how, and of so many operands."""
 
 
 class Contraction(NamedTuple):

@@ -300,6 +300,29 @@ def test_how_complex_numbers_vary(paths, dtype):
         np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [*SOURCES])
+@pytest.mark.parametrize("decimals", [0, 2, -1])
+def test_rounding(paths, name, decimals):
+    arr, pixels = opened(paths, name)
+    if name == "?":
+        return  # numpy makes float16 of it, which dask does not expect
+    many, wanted = da.round(arr * 1, decimals), np.round(pixels * 1, decimals)
+    np.testing.assert_array_equal(many.compute(), wanted, strict=True)
+    np.testing.assert_array_equal(arr.round(decimals)[1].compute(), pixels.round(decimals)[1])
+    assert on_tiles(many)
+
+
+@pytest.mark.parametrize("name", [*SOURCES])
+def test_numbers_in_the_place_of_others(paths, name):
+    arr, pixels = opened(paths, name)
+    with np.errstate(all="ignore"):
+        wanted = np.nan_to_num(pixels / (pixels * 1 - 7))
+        found = da.nan_to_num(arr / (arr * 1 - 7))
+        np.testing.assert_array_equal(found.compute(), wanted, strict=True)
+    np.testing.assert_array_equal(da.nan_to_num(arr), np.nan_to_num(pixels), strict=True)
+    assert on_tiles(found)
+
+
 PLACES = {
     "row": lambda x: x.argmax(axis=3),
     "column": lambda x: np.argmin(x, axis=2, keepdims=True),
