@@ -13,7 +13,7 @@ SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast test-dask fuzz-expressions lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-dask fuzz-expressions fuzz-export lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
+	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
@@ -48,6 +49,10 @@ test-dask: $(VENVS)/test/installed
 fuzz-expressions: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \
 		tests/array/test_random_expressions.py
+
+fuzz-export: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
+		tests/export/test_faults.py
 
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .

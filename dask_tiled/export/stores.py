@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
@@ -110,7 +111,8 @@ def export_to_path(
             _begun(folder, template)
             for key, data in template.in_order():
                 folder.put(key, data)
-            write(Target(template.encoder, folder, template.prefix), _proven(folder))
+            with _not_cancelled(part):
+                write(Target(template.encoder, folder, template.prefix), _proven(folder))
             _check_complete(part, folder.missing(template.keys()))
             folder.flush()
             _move(folder.store, path, old, overwrite=overwrite)
@@ -139,6 +141,16 @@ def _proven(place: JournaledFolder | JournaledStore) -> set[str]:
     with ThreadPoolExecutor() as pool:
         proofs = pool.map(place.is_proven, noted, noted.values())
         return {key for key, proof in zip(noted, proofs, strict=True) if proof}
+
+
+@contextmanager
+def _not_cancelled(path: str) -> Iterator[None]:
+    """Say where an export was writing whose tasks somebody has cancelled."""
+    try:
+        yield
+    except CancelledError as error:
+        hint = "Call it again to go on."
+        raise DatasetError("tasks of the export were cancelled", path=path, hint=hint) from error
 
 
 def _check_place(path: str, *, overwrite: bool) -> None:
@@ -234,7 +246,8 @@ def export_to_store(
             place.remove(sorted(there, key=found.order))
     place.put(record.key, record.to_bytes())
     mine = place.journaled(record)
-    write(Target(template.encoder, mine, template.prefix), proven)
+    with _not_cancelled(name):
+        write(Target(template.encoder, mine, template.prefix), proven)
     there = place.keys()
     _check_complete(name, sorted({*template.keys()} - {*there}))
     for key, data in template.in_order():

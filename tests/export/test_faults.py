@@ -1,0 +1,247 @@
+"""What can happen to an export, at random: nothing incomplete shows, and the next one goes on.
+
+A few times each here; ``make fuzz-export`` does so as often as it takes to be sure.
+"""
+
+import errno
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from conftest import ANY_PORT
+from distributed import Client, Future, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.testing import counting_frames, write_raw
+
+pytestmark = pytest.mark.slow
+
+LONG = settings.default.max_examples >= 500
+"""Whether as many are asked for as ``make fuzz-export`` does."""
+
+
+REPEATS = 10 if LONG else 1
+PROGRAM = "stopped_exports.py"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Start two worker processes, which are started again when they die."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **ANY_PORT) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+sizes = st.integers(1, 9)
+
+
+@settings(max_examples=500 if LONG else 10)
+@given(data=st.data())
+def test_any_chunks_in_any_shards(cluster, tmp_path_factory, data):
+    """Of threads and of processes."""
+    folder = tmp_path_factory.mktemp("grid")
+    shape = data.draw(st.tuples(sizes, sizes, sizes))
+    chunks, grid = (tuple(data.draw(st.integers(1, n)) for n in shape) for _ in range(2))
+    shards = tuple(k * data.draw(st.integers(1, 4)) for k in grid)
+    expected = counting_frames(shape, "uint32")
+    path = write_raw(folder / "scan.raw", expected)
+    raw = {"format": "raw", "dtype": "u4", "nav_shape": shape[:1], "sig_shape": shape[1:]}
+    arr = data.draw(
+        st.sampled_from(
+            [open_dataset(path, chunks=chunks, **raw), da.from_array(expected, chunks=chunks)]
+        )
+    )
+    for name, scheduler in (("threads", "threads"), ("processes", cluster)):
+        with dask.config.set(scheduler=scheduler):
+            stored = to_zarr(arr, folder / name, chunks=grid, shards=shards, layout="array")
+        np.testing.assert_array_equal(stored[:], expected)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Run the program that stops exports, and give its counts; with small disks if it may mount."""
+    folder, kinds = tmp_path_factory.mktemp("stopped"), ["kills", "interrupts", "races"]
+    alone = ["unshare", "--map-root-user", "--mount"]
+    try:
+        mount = [*alone, "mount", "-t", "tmpfs", "none", folder]
+        subprocess.run(mount, check=True, capture_output=True)
+        kinds.append("full_disks")
+    except (OSError, subprocess.CalledProcessError):
+        alone = []
+    program = [*alone, sys.executable, "-W", "error", Path(__file__).with_name(PROGRAM)]
+    command = [*program, folder, str(REPEATS), "7", *kinds]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3000)
+    assert done.returncode == 0, done.stderr
+    sys.stdout.write(done.stdout)  # which ``make fuzz-export`` shows
+    return dict(pair for line in done.stdout.splitlines() for pair in json.loads(line).items())
+
+
+def test_kills_at_any_time(stopped):
+    """Each is gone on with."""
+    found = stopped["kills"]
+    assert found["equal"] == found["killed"] == 5 * REPEATS
+    assert not found["left over"]
+    assert not found.get("torn in its place")
+
+
+def test_interrupts_at_any_time(stopped):
+    """Ctrl-C is what it is anywhere; the next export goes on."""
+    found = stopped["interrupts"]
+    assert found["equal"] == found["interrupted"] == REPEATS
+    assert not found["left over"]
+    assert not found["something else"]
+
+
+def test_full_disks(stopped):
+    """A file system that is too small."""
+    if "full_disks" not in stopped:
+        pytest.skip("no file system can be mounted here")
+    found = stopped["full_disks"]
+    assert found["equal"] == found["refused"] == REPEATS
+    assert not found["left over"]
+    assert not found["something else"]
+    assert not found.get("torn in its place")
+
+
+def test_two_processes_and_one_path(stopped):
+    """One is done, the other one is told."""
+    found = stopped["races"]
+    assert found["equal"] == found["one done, the other refused"] == REPEATS
+
+
+@pytest.fixture
+def scan(tmp_path):
+    """Open a scan of twelve chunks that take their time."""
+    frames = counting_frames((12, 8, 16), "uint16")
+    path = write_raw(tmp_path / "scan.raw", frames)
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "chunks": (1, 8, 16)}
+    arr = open_dataset(path, **raw)
+    return arr, arr.map_blocks(_slowly, dtype="u2"), frames
+
+
+def _slowly(block):
+    time.sleep(0.05)
+    return block
+
+
+def while_it_runs(client, action, seconds):
+    """Do something when the first tasks are on their way."""
+
+    def act():
+        while not client.futures:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_cancelled_futures(cluster, scan, tmp_path):
+    """Somebody else cancels the tasks of an export."""
+    _, slow, frames = scan
+    draw = np.random.default_rng(0)
+
+    def cancel():
+        cluster.cancel([Future(key, cluster) for key in list(cluster.futures)], force=True)
+
+    for k in range(REPEATS):
+        out = tmp_path / f"{k}.zarr"
+        with dask.config.set(scheduler=cluster):
+            thread = while_it_runs(cluster, cancel, draw.uniform(0, 0.25))
+            with pytest.raises(DatasetError, match="cancelled") as caught:
+                to_zarr(slow, out, chunks=(1, 8, 16), layout="array")
+            thread.join()
+            assert caught.value.path == f"{out}.part"
+            assert not out.exists()
+            stored = to_zarr(slow, out, chunks=(1, 8, 16), layout="array")
+        np.testing.assert_array_equal(stored[:], frames)
+
+
+def test_workers_that_are_killed(cluster, scan, tmp_path):
+    """Their tasks are done by others; nothing shows before all of it is done."""
+    _, slow, frames = scan
+    draw = np.random.default_rng(1)
+    for k in range(REPEATS):
+        out = tmp_path / f"{k}.zarr"
+        cluster.wait_for_workers(2, timeout=60)
+        pid = draw.choice(list(cluster.run(os.getpid).values()))
+        seen = []
+
+        def kill(pid=int(pid), out=out, seen=seen):
+            seen.append(out.exists())
+            os.kill(pid, signal.SIGKILL)
+
+        with dask.config.set(scheduler=cluster):
+            thread = while_it_runs(cluster, kill, draw.uniform(0, 0.25))
+            stored = to_zarr(slow, out, chunks=(1, 8, 16), layout="array")
+            thread.join()
+        assert seen == [False]
+        np.testing.assert_array_equal(stored[:], frames)
+
+
+def test_no_space_at_any_write(scan, tmp_path, monkeypatch):
+    """The system refuses any one of the files."""
+    arr, _, frames = scan
+    true, draw = os.replace, np.random.default_rng(2)
+    for k in range(5 * REPEATS):
+        out, files = tmp_path / f"{k}.zarr", itertools.count()
+        last = draw.integers(26)
+
+        def full(*paths, files=files, last=last):
+            if next(files) >= last:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            true(*paths)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", full)
+            with pytest.raises(DatasetError, match="No space") as caught:
+                to_zarr(arr, out, chunks=(1, 8, 16), shards=(1, 8, 16), layout="array")
+        assert caught.value.path.startswith(str(out))
+        assert not out.exists()
+        stored = to_zarr(arr, out, chunks=(1, 8, 16), shards=(1, 8, 16), layout="array")
+        np.testing.assert_array_equal(stored[:], frames)
+
+
+CODECS = [
+    {},
+    {"shards": (12, 8, 16)},
+    {"compressors": None},
+    {"compressors": zarr.codecs.ZstdCodec(), "shards": (4, 8, 16)},
+    {"compressors": zarr.codecs.GzipCodec()},
+]
+
+
+@pytest.mark.parametrize("options", CODECS, ids=["default", "shards", "none", "zstd", "gzip"])
+def test_flipped_bits(scan, tmp_path, options):
+    """Any bit of what is stored, as zarr reads it, and as we compare it."""
+    arr, _, _ = scan
+    to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 8, 16), layout="array", **options)
+    files = [path for path in (tmp_path / "out.zarr" / "c").rglob("*") if path.is_file()]
+    draw = np.random.default_rng(3)
+    for _ in range(20 * REPEATS):
+        file = files[draw.integers(len(files))]
+        data = file.read_bytes()
+        damaged = bytearray(data)
+        damaged[draw.integers(len(data))] ^= 1 << draw.integers(8)
+        file.write_bytes(damaged)
+        with pytest.raises(Exception):  # noqa: B017, PT011 - each codec has its own
+            zarr.open_array(tmp_path / "out.zarr", mode="r")[:]
+        file.write_bytes(data)
+    verify_zarr(tmp_path / "out.zarr", arr)
