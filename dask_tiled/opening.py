@@ -132,7 +132,8 @@ def open_dataset(
     )
     desc = describe_files(path, format=format, follow=follow)
     again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
-    return tiled(desc, tiling, chunks, io, Opening.of(desc, again, chunks))
+    opening = Opening.of(desc, again, chunks, settled=nav_shape is not None)
+    return tiled(desc, tiling, chunks, io, opening)
 
 
 def _absolute(path: Any) -> Any:

@@ -27,13 +27,17 @@ class Opening(NamedTuple):
     """Chunks that the user asked for."""
     sample: Sample | None
     """Of the last frame; None where it was not known that files grow."""
+    settled: bool
+    """Whether the user has given the shape of the scan."""
 
     @classmethod
-    def of(cls, desc: Description, describe: Callable[[], Description], chunks: Any) -> Opening:
+    def of(
+        cls, desc: Description, describe: Callable[[], Description], chunks: Any, *, settled: bool
+    ) -> Opening:
         """Remember how files were described."""
         grows = desc.files[-1].grows
         sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if grows else None
-        return cls(describe, chunks, sample)
+        return cls(describe, chunks, sample, settled)
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open what was opened as ``arr`` again; see :meth:`TiledArray.refresh`."""
@@ -50,7 +54,8 @@ class Opening(NamedTuple):
             chunks=_longer(arr.chunks, new.shape) or self.chunks,
             align_bytes=ALIGNMENT if io == "direct" else 1,
         )
-        return TiledArray(new, scheme, io, opening=Opening.of(new, self.describe, self.chunks))
+        opening = Opening.of(new, self.describe, self.chunks, settled=self.settled)
+        return TiledArray(new, scheme, io, opening=opening)
 
 
 def check_local(path: str) -> None:

@@ -37,6 +37,10 @@ from dask_tiled.tiling.scheme import TilingScheme
 class Opening(Protocol):
     """How an array was opened."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether the user has given the shape of the scan."""
+
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open what an array shows again."""
 
@@ -213,6 +217,16 @@ class TiledArray(da.Array):
         for layer in graph.layers.values():
             layer.annotations = self._annotations or None
         return graph
+
+    @property
+    def can_refresh(self) -> bool:
+        """Whether the array is as it was opened."""
+        return self._opening is not None and self._description is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the user has said how many frames there will be."""
+        return self._opening is not None and self._opening.settled
 
     def refresh(self) -> da.Array:
         """See the frames that have been added to the files since.

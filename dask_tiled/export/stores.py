@@ -99,21 +99,37 @@ def export_to_path(
     path: str, template: Template, write: Write, *, overwrite: bool, resume: bool
 ) -> None:
     """Have an array written beside its place, and move it there when it is complete."""
+
+    def fill(folder: JournaledFolder) -> None:
+        _begun(folder, template)
+        for key, data in template.in_order():
+            folder.put(key, data)
+        write(Target(template.encoder, folder, template.prefix), proven_in(folder))
+        check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
+
+    build_beside(path, template.attempt, fill, overwrite=overwrite, resume=resume)
+
+
+def build_beside(
+    path: str,
+    attempt: str,
+    fill: Callable[[JournaledFolder], None],
+    *,
+    overwrite: bool,
+    resume: bool,
+) -> None:
+    """Have a folder filled beside its place, and move it there when that has been done."""
     part, old = f"{path}.part", f"{path}.old"
     _check_place(path, overwrite=overwrite)
     if os.path.lexists(old):
         check_ours(old)
     with claimed(part):
-        clear(part, template.attempt if resume else None)
-        folder = JournaledFolder(os.path.join(part, template.attempt))
+        clear(part, attempt if resume else None)
+        folder = JournaledFolder(os.path.join(part, attempt))
         folder.make()
         try:
-            _begun(folder, template)
-            for key, data in template.in_order():
-                folder.put(key, data)
             with _not_cancelled(part):
-                write(Target(template.encoder, folder, template.prefix), _proven(folder))
-            _check_complete(part, folder.missing(template.keys()))
+                fill(folder)
             folder.flush()
             _move(folder.store, path, old, overwrite=overwrite)
         except BaseException:
@@ -135,7 +151,7 @@ def _begun(folder: JournaledFolder, template: Template) -> None:
         folder.put(record.key, record.to_bytes())
 
 
-def _proven(place: JournaledFolder | JournaledStore) -> set[str]:
+def proven_in(place: JournaledFolder | JournaledStore) -> set[str]:
     """Find what an export that was stopped has left whole."""
     noted = place.noted()
     with ThreadPoolExecutor() as pool:
@@ -164,7 +180,7 @@ def _check_place(path: str, *, overwrite: bool) -> None:
         raise DatasetError("the array exists", path=path, hint="Pass overwrite=True to replace it.")
 
 
-def _check_complete(path: str, missing: list[str]) -> None:
+def check_complete(path: str, missing: list[str]) -> None:
     """Make sure that every chunk is there: zarr would read one that is missing as zeros."""
     if missing:
         raise DatasetError(
@@ -236,7 +252,7 @@ def export_to_store(
         if not opened.supports_deletes:
             raise DatasetError("nothing can be replaced in such a store", path=name)
         if SHOWN not in there and resume and found.attempt == record.attempt:
-            proven = _proven(place.journaled(found))
+            proven = proven_in(place.journaled(found))
         else:
             if is_source(opened):
                 hint = "Export it to another store."
@@ -249,7 +265,7 @@ def export_to_store(
     with _not_cancelled(name):
         write(Target(template.encoder, mine, template.prefix), proven)
     there = place.keys()
-    _check_complete(name, sorted({*template.keys()} - {*there}))
+    check_complete(name, sorted({*template.keys()} - {*there}))
     for key, data in template.in_order():
         mine.put(key, data)
     if opened.supports_deletes:

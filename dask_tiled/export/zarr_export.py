@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import dask.array as da
 import numpy as np
@@ -15,11 +15,20 @@ from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tasks import Grid
-from dask_tiled.array.tiled_array import read_once
+from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
+from dask_tiled.export.following import (
+    Rows,
+    at_length,
+    attempt_of,
+    check_seconds,
+    description_of_growing,
+    export_growing,
+    rows_as_they_come,
+)
 from dask_tiled.export.group import DATA, consolidate, coordinates_of, write_coordinates
 from dask_tiled.export.ome import image_of
 from dask_tiled.export.parts import Array
@@ -56,6 +65,8 @@ def to_zarr(
     progress: bool | None = None,
     dimension_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    follow: bool = False,
+    rest: float = 10.0,
 ) -> zarr.Array[Any]:
     """Write an array to zarr, format 3.
 
@@ -99,6 +110,13 @@ def to_zarr(
     attributes : mapping, optional
         More attributes of the array, beside axes and metadata of the opened file. What JSON has no
         form for is written as text.
+    follow : bool
+        The files are still being written: write what is complete as it comes, to a path. The end
+        is there with all frames of the ``nav_shape`` that the array was opened with, or of the
+        header that told their number while they came; or when the files rest.
+    rest : float
+        Seconds without growth after which files that are followed count as finished. Frames that
+        are missing then are filled, with a warning.
 
     Returns
     -------
@@ -109,13 +127,15 @@ def to_zarr(
     -----
     UserWarning
         An export to the same path was stopped, of another array or with other settings: it is
-        thrown away.
+        thrown away. Or files that were followed rest before all frames are there.
 
     Raises
     ------
     DatasetError
         Something else is there already, another export is writing there, it cannot be written
         (the disk is full, for example), or the arguments cannot be exported.
+    StaleFileError
+        A file that is followed was replaced, cut off or written anew.
     TilingError
         The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
 
@@ -136,6 +156,11 @@ def to_zarr(
     import zarr
 
     _check(arr, store, attributes, layout)
+    if follow:
+        settings = _Settings(
+            chunks, shards, compressors, layout, dimension_names, attributes, overwrite, resume
+        )
+        return _follow(arr, store, settings, check_seconds("rest", rest), show=progress)
     grid, shard = _grids(arr, chunks, shards)
     source = tokenize(_source_token(arr))
     shown = shown_of(arr)
@@ -165,6 +190,68 @@ def to_zarr(
     export_to_store(store, template, write, is_source, overwrite=overwrite, resume=resume)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
     return zarr.open_array(store, mode="r+", path=member)
+
+
+class _Settings(NamedTuple):
+    """What :func:`to_zarr` is given, of what it passes on."""
+
+    chunks: Any
+    shards: Any
+    compressors: Any
+    layout: _LAYOUTS
+    names: Any
+    attributes: Mapping[str, Any] | None
+    overwrite: bool
+    resume: bool
+
+
+def _follow(
+    arr: Any, store: Any, settings: _Settings, rest: float, *, show: bool | None
+) -> zarr.Array[Any]:
+    """Export files that grow to a path."""
+    import zarr
+
+    path = local_path(store)
+    if path is None:
+        raise DatasetError("only to a path files are followed", path=str(store))
+    description_of_growing(arr)
+    arr = arr.refresh()
+    long = at_length(arr)
+    grid, shard = _grids(long, settings.chunks, settings.shards)
+    sizes = [axis[0] for axis in aligned(long, shard or grid).chunks]
+
+    def make(now: TiledArray) -> Template:
+        shown = shown_of(now)
+        return _template(
+            now,
+            "",
+            grid,
+            shard,
+            settings.compressors,
+            shown=shown,
+            layout=settings.layout,
+            names=_names(shown, settings.names, settings.layout),
+            attributes=settings.attributes,
+        )
+
+    def write(rows: Rows, target: Target, proven: set[str]) -> None:
+        shape = rows.arr.shape
+        now = rows.arr.with_chunks(tuple(map(split, shape, sizes)))
+        some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
+        _write(now, target, proven, show=False, some=some)
+
+    template = make(arr)
+    export_growing(
+        path,
+        attempt_of(template, description_of_growing(arr), settings.attributes),
+        rows_as_they_come(arr, sizes[0], rest),
+        make,
+        write,
+        overwrite=settings.overwrite,
+        resume=settings.resume,
+        show=show,
+    )
+    return zarr.open_array(path, mode="r", path=template.prefix.removesuffix("/"))
 
 
 def _source_token(arr: da.Array) -> Any:
@@ -291,18 +378,31 @@ def _write_block(
     return np.ones((1,) * len(block_id), dtype=bool)
 
 
-def _write(arr: da.Array, target: Target, proven: set[str], *, show: bool | None) -> None:
-    """Write dask chunks, but those of which all is proven.
+def _write(
+    arr: da.Array,
+    target: Target,
+    proven: set[str],
+    *,
+    show: bool | None,
+    some: Container[int] | None = None,
+) -> None:
+    """Write dask chunks, or some along the first axis, but those of which all is proven.
 
     Their edges are edges of what is stored, so no two tasks share a key.
     """
     grid = Grid.of(arr.chunks)
+
+    def wanted(block: tuple[int, ...]) -> bool:
+        if some is not None and block[0] not in some:
+            return False
+        return any(key not in proven for key, _ in target.keys(grid.box(block)))
+
     run_on_blocks(
         _write_block,
         arr,
         target,
         name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
-        wanted=lambda block: any(key not in proven for key, _ in target.keys(grid.box(block))),
+        wanted=wanted,
         show=show,
         title="to_zarr",
     )

@@ -1,0 +1,246 @@
+"""Exports of files that are still being written: equal to them in the end, and not seen before."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+
+from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import alignment, following, stores
+from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.testing import counting_frames, write_mib_series, write_mrc
+
+FRAMES = counting_frames((48, 8, 16), "uint16")
+FRAME = FRAMES[0].nbytes
+RAW = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "follow": True}
+
+
+class Acquisition:
+    """Time, in which things happen: each second that somebody waits, the next one."""
+
+    def __init__(self, monkeypatch, path):
+        self.path = path
+        self.now = 0.0
+        self.events = []
+        monkeypatch.setattr(following.time, "sleep", self.sleep)
+        monkeypatch.setattr(following.time, "monotonic", lambda: self.now)
+
+    def append(self, frames, rest=0):
+        """Write whole frames, and some bytes of the next one."""
+        at = self.path.stat().st_size if self.path.exists() else 0
+        stop = frames * FRAME + rest
+        with self.path.open("ab") as file:
+            file.write(FRAMES.tobytes()[at:stop])
+
+    def sleep(self, _):
+        self.now += 1
+        if self.events:
+            self.events.pop(0)()
+
+    def then(self, *counts):
+        self.events += [lambda n=n: self.append(n, rest=3 if n < 48 else 0) for n in counts]
+
+
+@pytest.fixture
+def acquisition(monkeypatch, tmp_path):
+    monkeypatch.setattr(alignment, "TASK_BYTES", FRAME)  # so that little is written at once
+    acquisition = Acquisition(monkeypatch, tmp_path / "scan.raw")
+    acquisition.append(2, rest=7)
+    return acquisition
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """List the keys of chunks that are written."""
+    keys, put = [], JournaledFolder.put
+
+    def listed(self, key, data):
+        if "/c/" in f"/{key}":
+            keys.append(key)
+        put(self, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", listed)
+    return keys
+
+
+def stored(path):
+    return zarr.open_array(path, path="data", mode="r")[...].reshape(FRAMES.shape)
+
+
+@pytest.mark.parametrize("nav", [None, (6, 8), (48,)])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (4, -1, -1)}, {"chunks": (2, -1, -1), "shards": (6, -1, -1)}]
+)
+def test_what_comes_is_written_once_and_shown_in_the_end(
+    acquisition, tmp_path, written, nav, options
+):
+    if options and nav == (6, 8):
+        options = {name: (axis[0] // 2, *(-1,) * 3) for name, axis in options.items()}
+    out = tmp_path / "out.zarr"
+    early = []
+    acquisition.then(5, 11, 12, 30, 47)
+    acquisition.events.append(lambda: (acquisition.append(48), early.append(out.exists())))
+    arr = open_dataset(acquisition.path, **RAW, nav_shape=nav)
+    to_zarr(arr, out, follow=True, rest=30, layout="group", **options)
+    assert early == [False]
+    assert np.array_equal(stored(out), FRAMES)
+    assert len(written) == len(set(written))
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.raw"]
+    assert acquisition.now > 30 if nav is None else acquisition.now < 10
+    verify_zarr(out, arr.refresh())
+    to_zarr(arr.refresh(), out, overwrite=True)
+    assert np.array_equal(stored(out), FRAMES)
+
+
+def test_series_become_longer(acquisition, tmp_path):
+    members = write_mib_series(tmp_path / "a", FRAMES, frames_per_file=10, digits=2, hdr=False)
+    content = [path.read_bytes() for path in members]
+    for path in members[1:]:
+        path.unlink()
+    pairs = [*zip(members, content, strict=True)][1:]
+    acquisition.events += [lambda path=p, data=d: path.write_bytes(data) for p, d in pairs]
+    out = tmp_path / "out.zarr"
+    to_zarr(open_dataset(members[0], follow=True), out, follow=True, chunks=(7, 8, 16))
+    assert np.array_equal(stored(out), FRAMES)
+
+
+@pytest.mark.parametrize("told", ["before", "along", "last"])
+def test_a_header_is_believed_that_told_the_number_before(acquisition, tmp_path, told):
+    path = write_mrc(tmp_path / "a.mrc", FRAMES)
+    content = path.read_bytes()
+
+    def write(count):
+        number = {"before": 48, "along": count, "last": 48 if count == 48 else 0}[told]
+        head = content[:8] + number.to_bytes(4, "little") + content[12:1024]
+        with path.open("r+b") as file:
+            file.write(head + content[1024 : 1024 + count * FRAME])
+
+    os.truncate(path, 1024)
+    write(3)
+    acquisition.events += [lambda n=n: write(n) for n in (10, 20, 40, 48)]
+    out = tmp_path / "out.zarr"
+    to_zarr(open_dataset(path, follow=True), out, follow=True, rest=50)
+    assert np.array_equal(stored(out), FRAMES)
+    assert (acquisition.now < 10) == (told == "before")
+
+
+def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
+    acquisition.then(13)
+    arr = open_dataset(acquisition.path, **RAW, nav_shape=(6, 8), fill_value=9)
+    with pytest.warns(UserWarning, match="35 of 48 are missing"):
+        to_zarr(arr, tmp_path / "out.zarr", follow=True)
+    found = stored(tmp_path / "out.zarr")
+    assert np.array_equal(found[:13], FRAMES[:13])
+    assert (found[13:] == 9).all()
+
+
+def stopped(acquisition, out, nav=None, **options):
+    """Follow until somebody interrupts."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    acquisition.events.append(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        follow(acquisition, out, nav, **options)
+    assert not out.exists()
+
+
+def follow(acquisition, out, nav=None, **options):
+    to_zarr(open_dataset(acquisition.path, **RAW, nav_shape=nav), out, follow=True, **options)
+
+
+@pytest.mark.parametrize("nav", [None, (48,)])
+def test_who_is_interrupted_goes_on(acquisition, tmp_path, written, nav):
+    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
+    acquisition.then(9, 21)
+    stopped(acquisition, out, nav, **options)
+    assert len(written) == 5
+    acquisition.then(30, 48)
+    follow(acquisition, out, nav, **options)
+    assert sorted(written) == sorted(f"data/c/{k}/0/0" for k in range(12))
+    assert np.array_equal(stored(out), FRAMES)
+
+
+def test_ends_that_were_too_early_are_written_again(acquisition, tmp_path, monkeypatch):
+    """The last chunk of a file that rested is not complete: it may have grown since."""
+    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
+    acquisition.then(9, 22)
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_move", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            follow(acquisition, out, **options)
+    acquisition.then(48)
+    follow(acquisition, out, **options)
+    assert np.array_equal(stored(out), FRAMES)
+
+
+def test_what_is_left_of_another_measurement_is_not_used(acquisition, tmp_path):
+    """Not even where its first frame, and what the system calls the file, are the same."""
+    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
+    acquisition.then(20)
+    stopped(acquisition, out, **options)
+    other = FRAMES.copy()
+    other[1:] = FRAMES[1:][::-1]
+    acquisition.path.write_bytes(other.tobytes())
+    with pytest.warns(UserWarning, match="starts afresh"):
+        follow(acquisition, out, **options)
+    assert np.array_equal(stored(out), other)
+
+
+@pytest.mark.parametrize("fault", ["cut off", "written anew", "replaced"])
+def test_another_file_ends_it(acquisition, tmp_path, fault):
+    def happens():
+        if fault == "replaced":
+            other = tmp_path / "other"
+            other.write_bytes(FRAMES[::-1].tobytes())
+            os.replace(other, acquisition.path)
+        else:
+            data = b"" if fault == "cut off" else FRAMES[::-1].tobytes()
+            acquisition.path.write_bytes(data)
+
+    acquisition.then(9)
+    acquisition.events.append(happens)
+    with pytest.raises((StaleFileError, DatasetError), match=r"scan\.raw"):
+        to_zarr(open_dataset(acquisition.path, **RAW), tmp_path / "out.zarr", follow=True)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_what_cannot_be_followed(acquisition, tmp_path):
+    arr = open_dataset(acquisition.path, **RAW)
+    for bad, options in ((arr[1:], {}), (arr + 1, {}), (arr, {"rest": 0}), (arr, {"rest": "1 s"})):
+        with pytest.raises(DatasetError):
+            to_zarr(bad, tmp_path / "out.zarr", follow=True, **options)
+    with pytest.raises(DatasetError, match="only to a path"):
+        to_zarr(arr, zarr.storage.MemoryStore(), follow=True)
+    assert os.listdir(tmp_path) == ["scan.raw"]
+
+
+WRITER = """
+import sys, time
+path, size = sys.argv[1], 256
+content = open(path + ".all", "rb").read()
+with open(path, "ab", buffering=0) as file:
+    for at in range(0, len(content), 1000):
+        file.write(content[at : at + 1000])
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_writes_is_followed(tmp_path):
+    path = tmp_path / "scan.raw"
+    (tmp_path / "scan.raw.all").write_bytes(FRAMES.tobytes())
+    path.write_bytes(b"")
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
+        while path.stat().st_size < FRAME:
+            assert writer.poll() is None
+        arr = open_dataset(path, **RAW, nav_shape=(6, 8))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            to_zarr(arr, tmp_path / "out.zarr", follow=True, rest=60)
+    assert np.array_equal(stored(tmp_path / "out.zarr"), FRAMES)
