@@ -281,10 +281,11 @@ def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options)
 def make_zarr(folder, stem, *, dtype="u2", shape=(3, 4, 5, 7), **options):
     frames = counting_frames(shape, dtype)
     place = folder / f"{stem}.zarr"
-    array = zarr.create_array(place, shape=shape, dtype=dtype, **options)
+    keys = {"name": "v2", "separator": "."}  # all files in one folder
+    array = zarr.create_array(place, shape=shape, dtype=dtype, chunk_key_encoding=keys, **options)
     array[...] = frames
-    chunks = sorted(path for path in (place / "c").rglob("*") if path.is_file())
     document = place / "zarr.json"
+    chunks = sorted(path for path in place.iterdir() if path != document)
     expected = frames.astype(frames.dtype.newbyteorder("="))
     return Sample({"path": document}, expected, [*chunks, document], links=document)
 

@@ -56,6 +56,9 @@ IN_BLOCKS = {
 REFUSED = {
     **dict.fromkeys(IN_BLOCKS, "decode in blocks only"),
     "k2is": "lie in several files",
+    "zarr": "lie in several files",
+    "zarr shards": "decode in blocks only",
+    "zarr picture": "decode in blocks only",
     "nifti scaled": "are corrected, scaled or converted",
     "npy F": "lie spread over",
     "dm transposed": "lie spread over",
