@@ -23,11 +23,11 @@ def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
     if isinstance(arr, TiledArray) and desc is not None:
         chunk, task = int(math.prod(arr.chunksize)), TASK_BYTES // arr.dtype.itemsize
         # Frames that are cut are read by as few tasks as the memory of a chunk allows.
-        sizes = _grown(grid, arr.shape, max(chunk, task), desc.nav_ndim)
+        sizes = grown(grid, arr.shape, max(chunk, task), desc.nav_ndim)
         frames = zip(sizes[desc.nav_ndim :], arr.shape[desc.nav_ndim :], strict=True)
         cut = any(n < size for n, size in frames)
         if not cut:
-            sizes = _grown(sizes, arr.shape, min(task, chunk))
+            sizes = grown(sizes, arr.shape, min(task, chunk))
         small = _split(arr.shape, sizes)
         if cut or cut_no_block(desc, small, arr.chunks):
             return arr.with_chunks(small)
@@ -47,7 +47,7 @@ def _split(shape: tuple[int, ...], sizes: list[int]) -> tuple[tuple[int, ...], .
     return tuple(split(int(n), size) for n, size in zip(shape, sizes, strict=True))
 
 
-def _grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
+def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
     """Put neighbours in a grid together, those along the last axis first, up to so many pixels.
 
     Axes before the first one are left as they are.

@@ -17,7 +17,7 @@ from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.alignment import aligned, description_of
+from dask_tiled.export.alignment import aligned, description_of, grown
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
 from dask_tiled.export.following import (
@@ -418,9 +418,12 @@ def _grids(
     else:
         desc = description_of(arr)
         whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
-        if shard is None:
-            shard = _cut(arr, tuple(map(int, arr.chunksize)), whole, SHARD_BYTES)
-        grid = _cut(arr, shard, whole, CHUNK_BYTES)
+        if shard is None and desc is not None:  # its dask chunks need not be kept
+            grid = _cut(arr, arr.shape, whole, CHUNK_BYTES)
+            shard = tuple(grown(grid, arr.shape, SHARD_BYTES // arr.dtype.itemsize))
+        else:
+            shard = shard or _cut(arr, tuple(map(int, arr.chunksize)), whole, SHARD_BYTES)
+            grid = _cut(arr, shard, whole, CHUNK_BYTES)
         if shards is None and grid == shard:
             shard = None
     if shard is None:

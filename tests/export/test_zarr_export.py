@@ -456,6 +456,16 @@ def test_chunks_and_shards_are_chosen(shape, chunks, shards):
     assert _grids(arr, None, None) == (chunks, shards)
 
 
+def test_shards_of_files_of_any_length(tmp_path):
+    """A prime number of frames, in dask chunks of a prime number, are not stored one by one."""
+    with (tmp_path / "a.raw").open("wb") as file:
+        file.truncate(2003 * 8192)
+    arr = open_dataset(
+        tmp_path / "a.raw", "raw", dtype="u2", sig_shape=(64, 64), chunks=(1009, -1, -1)
+    )
+    assert _grids(arr, None, None) == ((126, 64, 64), (2016, 64, 64))
+
+
 def test_shards_are_multiples_of_chunks(arr, tmp_path):
     """Of all others, zarr knows nothing."""
     with pytest.raises(TilingError, match="multiples"):
