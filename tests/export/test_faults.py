@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
@@ -37,13 +38,20 @@ REPEATS = 10 if LONG else 1
 PROGRAM = "stopped_exports.py"
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Start two worker processes, which are started again when they die."""
+@contextmanager
+def two_workers():
+    """Start two worker processes."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **ANY_PORT) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Start two worker processes, once."""
+    with two_workers() as client:
         yield client
 
 
@@ -174,22 +182,21 @@ def test_cancelled_futures(cluster, scan, tmp_path):
         np.testing.assert_array_equal(stored[:], frames)
 
 
-def test_workers_that_are_killed(cluster, scan, tmp_path):
+def test_workers_that_are_killed(scan, tmp_path):
     """Their tasks are done by others; nothing shows before all of it is done."""
     _, slow, frames = scan
     draw = np.random.default_rng(1)
     for k in range(REPEATS):
-        out = tmp_path / f"{k}.zarr"
-        cluster.wait_for_workers(2, timeout=60)
-        pid = draw.choice(list(cluster.run(os.getpid).values()))
-        seen = []
+        out, seen = tmp_path / f"{k}.zarr", []
+        # A new one each time: distributed's nannies fail to start a worker for the second time.
+        with two_workers() as client, dask.config.set(scheduler=client):
+            pid = draw.choice(list(client.run(os.getpid).values()))
 
-        def kill(pid=int(pid), out=out, seen=seen):
-            seen.append(out.exists())
-            os.kill(pid, signal.SIGKILL)
+            def kill(pid=int(pid), out=out, seen=seen):
+                seen.append(out.exists())
+                os.kill(pid, signal.SIGKILL)
 
-        with dask.config.set(scheduler=cluster):
-            thread = while_it_runs(cluster, kill, draw.uniform(0, 0.25))
+            thread = while_it_runs(client, kill, draw.uniform(0, 0.25))
             stored = to_zarr(slow, out, chunks=(1, 8, 16), layout="array")
             thread.join()
         assert seen == [False]
