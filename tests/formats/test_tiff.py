@@ -53,7 +53,7 @@ def check(path, **options):
 # Real files
 
 
-@by_file(manifest("TIFF"), "row")
+@by_file(manifest("TIFF") + manifest("TIFF", "more/"), "row")
 def test_file_equals_tifffile_and_the_manifest(data, row):
     desc = check(data / row["file"])
     text = row["shape_dtype"].replace("[", " [")  # "(27, 128, 128) u1[IYX]"

@@ -11,7 +11,6 @@ TiffEncoder, Calibration); what tifffile documents of the files that it writes.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,17 +18,16 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.calibration import Page, read_calibration
 from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
-from dask_tiled.formats.tiff.series import IMAGEJ, Series, find_series, is_one_frame
+from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Index
 
 MOST_LISTED = 100  # so many series are listed in the metadata
 NAMES = {"i": "frame", "q": "frame", "#": "file"}
-UNITS = {2: "inch", 3: "cm"}
-NO_UNITS = {"", "pixel", "pixels", "null"}
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -79,10 +77,14 @@ def describe(
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
-    kind, tags = pages.kind_of(row), pages.tags(page)
-    axes = _axes(letters, tags, pages.kind_of(page), kind)
+    whole, kind, tags = pages.kind_of(page), pages.kind_of(row), pages.tags(page)
+    sizes = dict(zip(whole.axes, whole.shape, strict=True))
+    told = Page(pages.file_of(page), pages[page].ifd, tags, {name: sizes[name] for name in "yx"})
+    calibration, told_by = read_calibration(told)
+    axes = _axes(letters, calibration.axes, whole, kind)
     facts = {
         "nav_shape_from": source,
+        "scales_from": told_by,
         "orientation": "rows, planes and samples as they are stored",
         "dataset": number,
         "datasets": tuple(_summary(pages, chain, one) for one in series[:MOST_LISTED]),
@@ -90,6 +92,8 @@ def describe(
         "levels": pages[row].levels,
         "tags": tags,
     }
+    if calibration.positions:
+        facts["positions"] = calibration.positions
     layout = layout_of(pages, rows).show(nav)
     base_shape = base_shape_of(kind)
     return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
@@ -120,59 +124,18 @@ def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
 
 
 def _axes(
-    letters: str, tags: Mapping[str, Any], whole: Kind, level: Kind
+    letters: str, scales: Mapping[str, tools.Axis], whole: Kind, level: Kind
 ) -> tuple[tools.Axis, ...]:
-    """Name axes, with the scales that the entries of the whole page give to those of a level."""
+    """Name axes, with the scales of the whole page; those of a level have fewer pixels."""
     names: list[str] = []
     for letter in letters:
         name = NAMES.get(letter, letter)
         taken = name in names or name in level.axes
         names.append(f"{name}_{len(names)}" if taken else name)
-    scales = _calibrated(tags)
     full, sizes = (dict(zip(kind.axes, kind.shape, strict=True)) for kind in (whole, level))
     axes = (scales.get(name, tools.Axis(name)) for name in (*names, *level.axes))
     factors = {name: full[name] / sizes[name] for name in "yx"}
     return tuple(replace(axis, scale=axis.scale * factors.get(axis.name, 1.0)) for axis in axes)
-
-
-def _calibrated(tags: Mapping[str, Any]) -> dict[str, tools.Axis]:
-    """Give the axes that have a scale. Where ImageJ names a unit, it is that of the resolution."""
-    description = tags.get("ImageDescription", "")
-    pairs = tools.parse_pairs(description, "=") if str(description).startswith(IMAGEJ) else {}
-    named = _unit(pairs.get("unit", ""))
-    unit = named or UNITS.get(tags.get("ResolutionUnit", 0), "")
-    steps = {
-        "y": (_step(tags, "YResolution"), (named and _unit(pairs.get("yunit", ""))) or unit),
-        "x": (_step(tags, "XResolution"), unit),
-        "z": (abs(_number(pairs.get("spacing", ""))), _unit(pairs.get("zunit", "")) or unit),
-        "t": (_number(pairs.get("finterval", "")), _unit(pairs.get("tunit", "s"))),
-    }
-    origins = {name: _number(pairs.get(f"{name}origin", "")) for name in steps}
-    return {
-        name: tools.Axis.calibrated(name, units, step, 0.0 - origins[name] * step)
-        for name, (step, units) in steps.items()
-        if units
-    }
-
-
-def _step(tags: Mapping[str, Any], name: str) -> float:
-    """Give units per pixel; 0 if the page does not say it."""
-    match tags.get(name):
-        case (int(pixels), int(units)) if pixels > 0 and units > 0:
-            return units / pixels
-    return 0.0
-
-
-def _unit(text: str) -> str:
-    known = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda match: chr(int(match[1], 16)), text)
-    return "" if known in NO_UNITS else known
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 FORMAT = tools.Format(

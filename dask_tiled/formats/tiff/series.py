@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
-IMAGEJ = ("ImageJ=", "SCIFIO=")  # descriptions that say how pages belong together begin so
-SHAPED = ('{"shape":', "shape=(")
+SHAPED = ('{"shape":', "shape=(")  # descriptions that say how pages belong together begin so
 COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
 MOST_FRAMES = 1 << 40
 

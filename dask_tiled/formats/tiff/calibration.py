@@ -1,0 +1,240 @@
+"""Scales of TIFF pages: what ImageJ, and vendors of microscopes and cameras, say in ways of theirs.
+
+The resolution that TIFF itself has is that of a screen or a print, unless it is too fine for one.
+
+Layout facts: the source of ImageJ (TiffDecoder, Calibration); for the vendors, files of theirs, and
+what RosettaSciIO reads of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import read_description
+
+IMAGEJ = ("ImageJ=", "SCIFIO=")  # its descriptions begin so
+LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
+RESOLUTION_UNITS = {1: "", 2: "inch", 3: "cm"}
+FINEST_PRINT = 5e-6
+"""Metres: larger pixels, of up to 5080 dpi, are those of screens, scanners and printers."""
+IMAGEJ_IGNORES = 72.0  # dpi
+ZEISS_WIDTH = 1024  # pixels, of the picture that the pixel size is that of
+NO_UNITS = {"", "pixel", "pixels", "null"}
+UNITS = {"micron": "µm", "um": "µm", "1 / nm": "1/nm"}
+STRAIGHT = 1e-3  # of a step: how far from a line positions on it may be
+
+PLANCK, ELECTRON, CHARGE, LIGHT = 6.62607015e-34, 9.1093837015e-31, 1.602176634e-19, 299792458.0
+
+
+class Page(NamedTuple):
+    """What a page says of itself."""
+
+    file: tools.File
+    ifd: int  # the byte that it is at
+    tags: Mapping[str, Any]
+    sizes: Mapping[str, int]  # along y and x
+
+    def text(self, tag: str) -> str:
+        """Read an entry that is text; empty where it is none."""
+        value = self.tags.get(tag)
+        return value.strip() if isinstance(value, str) else ""
+
+    def step(self, axis: str) -> float:
+        """Give the resolution along an axis, in units per pixel; 0 if there is none."""
+        match self.tags.get(f"{axis.upper()}Resolution"):
+            case (int(pixels), int(units)) if pixels > 0 and units > 0:
+                return units / pixels
+        return 0.0
+
+    @property
+    def resolution_unit(self) -> str:
+        """That of the resolution, which is the inch where nothing is said."""
+        return RESOLUTION_UNITS.get(self.tags.get("ResolutionUnit", 2), "")
+
+
+class Calibration(NamedTuple):
+    """The scales of a page."""
+
+    axes: Mapping[str, tools.Axis] = {}  # by name, where they have a scale
+    positions: Mapping[str, Mapping[str, Any]] = {}  # of axes that have none: units and values
+
+    @classmethod
+    def of(cls, **axes: tuple[str, float, float]) -> Calibration:
+        """Calibrate axes with units, step and offset; those that have none are left out."""
+        made = {name: tools.Axis.calibrated(name, *one) for name, one in axes.items()}
+        return cls({name: axis for name, axis in made.items() if axis.units})
+
+
+def read_calibration(page: Page) -> tuple[Calibration, str]:
+    """Read the scales of a page, and say where they stand, by the first way that it follows."""
+    for where, read in WAYS.items():
+        found = read(page)
+        if found is not None:
+            return found, where if found.axes or found.positions else "nothing"
+    return Calibration(), "nothing"
+
+
+def _imagej(page: Page) -> Calibration | None:
+    """Where a unit is named, it is that of the resolution."""
+    description = page.text("ImageDescription")
+    if not description.startswith(IMAGEJ):
+        return None
+    pairs = tools.parse_pairs(description, "=")
+    named, told = _unit(pairs.get("unit", "")), page.resolution_unit
+    steps = {name: page.step(name) for name in "yx"}
+    if not named and told == "inch":
+        steps = {name: 0.0 if step == 1 / IMAGEJ_IGNORES else step for name, step in steps.items()}
+    unit = named or told
+    steps["z"], steps["t"] = (abs(_number(pairs.get(key))) for key in ("spacing", "finterval"))
+    origins = {name: _number(pairs.get(f"{name}origin")) for name in steps}
+    units = {
+        "y": (named and _unit(pairs.get("yunit", ""))) or unit,
+        "x": unit,
+        "z": _unit(pairs.get("zunit", "")) or unit,
+        "t": _unit(pairs.get("tunit", "s")),
+    }
+    return Calibration.of(
+        **{name: (units[name], step, 0.0 - origins[name] * step) for name, step in steps.items()}
+    )
+
+
+def _digital_micrograph(page: Page) -> Calibration | None:
+    if not any(page.text(str(tag)) for tag in (65003, 65004, 65005)):
+        return None
+    axes = {}
+    for k, name in enumerate(("x", "y", "frame")):
+        units, offset, step = (page.tags.get(str(tag + k)) for tag in (65003, 65006, 65009))
+        axes[name] = _unit(str(units or "")), _number(step), 0.0 + _number(offset)
+    return Calibration.of(**axes)
+
+
+def _fei(page: Page) -> Calibration | None:
+    facts = page.tags.get("FEI_HELIOS", page.tags.get("FEI_SFEG"))
+    if not isinstance(facts, Mapping):
+        return None
+    steps = {"y": _find(facts, "Scan", "PixelHeight"), "x": _find(facts, "Scan", "PixelWidth")}
+    if not all(steps.values()):  # pictures of a camera
+        fields = {
+            name: _find(facts, "IRBeam", f"{f}FW") for name, f in zip("yx", "VH", strict=True)
+        }
+        sizes = {name: _find(facts, "Image", f"Resolution{name.upper()}") for name in "yx"}
+        steps = {name: fields[name] / sizes[name] if sizes[name] else 0.0 for name in "yx"}
+    return Calibration.of(**{name: ("m", step, 0.0) for name, step in steps.items()})
+
+
+def _zeiss(page: Page) -> Calibration | None:
+    facts = page.tags.get("CZ_SEM")
+    if not isinstance(facts, Mapping):
+        return None
+    numbers = facts.get("")  # those that have no names, in SI units
+    step = _number(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
+    step *= ZEISS_WIDTH / page.sizes["x"]
+    return Calibration.of(y=("m", step, 0.0), x=("m", step, 0.0))
+
+
+def _jeol(page: Page) -> Calibration | None:
+    """Take the resolution for that of the camera, which magnification or camera length divide."""
+    if not page.text("Make").startswith("JEOL"):
+        return None
+    text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(page.file, page.ifd))
+    report: Any = None
+    with suppress(tools.CorruptFileError):  # then it says nothing
+        report = tools.plain_tree(tools.parse_xml(text.encode(), page.file.path))
+    if not isinstance(report, Mapping) or _find(report, "Eos", "EosMode", plain=str) != "eosTEM":
+        return Calibration()
+    lens = "ImageFormingSystem"
+    mode = _find(report, lens, "ModeString", plain=str)
+    value = _find(report, lens, "SelectorValue")
+    units, factor = "", 0.0
+    if mode == "MAG" and value > 0:
+        units, factor = "nm", 1e9 / value
+    elif mode == "DIFF":
+        length = value * LENGTHS.get(_find(report, lens, "SelectorUnitString", plain=str), 0.0)
+        wave = _wavelength(_find(report, "ElectronGun", "AccelerationVoltage"))
+        units, factor = "1/nm", 1e-9 / (length * wave) if length * wave > 0 else 0.0
+    factor *= LENGTHS.get(page.resolution_unit, 0.0)
+    return Calibration.of(**{name: (units, page.step(name) * factor, 0.0) for name in "yx"})
+
+
+def _hamamatsu(page: Page) -> Calibration | None:
+    """Read the positions of all pixels along an axis, which stand somewhere in the file."""
+    ours = page.text("Artist").startswith("Copyright Hamamatsu")
+    if not ours or not page.text("Software").startswith("HPD-TA"):
+        return None
+    axes: dict[str, tools.Axis] = {}
+    positions: dict[str, Mapping[str, Any]] = {}
+    for name, size in page.sizes.items():
+        key, text = f"Scaling{name.upper()}", page.text("ImageDescription")
+        units = re.search(rf'\b{key}Unit="([^"]+)"', text)
+        place = re.search(rf'\b{key}ScalingFile="#(\d{{1,15}}),0*{size}"', text)
+        if not units or not place:  # in pixels
+            continue
+        try:
+            stored = tools.read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
+        except tools.DatasetError:  # others may have written the file anew, without it
+            continue
+        points = np.frombuffer(stored, "<f4").astype(float)
+        step = float(points[-1] - points[0]) / max(1, size - 1)
+        line = points[0] + step * np.arange(size)
+        if step and (abs(points - line) <= STRAIGHT * abs(step)).all():
+            axes[name] = tools.Axis(name, units[1], step, float(points[0]))
+        elif np.isfinite(points).all():
+            positions[name] = {"units": units[1], "values": tuple(points.tolist())}
+    return Calibration(axes, positions)
+
+
+def _resolution(page: Page) -> Calibration | None:
+    """Take the resolution for a scale where no screen, scanner or printer has such a one."""
+    unit = page.resolution_unit
+    steps = {name: page.step(name) for name in "yx"}
+    fine = all(step * LENGTHS.get(unit, math.inf) < FINEST_PRINT for step in steps.values())
+    return Calibration.of(**{name: (unit, step, 0.0) for name, step in steps.items() if fine})
+
+
+WAYS = {
+    "the description of ImageJ": _imagej,
+    "tags 65003 to 65011 of Digital Micrograph": _digital_micrograph,
+    "tag 34680 or 34682 of FEI": _fei,
+    "tag 34118 of Zeiss": _zeiss,
+    "the description of JEOL SightX": _jeol,
+    "the description of Hamamatsu HPD-TA": _hamamatsu,
+    "XResolution, YResolution and ResolutionUnit": _resolution,
+}
+"""Where scales stand, and what reads them: None for a page that does not go this way."""
+
+
+def _unit(text: str) -> str:
+    known = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda match: chr(int(match[1], 16)), text).strip()
+    return "" if known in NO_UNITS else UNITS.get(known, known)
+
+
+def _number(value: Any) -> float:
+    """Read a number; 0 where there is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _find(facts: Mapping[str, Any], *keys: str, plain: Any = _number) -> Any:
+    """Read what stands inside of nested facts."""
+    value: Any = facts
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return plain(value)
+
+
+def _wavelength(voltage: float) -> float:
+    """Give that of electrons, in metres; 0 where there is no voltage."""
+    if voltage <= 0:
+        return 0.0
+    energy = CHARGE * voltage
+    return PLANCK / math.sqrt(2 * ELECTRON * energy * (1 + energy / (2 * ELECTRON * LIGHT**2)))
