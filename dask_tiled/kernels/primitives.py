@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from dask_tiled.kernels import step_layout as layout
 from dask_tiled.kernels.fused_folds import call_address
 
-SOME = 64
+SOME = 128
 """Pixels that are looked at at once."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
@@ -233,36 +233,31 @@ def _keep_each(pixels, place, best, places, least):
 
 @njit(nogil=True)
 def _keep_one(pixels, places, best, place, least):
-    n, unknown = pixels.size, False
-    for k in range(n):
-        unknown |= pixels[k] != pixels[k]
-    found = _extreme(pixels, least)
-    if unknown:
-        for k in range(n):
-            found = pixels[k] if pixels[k] != pixels[k] else found
-    if not is_better(found, best[0], places[0] < place[0], least):
-        return
-    k, hit = 0, False
-    while k + SOME <= n:
-        for j in range(k, k + SOME):
-            hit |= (pixels[j] == found) | (pixels[j] != pixels[j])
-        if hit:
-            break
-        k += SOME
-    while not (pixels[k] == found or pixels[k] != pixels[k]):
-        k += 1
-    if is_better(found, best[0], places[k] < place[0], least):
-        best[0], place[0] = found, places[k]
+    if places[0] < place[0]:  # these are the first of a row
+        best[0], place[0] = pixels[0], places[0]
+    found, at = best[0], place[0]
+    for start in range(0, pixels.size, SOME):
+        some = pixels[start : start + SOME]
+        if _go_beyond(some, found, least):
+            for k in range(some.size):
+                if found == found and _is_beyond(some[k], found, least):  # noqa: PLR0124
+                    found, at = some[k], places[start + k]
+    best[0], place[0] = found, at
 
 
-@njit(nogil=True, fastmath={"nnan", "nsz"})
-def _extreme(pixels, least):
-    """Find the least or the greatest pixel, where all are numbers: several at a time."""
-    found = pixels[0]
+@njit(nogil=True)
+def _go_beyond(pixels, found, least):
+    """Tell whether any pixel is beyond what was found: several at a time."""
+    beyond = False
     for k in range(pixels.size):
-        x = pixels[k]
-        found = x if (x < found if least else x > found) else found
-    return found
+        beyond |= _is_beyond(pixels[k], found, least)
+    return beyond
+
+
+@njit(nogil=True)
+def _is_beyond(x, found, least):
+    """Tell whether a pixel is less or greater, or NaN."""
+    return not (x >= found if least else x <= found)
 
 
 @intrinsic

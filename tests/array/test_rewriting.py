@@ -351,6 +351,27 @@ def test_places(paths, name, place):
             assert on_tiles(found)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_places_in_long_rows(tmp_path, dtype):
+    """Pixels that stand out lie in the first vector, in a later one, or everywhere."""
+    rows = np.tile(RNG.random((90, 100)) - 0.5, (8, 1, 1))
+    flat = rows.reshape(8, -1)
+    flat[0], flat[1], flat[2] = np.inf, -np.inf, np.arange(9000)
+    flat[3, [200, 8200]], flat[4, [-1, -2]], flat[5, [0, -1]] = 7, -7, np.nan
+    flat[6, 300::50], flat[7] = np.nan, np.nan
+    pixels = np.nan_to_num(rows, posinf=99, neginf=-99).astype(dtype) if dtype == "i2" else rows
+    pixels = pixels.reshape(2, 4, 90, 100).astype(dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "rows.npy", pixels))
+    for some, wanted in ((arr, pixels), (arr[:, 1:, 3:], pixels[:, 1:, 3:]), (arr.T, pixels.T)):
+        for name in ("argmin", "argmax"):
+            found = getattr(some.reshape(*some.shape[:2], -1), name)(axis=2)
+            expected = getattr(wanted.reshape(*wanted.shape[:2], -1), name)(axis=2)
+            np.testing.assert_array_equal(found.compute(), expected)
+            assert on_tiles(found)
+            whole = getattr(some, name)()
+            assert whole.compute() == getattr(wanted, name)()
+
+
 def test_places_of_what_tiles_do_not_show(paths):
     arr, pixels = opened(paths, "f4")
     np.testing.assert_array_equal(arr[::-1, 0].argmax(axis=0), pixels[::-1, 0].argmax(axis=0))
