@@ -17,7 +17,7 @@ from dask_tiled.array.recognition import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import Programmed
-from dask_tiled.engine.expressions import Call, Operand, in_order
+from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products
@@ -234,7 +234,14 @@ class Recipe:
             nodes.append(given[0] if function is None else node_of(function, kwargs, given))
             if nodes[-1] is None:
                 return None
-        return compiled(nodes[-1]) if isinstance(nodes[-1], Source | Call) else None
+        root, last = nodes[-1], self._last and self._last.done
+        if not isinstance(root, Source | Call):
+            return None
+        if isinstance(last, Reduction):
+            adds = of_numbers(last.name, root.dtype) in ("sum", "prod")
+            if adds and _casts_first(last, root.dtype):
+                root = Call(Cast(last.dtype), (root,), last.dtype)
+        return compiled(root)
 
     def make(self, block_id: tuple[int, ...], blocks: Sequence[Array], found: Array) -> Any:
         """Make of all pixels of a chunk what dask's function returns."""
@@ -300,7 +307,8 @@ class Recipe:
                 axes = tuple(number for axis in last.axes for number in numbers[axis])
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = Reduction(last.name, axes, dtype)
-                fold = self._fold(program, reduction, axes_of)
+                count = math.prod(shape[axis] for axis in axes)
+                fold = self._fold(program, reduction, axes_of, count)
                 sink = (fold or replace(values, reduction=reduction)).begin(chunk)
                 end = partial(self._finish, reduction, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
@@ -342,10 +350,12 @@ class Recipe:
             found = found.astype(dtype, copy=False)
         return finish(found, shape) if finish else found
 
-    def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:
+    def _fold(
+        self, program: Program, reduction: Reduction, axes_of: Sequence[int], count: int
+    ) -> Fold | None:
         """Find the fold that does the same, faster."""
         _, axes, dtype = reduction
-        if _casts_first(program.dtype, dtype):
+        if _casts_first(reduction, program.dtype):
             raise NoPrimitive
         if not program.is_read:
             return None
@@ -359,8 +369,6 @@ class Recipe:
             return None
         if not can_fold(pixel) or not (by_frame or not sig & gone):
             return None
-        if by_frame and name in ("min", "max") and pixel.kind == "f":
-            return None  # numpy's loop is the faster one
         kept = tuple(axis for axis in range(self._nav_ndim) if axis not in gone)
         initial: tuple[Any, ...] = (np.nan, 0, 0)
         if name == "moments":
@@ -369,16 +377,19 @@ class Recipe:
             if pixel.kind == "b":
                 name = {"min": "all", "max": "any"}.get(name, name)
             if name == "sum":
-                dtype = sum_dtype(pixel, dtype or pixel)
+                dtype = sum_dtype(pixel, dtype or pixel, count)
             else:
                 dtype = np.dtype(bool) if name in ("any", "all") else pixel
             initial = (neutral(name, dtype),)
         return Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, initial, kept=kept)
 
 
-def _casts_first(pixel: np.dtype, wanted: np.dtype | None) -> bool:
-    """Tell whether pixels are no whole numbers before they are added up as such."""
-    return wanted is not None and pixel.kind in "fc" and wanted.kind in "biu"
+def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:
+    """Tell whether sums of pixels in a type are others than what is made of their sums."""
+    name, _, wanted = reduction
+    if not isinstance(wanted, np.dtype) or name in ("any", "all"):
+        return False
+    return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind
 
 
 class Together:

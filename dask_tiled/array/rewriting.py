@@ -118,7 +118,8 @@ def _endings(
             ending = ending_of(done, begins, task)
             if ending is not None and "-aggregate-" in name:
                 found[name] = first, ending
-                known[first] = one._replace(step=one.step.raw())
+                pixels = math.prod(one.shape[axis] for axis in done.axes)
+                known[first] = one._replace(step=one.step.raw(pixels))
                 break
             combines = called(task)
             if combines is None or combines.func not in LATER[begins]:

@@ -286,7 +286,7 @@ class FoldSink(FrameSink):
         self._begin(results)
         super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
-            self._together = rows
+            self._together, self._held = rows, self._held // count
 
     def _begin(self, results: Array) -> None:
         values = np.array(self._fold.initial, results.dtype)

@@ -20,6 +20,8 @@ from dask_tiled.kernels.words import sum_nibbles
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
+LANES = 128
+"""So many pixels are compared with as many others at a time."""
 BLOCK, DEPTH = 2048, 32
 """Pixels and frames of a block, for weights: those of many masks come from the outer cache."""
 
@@ -135,22 +137,32 @@ def _greater(a, b):
     return a if a > b or a != a else b  # noqa: PLR0124
 
 
+@njit(nogil=True)
+def _best(row, better, best):
+    """Find the best of some pixels and another one; floats are compared in this order.
+
+    There are as many to begin with as a compiler needs to compare several at a time.
+    """
+    found = np.full(LANES, best)
+    for first in range(0, row.size, LANES):
+        some = row[first : first + LANES]
+        for k in range(some.size):
+            found[k] = better(some[k], found[k])
+    for one in found:
+        best = better(one, best)
+    return best
+
+
 def min_frames(tile, rows, first, results, weights):
     """Find the least pixel of each frame, or one that is no number."""
     for i in range(tile.shape[0]):
-        least = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            least = _less(tile[i, j], least)
-        results[rows[i], 0] = least
+        results[rows[i], 0] = _best(tile[i], _less, results[rows[i], 0])
 
 
 def max_frames(tile, rows, first, results, weights):
     """Find the greatest pixel of each frame, or one that is no number."""
     for i in range(tile.shape[0]):
-        greatest = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            greatest = _greater(tile[i, j], greatest)
-        results[rows[i], 0] = greatest
+        results[rows[i], 0] = _best(tile[i], _greater, results[rows[i], 0])
 
 
 def min_reversed_frames(tile, rows, first, results, weights):

@@ -316,14 +316,14 @@ def run_program(tile, rows, first, program, header):
     begin, width, size = tile.ctypes.data, tile.shape[1], tile.itemsize
     for i in range(tile.shape[0]):
         done = 0
+        line, column = divmod(first, columns)
         while done < width:
-            line, column = divmod(first + done, columns)
             n = min(vector, columns - column, width - done)
             row = rows[i] * per_frame + line
             for s in range(program.shape[0]):
                 step = program[s]
-                group = step[layout.GROUP]
-                dims[0] = n // group
+                group = step[layout.GROUP]  # a division takes as long as a short vector
+                dims[0], start = (n // group, column // group) if group > 1 else (n, column)
                 for k in range(step[layout.OPERANDS]):
                     place = step[
                         layout.PLACES + layout.PLACE_COLUMNS * k : layout.PLACES
@@ -336,9 +336,7 @@ def run_program(tile, rows, first, program, header):
                         number = row
                         if place[layout.ROW_NUMBERS]:
                             number = carray(_numbers(place[layout.ROW_NUMBERS]), row + 1)[row]
-                        address += (
-                            number * place[layout.ROW_BYTES] + column // group * place[layout.STEP]
-                        )
+                        address += number * place[layout.ROW_BYTES] + start * place[layout.STEP]
                     args[k] = address
                     steps[k] = place[layout.STEP]
                 if step[layout.DATA] < 0:
@@ -355,6 +353,7 @@ def run_program(tile, rows, first, program, header):
                         step[layout.DATA],
                     )
             done += n
+            line, column = (line, column + n) if column + n < columns else (line + 1, 0)
 
 
 @intrinsic

@@ -13,6 +13,7 @@ from dask.array import chunk
 import dask_tiled
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
+from dask_tiled.engine.vectors import sum_dtype
 from dask_tiled.testing import write_mib, write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -274,6 +275,39 @@ def test_sums_of_whole_numbers_cast_first(paths):
         np.testing.assert_allclose(
             found.compute(), (pixels / 7).sum(axis=(2, 3), dtype=dtype), rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2)])
+def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
+    monkeypatch.setattr(Recipe, "make", failing)
+    numbers, counts = opened(paths, "f8"), opened(paths, "i1")
+    positive = da.where(numbers[0] > 0, numbers[0], 0), np.where(numbers[1] > 0, numbers[1], 0)
+    for (arr, pixels), dtype in ((positive, "u8"), (positive, "i4"), (counts, bool)):
+        found = arr.sum(axis=axes, dtype=dtype).compute()
+        np.testing.assert_array_equal(found, pixels.sum(axis=axes, dtype=dtype))
+    for name in ("any", "all"):
+        found = getattr(numbers[0], name)(axis=axes).compute()
+        np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
+
+
+def test_few_floats_are_added_up_in_their_own_type(tmp_path):
+    pixels = (RNG.random((80, 2, 4, 64)) * 1e4).astype("f4")
+    path = write_npy(tmp_path / "a.npy", pixels)
+    arr = dask_tiled.open_dataset(path, chunks=((40, 40), 2, 4, 64))
+    for count, dtype in ((64, "f4"), (80, "f8")):
+        assert sum_dtype(arr.dtype, arr.dtype, count) == dtype
+        found, exact = arr[:count].sum(axis=0).compute(), pixels[:count].sum(axis=0, dtype="f8")
+        np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("place", [0, 130, 259])
+def test_extremes_of_long_frames(tmp_path, place):
+    pixels = RNG.random((2, 3, 4, 65)).astype("f4")
+    pixels[0, 0].flat[place], pixels[0, 1].flat[place], pixels[1, 2].flat[place] = 2, -2, np.nan
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    for name in ("min", "max"):
+        found = getattr(arr, name)(axis=(2, 3)).compute()
+        np.testing.assert_array_equal(found, getattr(pixels, name)(axis=(2, 3)))
 
 
 def test_reductions_of_one_s_own(paths):
