@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.cluster import on_a_cluster
+from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -27,6 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 
 MAPPED_BYTES = 32 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
+LEAST_MAPPED_BYTES = 1 << 20
+"""So much even where memory is short."""
+MAPPED_SHARE = 64
+"""One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
 LIVING_MAPS = 32
@@ -104,6 +108,7 @@ class Mapped(Backend):
         super().__init__()
         self._fds: dict[File, int] = {}
         self._maps: dict[File, tuple[Bytes, int]] = {}
+        self._window = _window(thread_limit())
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
@@ -114,11 +119,11 @@ class Mapped(Backend):
 
     def _most(self, file: File) -> int:  # noqa: ARG002
         """Tell how much of a file is shown at once."""
-        return MAPPED_BYTES
+        return self._window
 
     def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
         """Map all of the span of read ranges at once, unless there are many maps already."""
-        if len(_living) >= LIVING_MAPS and self._most(ranges.file) == MAPPED_BYTES:
+        if len(_living) >= LIVING_MAPS and self._most(ranges.file) == self._window:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
@@ -136,7 +141,7 @@ class Mapped(Backend):
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         start -= start % mmap.ALLOCATIONGRANULARITY
-        stop = max(stop, min(start + MAPPED_BYTES, file.size))
+        stop = max(stop, min(start + self._window, file.size))
         return _map(self._fd(file), start, stop, sparse=sparse), start
 
     def _fd(self, file: File) -> int:
@@ -150,6 +155,12 @@ class Mapped(Backend):
         self._maps.clear()
         self._fds.clear()
         super().__exit__(*error)
+
+
+def _window(limit: int | None) -> int:
+    """Give the bytes to map at a time, of those that a thread may use."""
+    share = MAPPED_BYTES if limit is None else limit // MAPPED_SHARE
+    return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
 
 def _map(fd: int, start: int, stop: int, *, sparse: bool) -> Bytes:
@@ -270,7 +281,7 @@ class Auto(Mapped):
         return super().windows(ranges, limit)
 
     def _most(self, file: File) -> int:
-        return file.size if file in _kept else MAPPED_BYTES
+        return file.size if file in _kept else self._window
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         data = _whole(file, self._fd(file))

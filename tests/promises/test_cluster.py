@@ -40,6 +40,8 @@ pytestmark = pytest.mark.slow
 FRAMES = counting_frames((12, 16, 32, 32), "uint16")
 CHUNKS = (1, 16, 32, 32)
 MEMORY_LIMIT = 600_000_000
+SPILLING = {"DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "0.2"}
+"""Results are spilled at once from here on; what else a process has is looked at now and then."""
 
 
 @contextmanager
@@ -47,9 +49,9 @@ def started(folder, *arguments):
     """Start a command of dask, in a folder of its own; at the end, kill it and what it started."""
     folder.mkdir()
     command = [sys.executable, "-m", "dask", *arguments]
-    path = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
     with (folder / "log").open("wb") as log:
-        options = {"cwd": folder, "stdout": log, "stderr": log, "env": path}
+        options = {"cwd": folder, "stdout": log, "stderr": log, "env": environment | SPILLING}
         process = subprocess.Popen(command, **options, start_new_session=True)
     try:
         yield
@@ -272,6 +274,63 @@ def test_folders_that_workers_do_not_have(client, arr, here):
     with pytest.raises(DatasetError, match="workers have to write to the same file system"):
         to_zarr(arr.map_blocks(lose, dtype="u2", meta=arr._meta), "out.zarr")
     assert not (here / "out.zarr").exists()
+    assert pids(client) == before
+
+
+# How much memory workers need
+
+
+@pytest.fixture
+def large(here):
+    """Give an array of a file four times as large as what a worker may use, and its frame sums."""
+    sums = np.zeros(4 * MEMORY_LIMIT // 131_072, "u8")
+    with open("large.raw", "wb") as file:
+        file.truncate(len(sums) * 131_072)
+        for k in range(0, len(sums), 97):
+            sums[k] = k + 1
+            file.seek(k * 131_072 + 2 * k)
+            file.write((k + 1).to_bytes(2, "little"))
+    options = {"format": "raw", "dtype": "<u2", "sig_shape": (256, 256)}
+    yield open_dataset("large.raw", **options), sums
+    (here / "large.raw").unlink()
+
+
+def memory(pid, name):
+    """Give a figure of the memory of a process, in bytes, and have its peak begin anew."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith(name))
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return int(kib) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells of peaks")
+def test_files_larger_than_memory(client, large):
+    """For reductions a worker needs some MiB for each thread, for exports a few chunks."""
+    arr, sums = large
+    workers = pids(client)
+    for worker in workers:  # load code
+        with dask.annotate(workers=[worker]):
+            arr[:9].sum(axis=(1, 2)).compute()
+    usual = {pid: memory(pid, "VmRSS") for pid in workers.values()}
+    np.testing.assert_array_equal(arr.sum(axis=(1, 2)).compute(), sums)
+    assert all(memory(pid, "VmHWM") < before + (24 << 20) for pid, before in usual.items())
+    stored = to_zarr(arr, "out.zarr", layout="array")
+    assert all(memory(pid, "VmHWM") < before + (64 << 20) for pid, before in usual.items())
+    np.testing.assert_array_equal(stored[97:200:97].sum(axis=(1, 2)), sums[97:200:97])
+    assert pids(client) == workers
+    states = client.run(lambda dask_worker: dask_worker.status.name)
+    assert {*states.values()} == {"running"}
+
+
+def test_results_larger_than_memory(client, large):
+    """They go to the disk, and come back."""
+    arr, sums = large
+    before = pids(client)
+    kept = arr[:12_000].with_chunks((64, -1, -1)).persist()
+    wait(kept)
+    spilled = client.run(lambda dask_worker: dask_worker.data.spilled_total.memory)
+    assert sum(spilled.values()) > kept.nbytes - 2 * MEMORY_LIMIT
+    np.testing.assert_array_equal(kept.sum(axis=(1, 2)).compute(), sums[:12_000])
     assert pids(client) == before
 
 
