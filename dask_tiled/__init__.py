@@ -10,6 +10,7 @@ from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
+    MissingFramesWarning,
     RemoteError,
     StaleFileError,
     TilingError,
@@ -39,12 +40,12 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "ImageField", "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo",
-    "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",
-    "UnknownFormatError", "VerificationError", "as_zarr", "describe", "formats", "from_pieces",
-    "iter_batches", "iter_blocks", "map_tiles", "negotiate", "open_dataset", "open_volumes",
-    "reduce_tiles", "register_format", "scheme_of", "tiles", "to_beton", "to_references",
-    "to_zarr", "verify_zarr",
+    "Format", "ImageField", "MissingFramesWarning", "Piece", "RemoteError", "StaleFileError",
+    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
+    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "describe",
+    "formats", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
+    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
+    "to_beton", "to_references", "to_zarr", "verify_zarr",
 ]
 # fmt: on
 

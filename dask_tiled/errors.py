@@ -100,6 +100,10 @@ class TilingError(DatasetError):
     """Chunks or tiles were asked for that cannot exist."""
 
 
+class MissingFramesWarning(UserWarning):
+    """Frames of an array lie in no file, and read as its fill value."""
+
+
 class VerificationError(DatasetError):
     """What is stored is not what was to be stored."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.tiled_array import build
-from dask_tiled.errors import DatasetError, TruncatedFileError, check_whole
+from dask_tiled.errors import (
+    DatasetError,
+    MissingFramesWarning,
+    TruncatedFileError,
+    check_whole,
+    printable,
+)
 from dask_tiled.formats.registry import describe_as, expanded, formats
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
@@ -44,7 +51,7 @@ def open_dataset(
     io: str = "auto",
     corrections: Corrections | str | None = None,
     fill_value: Any = 0,
-    missing: str = "fill",
+    missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
     **format_options: Any,
@@ -86,8 +93,9 @@ def open_dataset(
         files. The array is float32 then, or float64 where that could not hold the counts.
     fill_value : scalar
         Value of all pixels of missing frames.
-    missing : {"fill", "raise"}
-        Whether frames may be missing; :attr:`Description.missing` lists them.
+    missing : {"fill", "raise"}, optional
+        Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
+        with a warning.
     storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
         of the file system of fsspec for all others; or such a store or file system.
@@ -116,6 +124,11 @@ def open_dataset(
         The arguments do not suit the file.
     PermissionError, RemoteError
         A server refuses a file, or does not give its bytes.
+
+    Warns
+    -----
+    MissingFramesWarning
+        Frames are missing, and nobody has said that they may be.
     """
     describe_files: Callable[..., Description] = partial(
         describe,
@@ -131,9 +144,21 @@ def open_dataset(
         **format_options,
     )
     desc = describe_files(path, format=format, follow=follow)
+    if missing is None and not follow:
+        _warn_of_missing(desc)
     again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
     opening = Opening.of(desc, again, chunks, settled=nav_shape is not None)
     return tiled(desc, tiling, chunks, io, opening)
+
+
+def _warn_of_missing(desc: Description) -> None:
+    absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
+    if absent:
+        message = (
+            f"{printable(desc.files[-1].path)}: {absent} of {count} frames are missing, and read as"
+            f" {desc.conversion.fill_value}. Pass missing='fill' if that is meant."
+        )
+        warnings.warn(message, MissingFramesWarning, stacklevel=3)
 
 
 def _absolute(path: Any) -> Any:
@@ -175,7 +200,7 @@ def describe(
     roi: npt.ArrayLike | None = None,
     corrections: Corrections | str | None = None,
     fill_value: Any = 0,
-    missing: str = "fill",
+    missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
     **format_options: Any,
@@ -287,7 +312,7 @@ def select_frames(
     if roi is not None:
         places = _places(roi, shape, path)
         desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
-    if missing not in ("fill", "raise"):
+    if missing not in (None, "fill", "raise"):
         raise DatasetError(
             "no such rule for missing frames", path=path, expected="fill or raise", found=missing
         )

@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 
 import dask.array as da
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 from hypothesis import given
 from strategies import selections, shown
 
-from dask_tiled import DatasetError, TiledArray, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    DatasetError,
+    MissingFramesWarning,
+    TiledArray,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
 from dask_tiled.reading import backends
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
@@ -84,6 +92,23 @@ def test_a_larger_nav_shape_ends_in_missing_frames(path):
     assert "4 of 16 frames, shown as 9" in arr.description._repr_html_()
     assert (arr[3].compute() == 9).all()
     assert_same(arr[2:], shown(FRAMES, (4, 4), fill_value=9)[0][2:])
+
+
+def test_missing_frames_are_warned_of_unless_they_are_meant(path):
+    with pytest.warns(
+        MissingFramesWarning, match=r"4 of 16 frames are missing, and read as 9"
+    ) as w:
+        opened(path, nav_shape=(4, 4), fill_value=9)
+    assert len(w) == 1
+    with pytest.warns(MissingFramesWarning, match="2 of 12 frames"):
+        opened(path, sync_offset=-2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened(path)
+        opened(path, nav_shape=(3, 3))
+        opened(path, nav_shape=(4, 4), missing="fill")
+        arr = opened(path, nav_shape=(4, 4), missing="fill")
+        arr[1:].sum().compute()
 
 
 def test_a_scan_of_a_trillion_frames_of_which_twelve_are_there(path):
