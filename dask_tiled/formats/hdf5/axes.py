@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.formats.hdf5 import velox
+from dask_tiled.formats.hdf5.attributes import (
+    attribute,
+    label,
+    number,
+    text,
+    texts,
+)
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.description import Axis, nav_axes, sig_axes
 
 MOST_VALUES = 1 << 20
 """Axes with more values than this are not read."""
-NOTHING = {"", ".", "_None_", "<undefined>", "None"}
-"""What stands for a name or a unit that is not there."""
+PREFIXED = re.compile(
+    r"(?<![^\W_])(?<!_)(da|[yzafpnuµμmcdhkMGTPEZY])_"
+    r"(m|s|g|A|V|eV|Hz|rad|sr|K|Pa|bar|W|J|C|F|T|N|mol|L|Ohm|Ω)(?![^\W\d])"
+)
+"""A unit as the NCEM writes it: ``n_m`` for nm. Other lines below are a part of the unit."""
 
 
 class Calibration(NamedTuple):
@@ -35,31 +46,12 @@ class Calibration(NamedTuple):
     """How many of them are signal axes, if it says that."""
 
 
-def text(value: Any) -> str:
-    """Read text, however it is stored; empty where it is something else."""
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.reshape(-1)[0]
-    if isinstance(value, bytes):
-        value = value.decode("utf8", "replace")
-    return str(value) if isinstance(value, str) else ""
-
-
-def label(value: Any) -> str:
-    """Read a name or a unit; empty where the text stands for nothing."""
-    found = text(value).strip()
-    return "" if found in NOTHING else found
-
-
-def texts(value: Any) -> list[str]:
-    """Read a list of texts: an array of them, or one with colons or commas between them."""
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        return [label(item) for item in value]
-    return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
-
-
 def calibration(tree: Tree, picture: Picture) -> Calibration:
     """Read the axes of an array, by the first convention that it follows."""
-    path = picture.path if len(picture.members) > 1 else posixpath.dirname(picture.path)
+    if picture.order:
+        axes = velox.axes(picture, velox.metadata(tree, picture))
+        return Calibration("Velox", axes, len(picture.order) - 1)
+    path = picture.path if picture.is_series else posixpath.dirname(picture.path)
     group = tree.get(tree.root, path)
     found = (read(tree, group, picture) for read in (_hspy, _nexus, _emd, _eiger))
     nothing = Calibration("", (Axis(""),) * len(picture.shape))
@@ -80,33 +72,59 @@ def named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
 
 def _hspy(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
     parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
-    if not parts or any(part is None or "navigate" not in part.attrs for part in parts):
+    if not parts or any(part is None for part in parts):
         return None
+    known = [{"navigate", "index_in_array"} & set(part.attrs) for part in parts]
+    if not all(known):
+        return None
+    places = [int(number(attribute(part, "index_in_array"), k)) for k, part in enumerate(parts)]
+    if sorted(places) == list(range(len(parts))):
+        parts = [parts[places.index(k)] for k in range(len(parts))]
     axes, navigate = [], []
-    for part in parts:
-        entry = dict(part.attrs)
-        scale, offset = _number(entry.get("scale"), 1.0), _number(entry.get("offset"), 0.0)
-        axes.append(Axis(label(entry.get("name")), label(entry.get("units")), scale, offset))
-        navigate.append(bool(np.all(entry["navigate"])))
-    count = navigate.count(False)
-    first = all(navigate[: len(navigate) - count])  # otherwise nothing that we could split
+    for part, size in zip(parts, picture.shape, strict=True):
+        axis = Axis(label(attribute(part, "name")), label(attribute(part, "units")))
+        values, scale = tree.look(part, "axis"), attribute(part, "scale")
+        if scale is None and values is not None:  # it is not uniform, perhaps
+            axes.append(replace(_axis(tree, values, axis.name, size), units=axis.units))
+        else:
+            offset = number(attribute(part, "offset"), 0.0)
+            axes.append(replace(axis, scale=number(scale, 1.0), offset=offset))
+        navigate.append(attribute(part, "navigate"))
+    if any(one is None for one in navigate):  # before version 1.3
+        return Calibration("HyperSpy", tuple(axes), _recorded_by(tree, group))
+    navigates = [bool(np.all(one)) for one in navigate]
+    count = navigates.count(False)
+    first = all(navigates[: len(navigates) - count])  # otherwise nothing that we could split
     return Calibration("HyperSpy", tuple(axes), max(1, count) if first else None)
 
 
+def _recorded_by(tree: Tree, group: Any) -> int | None:
+    """Read how many signal axes there are from what old files say of the signal."""
+    for path in ("mapped_parameters", "metadata/Signal"):
+        part = tree.look(group, path)
+        if part is not None:
+            found = {"spectrum": 1, "image": 2}.get(text(attribute(part, "record_by")))
+            if found is not None:
+                return found
+    return None
+
+
 def _nexus(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
-    here, own, shape = dict(group.attrs), dict(picture.members[0].attrs), picture.shape
-    if text(here.get("NX_class")) not in {"NXdata", "NXdetector"} and "signal" not in own:
+    own, shape = picture.members[0], picture.shape
+    signal, marked = attribute(group, "signal"), attribute(own, "signal")
+    if text(attribute(group, "NX_class")) not in {"NXdata", "NXdetector"} and marked is None:
         return None
     kinds = {"image": 2, "spectrum": 1, "vertex": 1}
-    kind = text(own.get("interpretation", here.get("interpretation")))
+    told = attribute(own, "interpretation"), attribute(group, "interpretation")
+    kind = next(filter(None, map(text, told)), "")
     axes = [Axis("")] * len(shape)
-    signals = [text(here.get("signal")), *texts(here.get("auxiliary_signals"))]
-    if posixpath.basename(picture.path) in signals or "axes" in own:
-        names = texts(own.get("axes", here.get("axes")))
-        for k, axis in enumerate(names):
-            indices = np.atleast_1d(here.get(f"{axis}_indices", k))
+    signals = [text(signal), *texts(attribute(group, "auxiliary_signals"))]
+    listed = attribute(own, "axes")
+    if posixpath.basename(picture.path) in signals or listed is not None:
+        for k, axis in enumerate(texts(attribute(group, "axes") if listed is None else listed)):
+            indices = np.atleast_1d(np.asarray(attribute(group, f"{axis}_indices")))
             at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
-            if axis and at < len(shape) and indices.size == 1:
+            if axis and 0 <= at < len(shape) and indices.size == 1:
                 axes[at] = _axis(tree, tree.look(group, axis), axis, shape[at])
     sig_dims = min(kinds[kind], len(shape)) if kind in kinds else None
     return Calibration("NeXus", tuple(axes), sig_dims)
@@ -119,10 +137,10 @@ def _emd(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
     axes = []
     for k, size in enumerate(picture.shape):
         values = tree.look(group, f"dim{k + first}")
-        name = "" if values is None else label(values.attrs.get("name"))
+        name = "" if values is None else label(attribute(values, "name"))
         axis = _axis(tree, values, name, size)
-        # Files of the NCEM have [n_m].
-        axes.append(replace(axis, units=axis.units.strip("[]").replace("_", "")))
+        units = PREFIXED.sub(r"\1\2", axis.units.strip("[]"))
+        axes.append(replace(axis, units=label(units)))
     return Calibration("EMD", tuple(axes))
 
 
@@ -135,14 +153,14 @@ def _eiger(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
         size = tree.look(detector, f"{name}_pixel_size")
         if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
             return None
-        scale = _number(tree.read(size), 1.0)
-        axes.append(Axis(name, label(size.attrs.get("units")) or "m", scale))
+        scale = number(tree.read(size), 1.0)
+        axes.append(Axis(name, label(attribute(size, "units")) or "m", scale))
     return Calibration("Eiger", tuple(axes), 2)
 
 
 def _axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
     """Read an axis from its values, or from the first of them, if they are equally spaced."""
-    units = label(getattr(values, "attrs", {}).get("units"))
+    units = "" if values is None else label(attribute(values, "units"))
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
     if not numbers or not 0 < values.size <= MOST_VALUES:
         return Axis(name, units)
@@ -150,33 +168,9 @@ def _axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
     if len(points) == size + 1 and size != 1:  # edges of bins
         points = (points[1:] + points[:-1]) / 2
     if len(points) == 1:
-        return Axis(name, units, 1.0, _number(points[0], 0.0))
+        return Axis(name, units, 1.0, number(points[0], 0.0))
     scale = float(points[-1] - points[0]) / (len(points) - 1)
     line = points[0] + scale * np.arange(len(points))
     if not scale or not np.isfinite(scale) or not (abs(points - line) <= 1e-3 * abs(scale)).all():
         return Axis(name, units)
     return Axis(name, units, scale, float(points[0]))
-
-
-def _number(value: Any, default: float) -> float:
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        return default
-    return float(array.reshape(-1)[0])
-
-
-def plain_attributes(attributes: Any, most: int = 64) -> Mapping[str, Any]:
-    """Read attributes as plain values: the first ones, and of arrays only small ones."""
-    found: dict[str, Any] = {}
-    for key in list(attributes)[:most]:
-        try:
-            value = attributes[key]
-        except (OSError, RuntimeError, TypeError, ValueError, KeyError):
-            continue  # of a type that h5py does not know
-        if isinstance(value, (bytes, str)):
-            found[key] = text(value)[:1000]
-        elif getattr(value, "size", most + 1) <= most and value.dtype.kind in "biufcSUO":
-            items = [text(v) if isinstance(v, (bytes, str)) else v for v in value.ravel().tolist()]
-            if all(isinstance(item, (bool, int, float, complex, str)) for item in items):
-                found[key] = items[0] if value.ndim == 0 else tuple(items)
-    return found

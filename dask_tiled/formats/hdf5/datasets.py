@@ -1,4 +1,4 @@
-"""The datasets of numbers in an HDF5 file, those of a series put together; and which one is meant.
+"""The datasets of numbers in an HDF5 file, those of a series put together.
 
 Names of the parts of a series: the documentation of the Eiger detectors of Dectris.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.hdf5.filters import complex_type
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 
 SERIES = re.compile(r"data_\d{6}")
@@ -32,55 +33,68 @@ class Picture(NamedTuple):
     path: str
     """Path in the file, of the dataset or of the group of all of them."""
     shape: tuple[int, ...]
+    """As it is shown."""
     dtype: np.dtype
     members: tuple[Any, ...]
     """The datasets, of h5py."""
     missing: str = ""
     """Name of a dataset that should be between them, and is not."""
+    is_series: bool = False
+    """Whether it is put together from datasets of a group, of which there may be one."""
+    order: tuple[int, ...] = ()
+    """The axes of the dataset in the order in which they are shown, where it is another one. The
+    first of them is not shown where its length is 1."""
+    title: str = ""
+    """What the file calls it, apart from its path."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def size(self) -> tuple[bool, int]:
+        """What makes an array larger than others: two axes or more, then pixels."""
+        return len(self.shape) > 1, math.prod(self.shape)
+
     def facts(self) -> dict[str, Any]:
         """Tell about the array, for the metadata."""
         chunks = self.members[0].chunks or ()
-        return {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
+        facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
+        return {**facts, "title": self.title} if self.title else facts
 
 
-def choose(tree: Tree, dataset: str | None) -> tuple[Picture, dict[str, Picture]]:
-    """Choose the dataset that is asked for, or the largest in a group; list all, too."""
-    if dataset is not None and not isinstance(dataset, str):
-        raise DatasetError("dataset must be a path in the file", path=tree.file.path, found=dataset)
-    path = "/" + (dataset or "").strip("/")
-    known, refused = _search(tree, "", tree.root)
-    some = {path: known[path]} if path in known else known
-    if path not in {"/", *known}:  # a group, or a dataset that was met by another path
-        top = tree.look(tree.root, path)
-        some, refused = ({}, {}) if top is None else _search(tree, path, top)
-    for place, error in refused.items():
-        if f"{place}/".startswith(f"{path.rstrip('/')}/"):
-            raise error
-    if not some:
-        problem = "no such dataset of numbers" if dataset else "there is no dataset of numbers"
-        expected = ", ".join([*known][:20]) or None
-        raise DatasetError(problem, path=tree.file.path, expected=expected, found=dataset)
-    picture = max(some.values(), key=lambda picture: picture.nbytes)
-    _check(tree.file.path, picture)
-    return picture, known
+class Found(NamedTuple):
+    """What is in a group of a file, at any depth; paths are those at which it is met first."""
+
+    top: tuple[str, Any]
+    """The group, with its path."""
+    pictures: dict[str, Picture]
+    """The arrays of numbers, series first."""
+    children: dict[str, list[Picture]]
+    """The same, by the groups that they lie in."""
+    groups: list[tuple[str, Any]]
+    refused: dict[str, DatasetError]
+    """Links out of the folder."""
+
+    def inside(self, path: str) -> list[Picture]:
+        """List the arrays that lie in a group itself."""
+        return self.children.get(path or "/", [])
+
+    def raise_refused(self, path: str) -> None:
+        """Raise what was refused below a path."""
+        for place, error in self.refused.items():
+            if f"{place}/".startswith(f"{path.rstrip('/')}/"):
+                raise error
 
 
-def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Picture], dict[str, DatasetError]]:
-    """Find the arrays of numbers in a group, series first, and the links out of the folder.
-
-    Other links are followed; nothing is visited twice.
-    """
+def search(tree: Tree, path: str, top: Any) -> Found:
+    """Find groups and arrays of numbers. Links are followed; nothing is visited twice."""
     import h5py
 
-    found: list[Picture] = []
-    refused: dict[str, DatasetError] = {}
-    waiting: deque[tuple[str, Any]] = deque([(path, top)])
+    pictures: list[Picture] = []
+    found = Found((path, top), {}, {}, [], {})
+    waiting: deque[tuple[str, Any]] = deque([found.top])
     seen: set[tuple[Any, Any]] = set()
     while waiting and len(seen) < MOST_OBJECTS:
         path, item = waiting.popleft()
@@ -90,18 +104,28 @@ def _search(tree: Tree, path: str, top: Any) -> tuple[dict[str, Picture], dict[s
             continue
         seen.add(place)
         if isinstance(item, h5py.Dataset):
-            dtype = _number_type(item)
-            if item.shape and dtype is not None:
-                found.append(Picture(path, item.shape, dtype, (item,)))
+            pictures += filter(None, [picture_of(path, item)])
         elif isinstance(item, h5py.Group):
+            found.groups.append((path, item))
             for name in islice(item, MOST_OBJECTS - len(waiting)):
                 try:
                     waiting.append((f"{path}/{name}", tree.get(item, name)))
                 except DatasetError as error:
-                    refused[f"{path}/{name}"] = error
+                    found.refused[f"{path}/{name}"] = error
                 except BROKEN:  # a link to something that is not there
                     continue
-    return {picture.path: picture for picture in (*_series(tree, found), *found)}, refused
+    for one in (*_series(tree, pictures), *pictures):
+        found.pictures[one.path] = one
+        found.children.setdefault(posixpath.dirname(one.path), []).append(one)
+    return found
+
+
+def picture_of(path: str, item: Any) -> Picture | None:
+    """Take a dataset for an array; None if it is none of numbers."""
+    import h5py
+
+    dtype = _number_type(item) if isinstance(item, h5py.Dataset) and item.shape else None
+    return None if dtype is None else Picture(path, item.shape, dtype, (item,))
 
 
 def _number_type(dataset: Any) -> np.dtype | None:
@@ -112,7 +136,9 @@ def _number_type(dataset: Any) -> np.dtype | None:
         return None
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     numbers = all(field.base.kind in "biufc" or field.names for field in fields)
-    return dtype if numbers and not dtype.hasobject and not dtype.shape else None
+    if not numbers or dtype.hasobject or dtype.shape:
+        return None
+    return complex_type(dtype) or dtype
 
 
 def _bare(dtype: np.dtype) -> np.dtype:
@@ -144,10 +170,17 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
             numbers = [int(picture.path[-6:]) for picture in members]
             gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
             missing = f"data_{gaps[0]:06d}" if gaps else ""
-            yield Picture(folder, shape, first.dtype, datasets, missing)
+            yield Picture(folder, shape, first.dtype, datasets, missing, is_series=True)
 
 
-def _check(path: str, picture: Picture) -> None:
+def check(path: str, picture: Picture) -> None:
+    """Refuse an array that cannot be read.
+
+    Raises
+    ------
+    DatasetError, CorruptFileError, TruncatedFileError
+        It is empty, too large, or a part of it is missing.
+    """
     if not picture.nbytes:
         raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")
     if picture.nbytes > MOST_BYTES:

@@ -5,19 +5,19 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
-from dask_tiled.formats.hdf5.axes import calibration, named, plain_attributes
-from dask_tiled.formats.hdf5.datasets import Picture, choose
+from dask_tiled.formats.hdf5.attributes import plain_attributes
+from dask_tiled.formats.hdf5.axes import calibration, named
 from dask_tiled.formats.hdf5.filters import filters_of
+from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import joined
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
@@ -38,7 +38,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str],
     *,
-    dataset: str | None = None,
+    dataset: int | str | None = None,
     sig_dims: int | None = None,
     outside_folder: bool = False,
 ) -> Description:
@@ -48,9 +48,11 @@ def describe(
     ----------
     paths : sequence of str
         One file.
-    dataset : str, optional
-        Path of the dataset in the file, or of a group, for the largest dataset in it; by default
-        the largest of all.
+    dataset : int or str, optional
+        Path of the dataset in the file, or of a group, for what is meant in it; the title of a
+        picture of Velox; or a number in the list of datasets in the metadata. By default what the
+        file means: the signal of NeXus, the array of EMD and HyperSpy, the first picture of Velox;
+        in other files the largest dataset with two axes or more.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default what the file says, or 2.
     outside_folder : bool
@@ -59,8 +61,7 @@ def describe(
     file = File.only(paths, "hdf5")
     try:
         with Tree(file, outside=outside_folder) as tree:
-            picture, known = choose(tree, dataset)
-            return _describe(tree, picture, known, sig_dims)
+            return _describe(tree, choose(tree, dataset), sig_dims)
     except DatasetError:
         raise
     except BROKEN as error:
@@ -68,9 +69,8 @@ def describe(
         raise CorruptFileError(problem, path=file.path, found=str(error)[:300]) from error
 
 
-def _describe(
-    tree: Tree, picture: Picture, known: Mapping[str, Picture], sig_dims: int | None
-) -> Description:
+def _describe(tree: Tree, choice: Choice, sig_dims: int | None) -> Description:
+    picture = choice.picture
     first, ndim = picture.members[0], len(picture.shape)
     axes = calibration(tree, picture)
     if sig_dims is None:
@@ -78,23 +78,29 @@ def _describe(
     split = max(0, ndim - check_whole("sig_dims", sig_dims, least=1, path=tree.file.path))
     parts = picture.path.split("/")
     around = ["/".join(parts[:k]) or "/" for k in range(1, len(parts) + 1)]
-    attributes = {name: plain_attributes(tree.get(tree.root, name).attrs) for name in around}
+    attributes = {name: plain_attributes(tree.get(tree.root, name)) for name in around}
+    orientation = "the last axis of the file, frames, is the first" if picture.order else ""
     metadata = {
         "dataset": picture.path,
+        "dataset_from": choice.told_by,
         **picture.facts(),
         "filters": tuple(number for number, _ in filters_of(first)),
-        "orientation": "axes as they are stored",
+        "orientation": orientation or "axes as they are stored",
         "axes_from": axes.convention or "nothing in the file",
-        "datasets": {path: known[path].facts() for path in [*known][:MOST_LISTED]},
+        "datasets": {one.path: one.facts() for one in choice.listed[:MOST_LISTED]},
         "attributes": {name: found for name, found in attributes.items() if found},
     }
     nav, sig = picture.shape[:split], picture.shape[split:]
-    pieces = Pieces(tree, (nav or (1,)) + sig, picture.dtype)
-    origin = [0] * len(pieces.shape)
+    grid = nav or (1,)
+    if picture.order:  # with an axis of one frame, perhaps
+        grid = tuple(first.shape[axis] for axis in picture.order)[: -len(sig)]
+    stored = first.shape if picture.order else grid + sig
+    pieces = Pieces(tree, stored, picture.dtype, picture.order)
+    origin = [0] * len(stored)
     for member in picture.members:
         pieces.add(member, tuple(origin))
         origin[-ndim] += member.shape[0]
-    layout = Layout(pieces.files, nav or (1,), sig, joined(pieces.tables), pieces.decoders)
+    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
     facts, base = {"hdf5": metadata}, pieces.base_shape()
     return Description.of("hdf5", layout.show(nav), facts, named(axes.axes, split), base_shape=base)
 

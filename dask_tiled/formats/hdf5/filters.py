@@ -196,8 +196,12 @@ def decode(
     dtype: np.dtype,
     chunk: tuple[int, ...],
     filters: tuple[Filter, ...],
+    order: tuple[int, ...] = (),
 ) -> npt.NDArray[Any]:
-    """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
+    """Decode a chunk, of the shape that it has in the file: at the edges larger than the block.
+
+    ``order`` are its axes in the order in which the block has them, where that is another one.
+    """
     fetched = fetch(block.file, block.offset, block.offset + block.nbytes)
     data = fetched
     size = stored.itemsize * math.prod(chunk)
@@ -208,8 +212,9 @@ def decode(
         raise _corrupt(block, "data of its filters", error) from error
     if len(data) != size:
         raise _corrupt(block, f"{size} bytes", f"{len(data)} bytes")
-    inside = tuple(slice(n) for n in block.shape)
+    inside = tuple(slice(n) for n in _as_stored(block.shape, order))
     pixels: npt.NDArray[Any] = data.view(stored).reshape(chunk)[inside]
+    pixels = pixels.transpose(order) if order else pixels
     # Some filters leave the bytes where they are, which is not theirs for long.
     return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))
 
@@ -222,17 +227,20 @@ def read(
     dtype: np.dtype,
     origin: tuple[int, ...],
     apart: bool,
+    order: tuple[int, ...] = (),
 ) -> npt.NDArray[Any]:
     """Read a block through the HDF5 library, in a file that is opened once for a task.
 
     The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
-    own. ``apart`` is another process, because a plugin may end that.
+    own. ``apart`` is another process, because a plugin may end that. ``order`` is that of
+    :func:`decode`.
     """
     block.file.check()
     open_dataset = open_apart if apart else open_here
     require("h5py", "hdf5", block.file.path)
-    starts = [begin - first for begin, first in zip(block.start, origin, strict=True)]
-    bounds = [(start, start + n) for start, n in zip(starts, block.shape, strict=True)]
+    corner, shape = (_as_stored(values, order) for values in (block.start, block.shape))
+    starts = [begin - first for begin, first in zip(corner, origin, strict=True)]
+    bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
     try:
         read_box = fetch.keep((block.file, dataset), lambda: open_dataset(block.file, dataset))
         pixels: npt.NDArray[Any] = read_box(bounds)
@@ -241,7 +249,26 @@ def read(
     except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
         raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
     block.file.check()
-    return pixels.astype(dtype, copy=False).reshape(block.shape)
+    pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)
+    pixels = pixels.astype(dtype, copy=False).reshape(shape)
+    return pixels.transpose(order) if order else pixels
+
+
+def _as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Put numbers, one for each axis of a block, in the order of the axes in the file."""
+    return tuple(values[order.index(axis)] for axis in range(len(order))) if order else values
+
+
+def complex_type(dtype: np.dtype) -> np.dtype | None:
+    """Give the complex type of pairs of numbers that are called real and imaginary part."""
+    if dtype.names is None or [name[:4].lower() for name in dtype.names] != ["real", "imag"]:
+        return None
+    real, imaginary = (dtype[name] for name in dtype.names)
+    size = real.itemsize
+    if real != imaginary or real.kind != "f" or size not in {4, 8}:
+        return None
+    made = np.dtype({"names": dtype.names, "formats": [real, real]})
+    return np.dtype(f"{real.byteorder}c{2 * size}") if made == dtype else None
 
 
 Boxes = AbstractContextManager[Callable[[child.Bounds], Any]]

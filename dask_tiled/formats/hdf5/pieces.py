@@ -27,7 +27,14 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
-from dask_tiled.model.pieces import PieceTable, axis_columns, piece_table, strides_of
+from dask_tiled.model.pieces import (
+    PER_AXIS,
+    PieceTable,
+    axis_columns,
+    joined,
+    piece_table,
+    strides_of,
+)
 
 READ_BYTES = 1 << 20
 """So much of a dataset without chunks is read at a time where the library has to read it."""
@@ -37,13 +44,20 @@ Numbers = npt.ArrayLike
 
 
 class Pieces:
-    """Collects the pieces of an array: those of one dataset, or of several side by side."""
+    """Collects the pieces of an array: those of one dataset, or of several side by side.
 
-    def __init__(self, tree: Tree, shape: tuple[int, ...], stored: np.dtype) -> None:
+    ``shape`` has the axes as they are stored. They are shown in another ``order`` where there is
+    one.
+    """
+
+    def __init__(
+        self, tree: Tree, shape: tuple[int, ...], stored: np.dtype, order: tuple[int, ...] = ()
+    ) -> None:
         self.tree = tree
         self.files = [tree.file]
         self.shape = shape
         self.stored = stored
+        self.order = order
         self.decoders: list[Decoder | BlockDecoder] = []
         self.tables: list[PieceTable] = []
         self.plain = plain(stored)
@@ -55,7 +69,16 @@ class Pieces:
         origins, chunks = map(np.array, zip(*self._blocks, strict=True))
         sizes = chunks.max(axis=0)
         sizes[(origins % sizes).any(axis=0)] = 1
+        sizes = sizes[list(self.order)] if self.order else sizes
         return tuple(sizes.tolist()) if sizes.max() > 1 else ()
+
+    def table(self) -> PieceTable:
+        """Put all pieces into one table, in the order of the axes that is shown."""
+        table = joined(self.tables)
+        if not self.order:
+            return table
+        columns, order = table.rows()._asdict(), list(self.order)
+        return piece_table(**columns | {name: columns[name][:, order] for name in PER_AXIS})
 
     def blocks(self, origin: tuple[int, ...], chunk: tuple[int, ...]) -> None:
         """Note that something consists of blocks."""
@@ -77,6 +100,8 @@ class Pieces:
     def task(self, function: str, **options: Any) -> int:
         """Give the number of a decoder of whole blocks."""
         options["dtype"] = dtype = self.plain.dtype
+        if self.order:
+            options["order"] = self.order
         name = f"dask_tiled.formats.hdf5.filters:{function}"
         return self.decoder(BlockDecoder(name, dtype, tuple(options.items())))
 
@@ -105,7 +130,8 @@ class Pieces:
             return
         value = np.zeros(1, self.stored)
         if dataset.id.get_create_plist().fill_value_defined():
-            value[0] = dataset.fillvalue
+            fill = np.asarray(dataset.fillvalue)
+            value[0] = fill if fill.dtype.names == self.stored.names else fill.view(self.stored)
         pixel = value.astype(self.plain.dtype).tobytes()
         number = self.decoder(unwritten(self.plain.dtype, pixel))
         self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)

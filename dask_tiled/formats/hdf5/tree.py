@@ -144,9 +144,10 @@ class Tree(ExitStack):
             self._above.pop()
         return self._needs[place]
 
-    def read(self, dataset: Any) -> Any:
-        """Read a whole dataset."""
+    def read(self, dataset: Any, first: int | None = None) -> Any:
+        """Read a dataset, or of each row the first values."""
         if not self.needs_plugin(dataset):
-            return dataset[()]
+            return dataset[()] if first is None else dataset[..., :first]
+        ends = [*dataset.shape[:-1], dataset.shape[-1] if first is None else first]
         with open_apart(File.at(dataset.file.filename), dataset.name) as read:
-            return read([(0, n) for n in dataset.shape])
+            return read([(0, n) for n in ends])

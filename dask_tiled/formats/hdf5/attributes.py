@@ -1,0 +1,85 @@
+"""Attributes of HDF5 objects, as far as they can be read: one that cannot spoils no file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+NOTHING = {"", ".", "_None_", "<undefined>", "None"}
+"""What stands for a name or a unit that is not there."""
+LONGEST_TEXT = 1000
+"""So many characters of a text are kept."""
+
+
+def attribute(item: Any, name: str) -> Any:
+    """Read an attribute; None where there is none, where it is null, or of an unknown type."""
+    import h5py
+
+    try:
+        value = item.attrs.get(name)
+    except (OSError, RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+        return None
+    return None if isinstance(value, h5py.Empty) else value
+
+
+def text(value: Any) -> str:
+    """Read text, however it is stored; empty where it is something else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if isinstance(value, bytes):
+        value = value.decode("utf8", "replace")
+    return str(value) if isinstance(value, str) else ""
+
+
+def text_of(value: Any) -> str:
+    """Write a text or a number as text."""
+    array = np.asarray(value)
+    found = text(value)
+    return str(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else found
+
+
+def label(value: Any) -> str:
+    """Read a name or a unit; empty where the text stands for nothing."""
+    found = text(value).strip()
+    return "" if found in NOTHING else found
+
+
+def texts(value: Any) -> list[str]:
+    """Read a list of texts: an array of them, or one with colons or commas between them."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return [label(item) for item in value]
+    return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
+
+
+def number(value: Any, default: float) -> float:
+    """Read a finite number."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        return default
+    return float(array.reshape(-1)[0])
+
+
+def plain_attributes(item: Any, most: int = 64) -> Mapping[str, Any]:
+    """Read the attributes of an object as plain values: the first ones, and small arrays only."""
+    found: dict[str, Any] = {}
+    for key in list(item.attrs)[:most]:
+        value = plain(attribute(item, key), most)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def plain(value: Any, most: int) -> Any:
+    """Make a plain value of one that was read: None of what is no text, number or small array."""
+    if isinstance(value, (bytes, str)):
+        return text(value)[:LONGEST_TEXT]
+    if getattr(value, "size", most + 1) > most or value.dtype.kind not in "biufcSUO":
+        return None
+    items = [text(v)[:LONGEST_TEXT] if isinstance(v, (bytes, str)) else v for v in value.flat]
+    items = [v.item() if isinstance(v, np.generic) else v for v in items]
+    if not all(isinstance(item, (bool, int, float, complex, str)) for item in items):
+        return None
+    return items[0] if value.ndim == 0 else tuple(items)

@@ -1,0 +1,229 @@
+"""EMD files of Velox: their pictures and spectra, what these are called, and their axes.
+
+Layout facts: files of Velox 2.9 to 3.10. A picture lies as (y, x, frame), a spectrum as (channel,
+frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros.
+``Operations`` made the pictures, and ``Displays`` show them: each tells in JSON which by its path,
+itself or by a reference, and says what it is called.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5.datasets import Found, Picture
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.model.description import Axis
+
+PICTURE = re.compile(r"/Data/(Image|Spectrum)/[^/]+/Data")
+EVENTS = re.compile(r"/Data/(SpectrumStream|SpectrumImage)(/.*)?")
+ORDERS = {"Image": (2, 0, 1), "Spectrum": (1, 0)}
+"""How axes are shown: frames first."""
+MOST_TEXT = 1 << 20
+"""JSON with more bytes is not read."""
+MOST_TITLES = 1000
+"""So many operations and displays are asked for titles."""
+SIGNS = {"Subtraction": "-", "Addition": "+", "Multiplication": "*", "Division": "/"}
+PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
+
+Json = Mapping[str, Any]
+
+
+def is_velox(found: Found) -> bool:
+    """Tell whether a file, or a part of one, is of Velox."""
+    return any(_is_picture(one) or EVENTS.fullmatch(path) for path, one in found.pictures.items())
+
+
+def _is_picture(picture: Picture) -> bool:
+    match = PICTURE.fullmatch(picture.path)
+    return (
+        match is not None
+        and len(picture.shape) == len(ORDERS[match[1]])
+        and "Metadata" in picture.members[0].parent
+    )
+
+
+def pictures(tree: Tree, found: Found) -> list[Picture]:
+    """List the pictures, then the spectra, as they are shown, with their titles."""
+    titles = _titles(tree)
+    listed = []
+    for one in sorted(filter(_is_picture, found.pictures.values()), key=lambda one: one.path):
+        order = ORDERS[one.path.split("/")[2]]
+        shape = tuple(one.shape[axis] for axis in order)
+        title = titles.get(posixpath.dirname(one.path)) or _detector(metadata(tree, one))
+        shape = shape[1:] if shape[0] == 1 else shape
+        listed.append(one._replace(shape=shape, order=order, title=title))
+    return listed
+
+
+def refuse_events(tree: Tree, path: str) -> None:
+    """Refuse streams of events, which are no arrays.
+
+    Raises
+    ------
+    DatasetError
+        The path is that of one.
+    """
+    if EVENTS.fullmatch(path):
+        what = "a stream of X-ray events of Velox is no picture, and is not decoded"
+        hint = "Maps of elements and spectra of the same file open."
+        raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
+
+
+def metadata(tree: Tree, picture: Picture) -> Json:
+    """Read what is said of the first frame; nothing where that cannot be read."""
+    found = tree.look(picture.members[0].parent, "Metadata")
+    if getattr(found, "ndim", 0) != 2 or found.dtype != "u1" or found.shape[0] > MOST_TEXT:
+        return {}
+    try:
+        column = tree.read(found, first=1)
+    except BROKEN:
+        return {}
+    return _parse(column.tobytes().partition(b"\0")[0])
+
+
+def axes(picture: Picture, said: Json) -> tuple[Axis, ...]:
+    """Read the axes of a picture or spectrum, from what is said of its first frame."""
+    result = _part(said, "BinaryResult")
+    inner: tuple[Axis, ...]
+    if len(picture.order) == len(ORDERS["Spectrum"]):
+        inner = (_energies(said, result),)
+    else:
+        size, offset = _part(result, "PixelSize"), _part(result, "Offset")
+        names = {"y": "height", "x": "width"}
+        inner = tuple(
+            _length(name, result.get(f"PixelUnit{name.upper()}"), size.get(key), offset.get(name))
+            for name, key in names.items()
+        )
+    return (Axis("frame"),) * (len(picture.shape) - len(inner)) + inner
+
+
+def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
+    """Make an axis, in the unit that leaves few zeros."""
+    step, start = _number(scale), _number(offset)
+    axis = Axis.calibrated(name, units if isinstance(units, str) else "", step, start)
+    if axis.units == "m" and axis.scale < 1:
+        power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
+    elif axis.units == "1/m":
+        power = 9
+    else:
+        return axis
+    factor = 10.0 ** abs(power)
+    if power > 0:
+        return Axis(name, "1/nm", axis.scale / factor, axis.offset / factor)
+    return Axis(name, f"{PREFIXES[power]}m", axis.scale * factor, axis.offset * factor)
+
+
+def _energies(said: Json, result: Json) -> Axis:
+    name = result.get("Detector")
+    for detector in _part(said, "Detectors").values():
+        if isinstance(detector, dict) and detector.get("DetectorName") == name:
+            step, start = (_number(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
+            return Axis.calibrated("Energy", "keV", step / 1000, start / 1000)
+    return Axis("Energy")
+
+
+def _detector(said: Json) -> str:
+    name = _part(said, "BinaryResult").get("Detector")
+    return name if isinstance(name, str) else ""
+
+
+def _titles(tree: Tree) -> dict[str, str]:
+    """Read what pictures are called, by their paths."""
+    titles: dict[str, str] = {}
+    operations = {f"/Operations/{path}": said for path, said in _documents(tree, "Operations")}
+    shown = [*_documents(tree, "Presentation/Displays"), *_documents(tree, "Displays")]
+    for _, said in shown:
+        title = _part(said, "display").get("label") or said.get("title")
+        _note(titles, _data_path(tree, said), title)
+    made: dict[str, str] = {}
+    for path, said in operations.items():
+        kind = path.split("/")[2]
+        name = said.get("detector") or said.get("cameraName")
+        if kind == "DpcOperation":
+            name = "DPC"
+        elif kind == "SurfaceReconstructionOperation":
+            name = "iDPC"
+            if said.get("enableFilter") == "true":
+                _note(made, said.get("unfilteredDataPath"), name)
+                name = "Filtered iDPC"
+        elif kind == "MathematicsOperation":
+            name = _calculated(path, said, operations)
+        _note(made, said.get("dataPath"), name)
+    return {**titles, **made}
+
+
+def _note(titles: dict[str, str], path: Any, title: Any) -> None:
+    if isinstance(path, str) and isinstance(title, str) and title:
+        titles.setdefault(path, title)
+
+
+def _calculated(path: str, said: Json, operations: Mapping[str, Json]) -> str:
+    """Name what was calculated of segments of a detector: ``A-C``."""
+    inputs: dict[str, str] = {}
+    for other in operations.values():
+        outputs = other.get("outputs")
+        for output in outputs if isinstance(outputs, list) else []:
+            if isinstance(output, dict) and output.get("operation") == path:
+                inputs[str(output.get("inputIndex"))] = str(other.get("detector", ""))
+    names = [inputs[key].rpartition("-")[2] for key in sorted(inputs)]
+    mode = said.get("mathematicsMode")
+    return SIGNS.get(mode, f" {mode} ").join(names) if all(names) and isinstance(mode, str) else ""
+
+
+def _data_path(tree: Tree, said: Json) -> Any:
+    """Follow a display to its picture: it has the path of this, or of a reference with it."""
+    path = said.get("data", said)
+    reference = _read(tree, path) if isinstance(path, str) else path
+    return reference.get("dataPath") if isinstance(reference, dict) else None
+
+
+def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
+    """Read the JSON below a group, with the path in it: one document each, of some kinds."""
+    import h5py
+
+    group, left = tree.look(tree.root, path), MOST_TITLES
+    for kind in group if isinstance(group, h5py.Group) else ():
+        inner = tree.look(group, kind)
+        for name in inner if isinstance(inner, h5py.Group) else ():
+            left -= 1
+            if left >= 0:
+                yield f"{kind}/{name}", _read(tree, f"/{path}/{kind}/{name}")
+
+
+def _read(tree: Tree, path: str) -> Json:
+    """Read a document; nothing where there is none."""
+    found = tree.look(tree.root, path)
+    if getattr(found, "shape", None) not in {(), (1,)}:
+        return {}
+    try:
+        value = tree.read(found)
+    except BROKEN:
+        return {}
+    value = value if isinstance(value, bytes) else value.reshape(-1)[0]
+    return _parse(value if isinstance(value, bytes) else b"")
+
+
+def _parse(document: bytes) -> Json:
+    try:
+        found = json.loads(document[:MOST_TEXT])
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _part(said: Json, name: str) -> Json:
+    found = said.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

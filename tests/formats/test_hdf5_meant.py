@@ -1,0 +1,414 @@
+"""HDF5: what a file means opens, as it is meant; the others by path, number or title."""
+
+import json
+
+import numpy as np
+import pytest
+from manifest import by_file, manifest
+
+from dask_tiled import DatasetError, describe, open_dataset
+from dask_tiled.testing import check_format
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+emd = pytest.importorskip("rsciio.emd", reason="rosettasciio is not installed")
+
+MORE = manifest("HDF5", "more/") + manifest("hspy/zspy", "more/")
+VELOX = [
+    row for row in MORE if row["reader"].startswith("rsciio.emd") and "example_s" not in row["file"]
+]
+SCAN = np.arange(3 * 5 * 7, dtype="u2").reshape(3, 5, 7)
+
+
+def write(path, fill):
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def axes_of(desc):
+    return [(axis.name, axis.units, axis.scale, axis.offset) for axis in desc.axes]
+
+
+MEANT = {
+    "Camera_Ceta_Imaging_Micro.emd": (
+        "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Data",
+        ((512, 512), "i2", -411708),
+        [(name, "nm", 3.13884, -803.542) for name in "yx"],
+    ),
+    "fei_example_dpc_titles.emd": (
+        "/Data/Image/15c7bc815fc74329b0dbe36f041c17ed/Data",
+        ((2, 2), "f4", -6488),
+        [(name, "pm", 99.6199, 0) for name in "yx"],
+    ),
+    "Test_SI_16x16_215_kx.emd": (
+        "/Data/Image/3997ddbe7d8c448e97ed660387f5ac44/Data",
+        ((16, 16), "f4", 570),
+        [("y", "nm", 3.59925, -32.3932), ("x", "nm", 3.59925, -39.5917)],
+    ),
+    "example_spectrum.emd": (
+        "/signals/__unnamed__/data",
+        ((3,), "i4", 3),
+        [("channel", "", 1, 0)],
+    ),
+    "Focus_2021-03-16_051.hdf5": (
+        "/entry1/counter0/data",
+        ((25, 25), "f8", 9953259),
+        [("zone_plate", "μm", 6, -4658.48), ("line_position", "", 0.2, 0)],
+    ),
+    "Sample_Image_2021-03-16_095.hdf5": (
+        "/entry1/counter0/data",
+        ((50, 50), "f8", 6730357),
+        [("sample_y", "μm", 1, 5377.61), ("sample_x", "μm", 1, 5971.54)],
+    ),
+    "example1_v1.0.hdf5": (
+        "/Experiments/NIO EELS OK SHELL/data",
+        ((21,), "f8", 104070),
+        [("Energy", "eV", 3.1, 520.13)],
+    ),
+}
+
+
+@by_file(MORE, "row")
+def test_real_files_open_what_they_mean(data, row):
+    """With the axes that they give to it."""
+    path = data / row["file"]
+    dataset, (shape, dtype, total), axes = MEANT[path.name]
+    desc = describe(path)
+    assert desc.metadata["hdf5"]["dataset"] == dataset
+    assert next(iter(desc.metadata["hdf5"]["datasets"])) == dataset
+    for found, expected in zip(axes_of(desc), axes, strict=True):
+        assert found[:2] == expected[:2]
+        assert found[2:] == pytest.approx(expected[2:], rel=1e-5)
+    with h5py.File(path) as file:
+        stored = file[dataset][()]
+    check_format(path, stored[..., 0] if stored.ndim > len(shape) else stored, cuts=4)
+    arr = open_dataset(path).compute()
+    assert (arr.shape, arr.dtype) == (shape, dtype)
+    assert arr.sum(dtype="f8") == pytest.approx(total, rel=1e-6)
+
+
+@by_file(VELOX, "row")
+def test_pictures_of_velox_equal_those_of_rosettasciio(data, row):
+    """All of them, with axes, by the titles that it gives; of one with several frames its first."""
+    path = data / row["file"]
+    pictures = [one for one in emd.file_reader(str(path)) if one["data"].ndim == 2]
+    titles = {one["title"]: place for place, one in listed(path).items()}
+    assert len(pictures) == sum(len(one["shape"]) > 1 for one in listed(path).values())
+    for picture in pictures:
+        title = picture["metadata"]["General"]["title"]
+        arr = open_dataset(path, dataset=title)
+        assert arr.description.metadata["hdf5"]["dataset"] == titles[title]
+        first = arr if arr.ndim == 2 else arr[0]
+        np.testing.assert_array_equal(first.compute(), picture["data"])
+        assert arr.dtype == picture["data"].dtype
+        for axis, told in zip(first.description.axes, picture["axes"], strict=True):
+            assert (axis.name, axis.units) == (told["name"], told["units"])
+            assert (axis.scale, axis.offset) == pytest.approx((told["scale"], told["offset"]))
+
+
+def listed(path):
+    return describe(path).metadata["hdf5"]["datasets"]
+
+
+def test_spectra_of_velox_equal_those_of_rosettasciio(data):
+    path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"
+    spectra = [one for one in emd.file_reader(str(path)) if one["data"].ndim == 1]
+    names = [f"SuperXG2{k}" for k in (1, 4, 2, 3)]  # in the order of their paths
+    assert len(spectra) == len(names)
+    for name, spectrum in zip(names, spectra, strict=True):
+        arr = open_dataset(path, dataset=name)
+        np.testing.assert_array_equal(arr.compute(), spectrum["data"])
+        assert axes_of(arr.description) == [("Energy", "keV", 0.01, -0.25)]
+
+
+@pytest.mark.parametrize("name", ["SpectrumStream", "SpectrumImage"])
+def test_event_streams_of_velox_are_refused_by_name(data, name):
+    path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"
+    with h5py.File(path) as file:
+        stream = next(iter(file[f"Data/{name}"]))
+    assert not any(name in place for place in listed(path))
+    for dataset in (f"Data/{name}", f"/Data/{name}/{stream}/Data"):
+        with pytest.raises(DatasetError, match=f"X-ray events.*{name}"):
+            describe(path, dataset=dataset)
+
+
+SAID = {
+    "BinaryResult": {
+        "PixelSize": {"width": "2e7", "height": "3e7"},
+        "PixelUnitX": "1/m",
+        "PixelUnitY": "1/m",
+        "Offset": {"x": "-1e9", "y": "0"},
+        "Detector": "BM-Ceta",
+    }
+}
+
+
+def add_velox(file, name, frames, said=b"{}", **options):
+    group = file.create_group(f"Data/Image/{name}")
+    group.create_dataset("Data", data=np.moveaxis(frames, 0, -1), **options)
+    column = np.zeros((60000, len(frames)), "u1")
+    column[: len(said)] = np.frombuffer(said, "u1")[:, None]
+    group["Metadata"] = column
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *[{}, {"chunks": (5, 7, 1)}, {"chunks": (2, 4, 2), "compression": 1}],
+        {"chunks": (2, 7, 3), "scaleoffset": 0},
+    ],
+    ids=["whole", "frames", "gzip", "library"],
+)
+def test_frames_of_velox_come_first(tmp_path, options):
+    """However they are stored; calibrations of diffraction patterns are in 1/nm."""
+    said = json.dumps(SAID).encode()
+    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN, said, **options))
+    check_format(path, SCAN)
+    desc = describe(path)
+    assert axes_of(desc) == [("frame", "", 1, 0), ("y", "1/nm", 0.03, 0), ("x", "1/nm", 0.02, -1)]
+    assert listed(path)["/Data/Image/ab/Data"]["title"] == "BM-Ceta"
+    check_format(path, SCAN, dataset="Data/Image/ab", cuts=3)
+    assert open_dataset(path, sig_dims=1).description.nav_shape == (3, 5)
+
+
+def test_frames_of_velox_are_not_copied(tmp_path):
+    """They lie strided in the file, and are described so."""
+    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
+    pieces = describe(path).layout.columns()
+    assert pieces.shape.tolist() == [[3, 5, 7]]
+    assert pieces.strides.tolist() == [[2, 7 * 3 * 2, 3 * 2]]
+
+
+@pytest.mark.parametrize("chunks", [None, (2, 3, 1)])
+@pytest.mark.parametrize("rest", ["Float", "FloatHalfEven"])
+def test_pairs_are_complex_numbers(tmp_path, rest, chunks):
+    pairs = np.zeros((1, 5, 7), [(f"{name}{rest}", "<f4") for name in ("real", "imag")])
+    for k, name in enumerate(pairs.dtype.names):
+        pairs[name] = SCAN[k]
+    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", pairs, chunks=chunks))
+    check_format(path, (SCAN[0] + 1j * SCAN[1]).astype("c8"))
+
+
+def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):
+    def fill(file):
+        add_velox(
+            file, "a", SCAN[:1], b'{"BinaryResult": {"PixelSize": {"width": "x", "height": []}}}'
+        )
+        add_velox(file, "b", SCAN[:1], b"\xff{")
+        file["Operations/StemInputOperation/c"] = [b"["]
+        file["Operations/StemInputOperation/d"] = np.zeros(3)
+        file["Displays/ImageDisplay/e"] = [b'{"data": 3, "title": {}}']
+
+    path = write(tmp_path / "a.emd", fill)
+    assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
+    assert "the first of 2" in describe(path).metadata["hdf5"]["dataset_from"]
+    np.testing.assert_array_equal(open_dataset(path, dataset=1), SCAN[0])
+
+
+def nxdata(file, path, shape, **attributes):
+    group = file.create_group(path)
+    group.attrs.update(NX_class="NXdata", **attributes)
+    group["d"] = np.full(shape, 7, "u1")
+    return group
+
+
+def meant(path, **options):
+    header = describe(path, **options).metadata["hdf5"]
+    return header["dataset"], header["dataset_from"]
+
+
+def test_nexus_default_and_signal_decide(tmp_path):
+    """From the root on, through links; the largest dataset does not."""
+
+    def fill(file):
+        file["raw"] = np.zeros((50, 50))
+        for entry, group in ("ab", "ad", "cd"):
+            nxdata(file, f"{entry}/{group}", (3, 3 + (group == "b")), signal="d")
+        file["c"].attrs.update(NX_class="NXentry", default="link")
+        file["c/link"] = h5py.SoftLink("/a/d")
+        file.attrs["default"] = b"c"
+
+    path = write(tmp_path / "a.nxs", fill)
+    assert meant(path) == ("/c/link/d", "default of NeXus")
+    with h5py.File(path, "r+") as file:
+        file.attrs["default"] = "a/b"
+    assert meant(path) == ("/a/b/d", "default of NeXus")
+    with h5py.File(path, "r+") as file:
+        del file.attrs["default"]
+    assert meant(path)[0] == "/c/link/d"  # of the one entry that there is
+    with h5py.File(path, "r+") as file:
+        del file["c"].attrs["default"]
+    assert meant(path) == ("/a/b/d", "signal of NXdata")  # which is the largest
+    with h5py.File(path, "r+") as file:
+        file.attrs["default"] = "c"
+    assert meant(path)[0] == "/c/d/d"
+    assert meant(path, dataset="c")[0] == "/c/d/d"
+
+
+def test_nexus_without_default_says_that_several_are_equal(tmp_path):
+    def fill(file):
+        nxdata(file, "e/a", (99,), signal="d")
+        for name in "bcd":
+            nxdata(file, f"e/{name}", (3, 4), signal="d")
+        file["e/z"] = np.zeros((50, 50))
+
+    path = write(tmp_path / "a.nxs", fill)
+    assert meant(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
+    assert [one["shape"] for one in listed(path).values()] == [(3, 4)] * 3 + [(99,), (50, 50)]
+    for number, name in enumerate(["b", "c", "d", "a"]):
+        assert meant(path, dataset=number) == (f"/e/{name}/d", "its number")
+    for wrong in (5, -1, 1.5, True):
+        with pytest.raises(DatasetError, match="a number below 5"):
+            describe(path, dataset=wrong)
+
+
+def test_old_nexus_marks_the_signal_itself(tmp_path):
+    def fill(file):
+        group = nxdata(file, "e/data", (2, 3))
+        file["e/data/counts"] = np.ones((3, 4))
+        file["e/data/counts"].attrs["signal"] = np.int32(1)
+        file["e/data/large"] = np.zeros((9, 9))
+        group.parent.attrs["NX_class"] = "NXentry"
+
+    assert meant(write(tmp_path / "a.nxs", fill))[0] == "/e/data/counts"
+
+
+def test_an_eiger_master_means_its_series(tmp_path):
+    """Also where only one part of it is there, and where its signal is the first part."""
+
+    def fill(file):
+        for k in (1, 2):
+            file[f"entry/data/data_{k:06d}"] = SCAN[k:]
+        file["entry/instrument/detector/mask"] = np.zeros((100, 100), "u4")
+
+    path = write(tmp_path / "a_master.h5", fill)
+    assert meant(path) == ("/entry/data", "names of an Eiger master")
+    np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN[1:], SCAN[2:]]))
+    with h5py.File(path, "r+") as file:
+        file["entry/data"].attrs.update(NX_class="NXdata", signal="data_000001")
+    assert meant(path) == ("/entry/data", "signal of NXdata")
+    with h5py.File(path, "r+") as file:
+        del file["entry/data/data_000002"]
+        del file["entry/data"].attrs["signal"]
+    assert meant(path)[0] == "/entry/data/data_000001"
+    with h5py.File(path, "r+") as file:
+        file["entry/data/data_000000"] = h5py.ExternalLink("gone.h5", "/d")
+    with pytest.raises(DatasetError, match="data_000000"):
+        describe(path)
+
+
+def test_emd_and_hyperspy_name_their_arrays(tmp_path):
+    """Other arrays may be larger."""
+
+    def fill(file):
+        group = file.create_group("a/scan")
+        group.attrs["emd_group_type"] = np.int32(1)
+        group["data"], group["dim1"] = SCAN[0], np.zeros(500)
+        file["a/large"] = np.zeros((40, 40))
+        other = file.create_group("a/other")
+        other.attrs["emd_group_type"] = "array"
+        other["datacube"], other["dim0"] = SCAN, np.zeros(3)
+        for name in ("metadata", "pointlist"):
+            made = file.create_group(f"a/{name}")
+            made.attrs["emd_group_type"] = name
+            made["data"] = np.zeros((60, 60))
+
+    path = write(tmp_path / "a.emd", fill)
+    assert meant(path) == ("/a/other/datacube", "emd_group_type")
+    assert meant(path, dataset="a/scan")[0] == "/a/scan/data"
+
+    def fill_hspy(file):
+        for name, shape in {"a": (3, 4), "b": (3, 4), "c": (2, 2)}.items():
+            file[f"Experiments/{name}/data"] = np.zeros(shape)
+            file[f"Experiments/{name}/learning_results/factors"] = np.zeros((9, 9))
+
+    path = write(tmp_path / "a.hspy", fill_hspy)
+    assert meant(path) == (
+        "/Experiments/a/data",
+        "Experiments of HyperSpy, the first of 2 of its size",
+    )
+
+
+def test_two_axes_come_before_one(tmp_path):
+    """Without any convention the largest picture opens, not the longest table."""
+
+    def fill(file):
+        file["table"], file["one"], file["two"] = np.zeros(1000), SCAN[0], SCAN[1]
+
+    path = write(tmp_path / "a.h5", fill)
+    assert meant(path) == ("/one", "the largest in the file, the first of 2 of its size")
+    assert list(listed(path)) == ["/one", "/two", "/table"]
+
+
+@pytest.mark.parametrize(("record_by", "sig_ndim"), [("spectrum", 1), ("image", 2)])
+def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
+    """Its axes say neither whether they are navigated, nor come in the order of the array."""
+
+    def fill(file):
+        group = file.create_group("Experiments/a")
+        group["data"] = SCAN
+        for k, place in enumerate((2, 0, 1)):
+            axis = {"index_in_array": place, "name": f"n{place}", "scale": 0.5, "offset": place}
+            group.create_group(f"axis-{k}").attrs.update(axis, units="undefined")
+        group.create_group("mapped_parameters").attrs["record_by"] = np.bytes_(record_by)
+
+    desc = describe(write(tmp_path / "a.hdf5", fill))
+    assert (desc.dims, len(desc.sig_shape)) == (("n0", "n1", "n2"), sig_ndim)
+    assert [axis.offset for axis in desc.axes] == [0, 1, 2]
+
+
+def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
+    """Axes with values are a scale where these are equally spaced."""
+
+    def fill(file):
+        group = file.create_group("Experiments/a")
+        group["data"] = SCAN[0]
+        for k, values in enumerate([[0, 1, 4, 9, 16.0], np.linspace(3, 6, 7)]):
+            axis = group.create_group(f"axis-{k}")
+            axis.attrs.update(_type="DataAxis", name=f"n{k}", units="nm", navigate=False)
+            axis["axis"] = values
+
+    desc = describe(write(tmp_path / "a.hspy", fill))
+    assert axes_of(desc) == [("n0", "nm", 1, 0), ("n1", "nm", 0.5, 3)]
+
+
+def test_null_attributes_are_none(tmp_path):
+    """Wherever they stand, and whatever should stand there."""
+    null = h5py.Empty("S1")
+
+    def fill(file):
+        group = file.create_group("Experiments/a")
+        group["data"] = SCAN[0]
+        file["Experiments/null"] = h5py.Empty("f8")
+        for k in range(2):
+            names = ("name", "units", "scale", "offset", "navigate")
+            group.create_group(f"axis-{k}").attrs.update(dict.fromkeys(names, null))
+        for item in (file, file["Experiments"], group, group["data"]):
+            for name in ("default", "signal", "NX_class", "emd_group_type", "axes", "title"):
+                item.attrs[name] = null
+        group.attrs["kept"] = 3
+
+    path = write(tmp_path / "a.hspy", fill)
+    assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
+    assert describe(path).metadata["hdf5"]["attributes"] == {"/Experiments/a": {"kept": 3}}
+
+
+@pytest.mark.parametrize(
+    ("written", "units"),
+    [
+        *[("[n_m]", "nm"), ("[n_m^-1]", "nm^-1"), ("[1/n_m]", "1/nm"), ("[m_rad]", "mrad")],
+        *[("[k_eV]", "keV"), ("[]", ""), ("[m]", "m"), ("n_m n_s", "nm ns"), ("A^-1", "A^-1")],
+        *[("arb_u", "arb_u"), ("e_per_s", "e_per_s"), ("k_B", "k_B"), ("m_e", "m_e")],
+        *[("x_n_m", "x_n_m"), ("n_m_2", "n_m_2"), ("pixel_size", "pixel_size"), ("_", "_")],
+    ],
+)
+def test_lines_below_in_units_of_emd(tmp_path, written, units):
+    """They are left out between a prefix and a unit, and nowhere else."""
+
+    def fill(file):
+        group = file.create_group("a")
+        group.attrs["emd_group_type"] = 1
+        group["data"], group["dim1"], group["dim2"] = SCAN[0], np.arange(5) / 2, np.arange(7)
+        group["dim1"].attrs.update(name="y", units=np.bytes_(written.encode()))
+
+    assert axes_of(describe(write(tmp_path / "a.emd", fill)))[0] == ("y", units, 0.5, 0)
