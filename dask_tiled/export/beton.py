@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask.array as da
@@ -198,12 +198,8 @@ def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     """Open a file beside a path, and move it there if all goes well."""
     _refuse_foreign(path, overwrite=overwrite)
     part = f"{path}.part"
-    file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    file = _claimed(part)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DatasetError("somebody else is writing there", path=path) from error
         try:
             os.ftruncate(file, 0)
             yield file
@@ -220,6 +216,22 @@ def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _claimed(part: str) -> int:
+    """Open a file that nobody else writes to."""
+    while True:
+        file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            raise DatasetError("somebody else is writing there", path=part) from error
+        # Who had it before may have moved it to its place meanwhile, or removed it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), os.lstat(part)):
+                return file
+        os.close(file)
 
 
 def _refuse_foreign(path: str, *, overwrite: bool) -> None:

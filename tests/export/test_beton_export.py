@@ -1,5 +1,6 @@
 """Sample files that are written: as FFCV does, whole or not at all, and never for ever."""
 
+import fcntl
 import io
 import json
 import os
@@ -285,6 +286,24 @@ def test_two_writers_do_not_mix(tmp_path):
         go_on.set()
         first.join()
     assert open_dataset(path).compute().tolist() == [1]
+
+
+def test_a_file_that_was_moved_to_its_place_is_not_written_to(tmp_path, monkeypatch):
+    """A writer that waits for the lock of another may get that of the file that is complete."""
+    path = tmp_path / "a.beton"
+    opened, lock = [], fcntl.flock
+
+    def late(file, flags):
+        if not opened:
+            opened.append(file)
+            save(path, Dataset([(1,)]), {"n": "int"})
+        return lock(file, flags)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(DatasetError, match="there already"):
+        save(path, Dataset([(2,)] * 50), {"n": "int"})
+    assert open_dataset(path).compute().tolist() == [1]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.beton"]
 
 
 def tar_of(path, members):
