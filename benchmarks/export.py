@@ -1,12 +1,16 @@
 """Merlin files to zarr, beside others on the same files: time, processor time and peak memory.
 
-Run ``python benchmarks/export.py``. The scan is in the page cache, and the ways take turns; what is
-printed are medians. Ours stores chunks in shards, as it does by default; the others store as many
-bytes in each file, without shards. "as before" is what to_zarr did until it encoded whole chunks
-itself: one ``array[region] = block`` a task, and Zstandard. "columns" are zarr chunks of all
-frames, 32 x 32 pixels of each. The last rows have the pixels in memory: what the compressor alone
-takes on as many threads, and two pipelines of zarr. Memory is that of a process of its own, over
-what it has after opening the file. LiberTEM is not there: it exports to ``.npy`` alone.
+Run ``python benchmarks/export.py``. The scan is in the page cache, the ways take turns, each into
+a folder that is not there, and what is printed are medians. The columns behind say how many times
+as fast a way is as another of its section: as the best of those of Python that read the file, as
+the compressor alone, which has the pixels in memory and as many threads, as zarrs, which has them
+in memory too, and as to_zarr was at first, with one ``array[region] = block`` a task and Zstandard.
+
+In "same chunks" all store the same pixels under the same keys, by the same codecs; in "defaults"
+each does as it does by itself; "columns" are zarr chunks of all frames, 32 x 32 pixels of each.
+Ours has its files brought to the disk before it is done, the others do not. Memory is that of a
+process of its own, over what it has after opening the file. LiberTEM is not there: it exports to
+``.npy`` alone.
 
 ``python benchmarks/export.py --large 20`` exports a file of 20 GB without pixels but zeros, in
 default chunks and in columns, in a process that may not have more than 1.5 GB of memory.
@@ -28,8 +32,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -44,110 +49,162 @@ import dask_tiled
 from dask_tiled.testing import write_mib
 
 SIG = (256, 256)
+ROW = 64
 LZ4 = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=2)
 CODECS = {"lz4 + bits": (LZ4, Crc32cCodec()), "zstd-1": (ZstdCodec(level=1), Crc32cCodec())}
+ZSTD = ZstdCodec(level=1, checksum=True)
 ZARRS = "zarrs.ZarrsCodecPipeline"
 
-Way = Callable[[], Any]
+Way = Callable[[Path], Any]
+"""Exports the scan to a path."""
+SECTIONS = ("same chunks", "defaults", "columns")
+ALONE, BEFORE, IN_MEMORY = "memory: compressor alone", "as before", "memory: zarrs"
 
 
-def created(path: Path, like: Any, chunks: tuple[int, ...], **given: Any) -> Any:
+class Case(NamedTuple):
+    """What is exported, and how."""
+
+    path: str
+    section: str
+    codec: str
+    threads: int
+    chunk_mib: int
+
+    def chunk(self) -> tuple[int, ...]:
+        """Give the shape of zarr chunks: frames of rows of 64."""
+        frames = self.chunk_mib * 8
+        return (*((1, frames) if frames < ROW else (frames // ROW, ROW)), *SIG)
+
+    def ways(self) -> dict[str, Way]:
+        """Make what exports a scan."""
+        arr = dask_tiled.open_dataset(self.path)
+        shape = arr.shape[1::-1]
+        peer = file_reader(self.path, lazy=True, navigation_shape=shape)[0]["data"]
+        codec, chunk = CODECS[self.codec], self.chunk()
+        given: dict[str, Any]
+        if self.section == "defaults":
+            return {
+                "dask_tiled": partial(ours, arr),
+                "dask_tiled + verify_zarr": partial(ours, arr, verify=True),
+                BEFORE: partial(by_dask, arr, tuple(map(int, arr.chunksize)), ZSTD),
+                "opened + da.to_zarr": partial(da.to_zarr, arr),
+                "RosettaSciIO + da.to_zarr": partial(da.to_zarr, peer),
+            }
+        if self.section == "columns":
+            chunk = (*arr.shape[:2], 32, 32)
+            given = {"chunks": chunk, "compressors": codec}
+            return {
+                "dask_tiled": partial(ours, arr, **given),
+                "dask_tiled + verify_zarr": partial(ours, arr, verify=True, **given),
+                "RosettaSciIO + da.store": partial(by_dask, peer.rechunk(chunk), chunk, codec),
+            }
+        given = {"chunks": chunk, "compressors": codec, "layout": "array"}
+        blocks = (max(chunk[0], 2), ROW, *SIG)  # as large as ours, whatever the zarr chunks are
+        opened, peer = arr.rechunk(blocks), peer.rechunk(blocks)
+        return {
+            "dask_tiled": partial(ours, arr, **given),
+            "dask_tiled + verify_zarr": partial(ours, arr, verify=True, **given),
+            BEFORE: partial(by_dask, arr.rechunk(chunk), chunk, ZSTD),
+            "opened + da.store": partial(by_dask, opened, chunk, codec),
+            "RosettaSciIO + da.store": partial(by_dask, peer, chunk, codec),
+        }
+
+    def ways_of_memory(self) -> dict[str, Way]:
+        """Make what compresses or stores pixels that are in memory."""
+        if self.section == "columns":
+            return {}
+        pixels = dask_tiled.open_dataset(self.path).compute().copy()
+        chunk, codec = self.chunk(), CODECS[self.codec]
+        encode = Blosc("lz4", 5, 2).encode if codec[0] is LZ4 else Zstd(1, checksum=True).encode
+        blocks = dask_tiled.iter_blocks(da.zeros(pixels.shape, chunks=chunk))
+        parts = [np.ascontiguousarray(pixels[block.where]) for block in blocks]
+
+        def compress(_out: Path) -> None:
+            with ThreadPoolExecutor(self.threads) as pool:
+                for _ in pool.map(lambda part: len(encode(part)), parts):
+                    pass
+
+        def whole(out: Path, **config: Any) -> None:
+            with zarr.config.set(config):
+                created(out, pixels, chunk, codec)[:] = pixels
+
+        found: dict[str, Way] = {ALONE: compress, "memory: zarr-python": whole}
+        if find_spec("zarrs"):
+            limits: Any = {"codec_pipeline.path": ZARRS, "threading.max_workers": self.threads}
+            found[IN_MEMORY] = partial(whole, **limits)
+        return found
+
+
+def created(out: Path, like: Any, chunks: tuple[int, ...], codec: Any) -> Any:
     """Make the zarr array for what others write: all chunks are stored, as ours are."""
-    options: Any = {"overwrite": True, "config": {"write_empty_chunks": True}, **given}
-    return zarr.create_array(path, shape=like.shape, chunks=chunks, dtype=like.dtype, **options)
+    options: Any = {"compressors": codec, "config": {"write_empty_chunks": True}}
+    return zarr.create_array(out, shape=like.shape, chunks=chunks, dtype=like.dtype, **options)
 
 
-def ways_of(path: Path, out: Path, codec: str) -> dict[str, Way]:
-    """Make what exports a scan, each into a folder of its own."""
-    arr = dask_tiled.open_dataset(path)
-    peer = file_reader(str(path), lazy=True, navigation_shape=arr.shape[1::-1])[0]["data"]
-    options: dict[str, Any] = {"compressors": CODECS[codec]}
-    first = dask_tiled.to_zarr(arr, out / "first", overwrite=True)
-    chunk = first.shards or first.chunks
-    columns = (*arr.shape[:2], 32, 32)
-    peer = peer.rechunk(arr.chunks)
-
-    def by_dask(source: da.Array, name: str, chunks: Any = chunk, **given: Any) -> None:
-        target = created(out / name, source, chunks, **given)
-        da.store(source, target, lock=False)
-
-    def ours(name: str, *, verify: bool = False, **given: Any) -> None:
-        dask_tiled.to_zarr(arr, out / name, overwrite=True, **options, **given)
-        if verify:
-            dask_tiled.verify_zarr(out / name, arr)
-
-    return {
-        "dask_tiled": partial(ours, "a"),
-        "dask_tiled, no shards": partial(ours, "b", chunks=chunk),
-        "dask_tiled + verify_zarr": partial(ours, "f", verify=True),
-        "as before": partial(by_dask, arr, "c", compressors=ZstdCodec(level=1, checksum=True)),
-        "opened + da.store": partial(by_dask, arr, "d", **options),
-        "RosettaSciIO + da.store": partial(by_dask, peer, "e", **options),
-        "columns: dask_tiled": partial(ours, "g", chunks=columns),
-        "columns: dask": partial(by_dask, peer.rechunk(columns), "h", columns, **options),
-    }
+def ours(arr: da.Array, out: Path, *, verify: bool = False, **given: Any) -> None:
+    """Export, and compare what is stored."""
+    dask_tiled.to_zarr(arr, out, **given)
+    if verify:
+        dask_tiled.verify_zarr(out, arr)
 
 
-def ways_of_memory(path: Path, out: Path, codec: str, threads: int) -> dict[str, Way]:
-    """Make what compresses or stores pixels that are in memory."""
-    arr = dask_tiled.open_dataset(path)
-    pixels = arr.compute().copy()
-    first = dask_tiled.to_zarr(arr, out / "first", overwrite=True)
-    chunk = first.shards or first.chunks
-    parts = [
-        pixels[block.where] for block in dask_tiled.iter_blocks(da.zeros(arr.shape, chunks=chunk))
-    ]
-    encode = Blosc("lz4", 5, 2).encode if codec.startswith("lz4") else Zstd(1).encode
-
-    def compress() -> None:
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(lambda part: len(encode(np.ascontiguousarray(part))), parts):
-                pass
-
-    def whole(name: str, **config: Any) -> None:
-        with zarr.config.set(config):
-            target = created(out / name, pixels, chunk, compressors=CODECS[codec])
-            target[:] = pixels
-
-    pipelines = {"memory: zarr-python": partial(whole, "m")}
-    try:
-        import zarrs  # noqa: F401
-    except ImportError:
-        pass
-    else:
-        limits = {"codec_pipeline.path": ZARRS, "threading.max_workers": threads}
-        pipelines["memory: zarrs"] = partial(whole, "n", **limits)
-    return {"memory: compressor alone": compress, **pipelines}
+def by_dask(source: da.Array, chunks: tuple[int, ...], codec: Any, out: Path) -> None:
+    """Have dask write its chunks, whose edges are edges of zarr's."""
+    da.store(source, created(out, source, chunks, codec), lock=False)
 
 
-def measure(ways: dict[str, Way], repeats: int) -> dict[str, tuple[float, float]]:
+def measure(ways: dict[str, Way], folder: Path, repeats: int) -> dict[str, tuple[float, float]]:
     """Give medians of the seconds, and of the processor's, after a round that does not count."""
     found = defaultdict(list)
     for _ in range(repeats + 1):
         for name, way in ways.items():
+            out = folder / "out.zarr"
             start = time.perf_counter(), time.process_time()
-            way()
+            way(out)
             found[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
+            shutil.rmtree(out, ignore_errors=True)
     return {
         name: (statistics.median(a for a, _ in some[1:]), statistics.median(b for _, b in some[1:]))
         for name, some in found.items()
     }
 
 
-def peak_of(path: Path, out: Path, codec: str, threads: int, name: str) -> int:
+def show(case: Case, folder: Path, repeats: int, *, memory: bool) -> None:
+    """Print the rows of a section."""
+    nbytes = dask_tiled.open_dataset(case.path).nbytes
+    ways = case.ways()
+    found = measure({**ways, **case.ways_of_memory()}, folder, repeats)
+    python = min(wall for name, (wall, _) in found.items() if " + da." in name)
+    others = [python, *(found.get(name, (None,))[0] for name in (ALONE, IN_MEMORY, BEFORE))]
+    print(f"\n{case.section}, {case.codec}")
+    print(f"{'':<26}{'GB/s':>7}{'CPU s/GB':>10}", end="")
+    print(*(f"{name:>10}" for name in ("x Python", "x alone", "x zarrs", "x before")), end="")
+    print(f"{'peak MiB':>10}" if memory else "")
+    for name, (wall, cpu) in found.items():
+        ratios = "".join(f"{other / wall:>11.2f}" if other else " " * 11 for other in others)
+        peak = f"{peak_of(case, name, folder) >> 20:>9}" if memory and name in ways else ""
+        print(f"{name:<26}{nbytes / wall / 1e9:>7.2f}{cpu / nbytes * 1e9:>9.2f}{ratios}{peak}")
+    sys.stdout.flush()
+
+
+def peak_of(case: Case, name: str, folder: Path) -> int:
     """Measure the memory that a way takes, in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, str(path), str(out), codec, str(threads)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    out = folder / "out.zarr"
+    command = [sys.executable, __file__, "--one", name, str(out), repr(tuple(case))]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    shutil.rmtree(out)
+    return int(found)
 
 
-def one(name: str, path: str, out: str, codec: str, threads: str) -> None:
+def one(name: str, out: str, case: str) -> None:
     """Print how much memory grows by a way."""
-    dask.config.set(scheduler="threads", num_workers=int(threads))
-    way = ways_of(Path(path), Path(out), codec)[name]
+    some = Case(*ast.literal_eval(case))
+    dask.config.set(scheduler="threads", num_workers=some.threads)
+    way = some.ways()[name]
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")  # the peak is counted from here
     before = _peak()
-    way()
+    way(Path(out))
     print(_peak() - before)
 
 
@@ -194,6 +251,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--counts", type=float, default=3, help="mean of the counts of a pixel")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--chunk-mib", type=int, default=1, help="of a zarr chunk, a power of two")
     parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
     parser.add_argument("--large", type=int, metavar="GB", help="export so much in little memory")
     args = parser.parse_args()
@@ -203,21 +261,12 @@ def main() -> None:
     dask.config.set(scheduler="threads", num_workers=args.threads)
     frames = np.random.default_rng(0).poisson(args.counts, (8 * args.mib, *SIG)).astype("u2")
     with tempfile.TemporaryDirectory() as folder:
-        path = write_mib(Path(folder) / "scan.mib", frames.reshape(-1, 64, *SIG))
-        nbytes = frames.nbytes
+        path = str(write_mib(Path(folder) / "scan.mib", frames.reshape(-1, ROW, *SIG)))
         del frames
-        print(f"{'codec':<12}{'way':<26}{'GB/s':>7}{'CPU s/GB':>10}{'peak MiB':>10}")
-        for codec in CODECS:
-            out = Path(folder) / "out"
-            given = path, out, codec, args.threads
-            ways = ways_of(*given[:3])
-            for name, (wall, cpu) in measure(
-                {**ways, **ways_of_memory(*given)}, args.repeats
-            ).items():
-                peak = f"{peak_of(*given, name) >> 20}" if args.memory and name in ways else ""
-                row = f"{nbytes / wall / 1e9:>7.2f}{cpu / nbytes * 1e9:>10.2f}{peak:>10}"
-                print(f"{codec:<12}{name:<26}{row}", flush=True)
-            shutil.rmtree(out)
+        for section in SECTIONS:
+            for codec in CODECS if section != "defaults" else list(CODECS)[:1]:
+                case = Case(path, section, codec, args.threads, args.chunk_mib)
+                show(case, Path(folder), args.repeats, memory=args.memory)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.ownership import check_ours, files, foreign, is_name, remove, remove_empty
+from dask_tiled.export.ownership import (
+    at_once,
+    check_ours,
+    files,
+    foreign,
+    is_name,
+    remove,
+    remove_empty,
+)
 from dask_tiled.export.targets import telling_of
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
@@ -70,8 +78,8 @@ def discard(attempt: str) -> None:
             attempt = gone
         for name in ("journal", "writing"):
             folder = os.path.join(attempt, name)
-            for file in filter(is_name, os.listdir(folder) if os.path.isdir(folder) else ()):
-                os.remove(os.path.join(folder, file))
+            found = filter(is_name, os.listdir(folder) if os.path.isdir(folder) else ())
+            at_once(os.remove, [os.path.join(folder, file) for file in found])
         store = os.path.join(attempt, "store")
         if os.path.isdir(store):
             remove(store)

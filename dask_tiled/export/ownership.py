@@ -10,8 +10,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import fingerprint
@@ -145,19 +147,38 @@ def foreign(path: str, where: str | None = None) -> DatasetError:
 
 def remove(path: str) -> None:
     """Remove what one export wrote below a folder, and nothing that comes there meanwhile."""
-    keys = [*files(path)]
-    record = find_record(keys, reads(path))
-    for key in sorted(keys, key=record.order) if record else ():
-        if record and record.has(key, reads(path)):
-            os.remove(os.path.join(path, key))
+    keys, read = [*files(path)], reads(path)
+    record = find_record(keys, read)
+    if record is not None:
+        ours = (key for key in keys if record.has(key, read))
+        at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: record.order(x)[:2])
     remove_empty(path)
 
 
 def remove_empty(path: str) -> None:
     """Remove a folder, and those inside of it, unless there are files."""
-    for folder, _, _ in os.walk(path, topdown=False):
+
+    def try_remove(folder: str) -> None:
         with suppress(OSError):
             os.rmdir(folder)
+
+    at_once(try_remove, (x for x, _, _ in os.walk(path)), lambda folder: -folder.count(os.sep))
+
+
+def at_once(
+    func: Callable[[str], None], names: Iterable[str], turn: Callable[[str], Any] = lambda _: 0
+) -> None:
+    """Have the system do something to many files at once, since it is the disk that it waits for.
+
+    Parameters
+    ----------
+    turn : callable
+        Those that it gives less for are done before.
+    """
+    with ThreadPoolExecutor() as pool:
+        for _, some in groupby(sorted(names, key=turn), turn):
+            for _ in pool.map(func, some):
+                pass
 
 
 def is_name(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import zarr
 
 WINDOW_BYTES = 4 << 20
-"""So much of a shard is fetched at a time, unless one chunk is larger."""
+"""So much of a shard is fetched at a time, unless one chunk is larger, or it lies in a file."""
 
 
 class StoredChunks:
@@ -35,7 +36,7 @@ class StoredChunks:
         self.array = array
         self.encoder = encoder
         self.prefix = f"{array.path}/" if array.path else ""
-        self.place = StorePlace(array.store, self.prefix)
+        self.place = _place_of(array.store, self.prefix)
         self.codecs = encoder.direct() if _is_usual(array) else None
         self._key: str | None = None
         self._index: Any = None
@@ -74,7 +75,7 @@ class StoredChunks:
         return pixels[tuple(map(slice, shape))]
 
     def _stored(self, key: str, place: Place) -> memoryview | None:
-        """Fetch a chunk as it is stored."""
+        """Fetch a chunk as it is stored; it is valid until the next one is fetched."""
         if self.encoder.shard is None:
             whole = self.place.get(key)
             return None if whole is None else memoryview(whole)
@@ -87,7 +88,8 @@ class StoredChunks:
         origin, window = self._window
         if start < origin or start + nbytes > origin + len(window):
             held = self._index[self._index[..., 0] != ABSENT]
-            end = min(start + max(nbytes, WINDOW_BYTES), int(held.sum(axis=-1).max()))
+            window_bytes = 0 if isinstance(self.place, _Folder) else WINDOW_BYTES
+            end = min(start + max(nbytes, window_bytes), int(held.sum(axis=-1).max()))
             found = self.place.get(key, (start, end))
             origin, window = self._window = start, memoryview(found or b"")
         return window[start - origin : start - origin + nbytes]
@@ -100,7 +102,47 @@ class StoredChunks:
             return None
         if len(found) != nbytes:
             raise ValueError(f"a shard has {len(found)} bytes, its index alone {nbytes}")
-        return np.frombuffer(without_checksum(found), "<u8").reshape(*counts, 2)
+        return np.frombuffer(without_checksum(found), "<u8").reshape(*counts, 2).copy()
+
+
+class _Folder:
+    """Reads files as :class:`StorePlace` does, each part of one into the memory of the last."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._memory = bytearray()
+
+    def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> memoryview | None:
+        try:
+            with open(self._path(key), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                first, last, _ = slice(*part).indices(size)
+                count = max(0, last - first)
+                if len(self._memory) < count:
+                    self._memory = bytearray(count)
+                view, done = memoryview(self._memory)[:count], 0
+                while done < count:
+                    more = os.preadv(file.fileno(), [view[done:]], first + done)
+                    if not more:
+                        break
+                    done += more
+                return view[:done]
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def has(self, key: str) -> bool:
+        return os.path.isfile(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.path, *key.split("/"))
+
+
+def _place_of(store: Any, prefix: str) -> _Folder | StorePlace:
+    from zarr.storage import LocalStore
+
+    if type(store) is LocalStore:
+        return _Folder(os.path.join(store.root, *prefix.split("/")))
+    return StorePlace(store, prefix)
 
 
 def _is_usual(array: zarr.Array[Any]) -> bool:

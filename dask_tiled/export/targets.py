@@ -6,14 +6,13 @@ import json
 import os
 import uuid
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import Encoder, fingerprint
-from dask_tiled.export.ownership import Record, files, find_record, reads
+from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
 from dask_tiled.export.parts import Array, Pixels
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.remote.stores import said
@@ -68,11 +67,8 @@ class JournaledFolder:
         In one go at the end: that takes less time than file by file.
         """
         found = [os.path.join(self.store, key) for key in files(self.store)]
-        with telling_of(self.root), ThreadPoolExecutor() as pool:
-            for _ in pool.map(_flush, found):
-                pass
-            for folder, _, _ in os.walk(self.store):
-                _flush(folder)
+        with telling_of(self.root):
+            at_once(_flush, [*found, *(folder for folder, _, _ in os.walk(self.store))])
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Write a file of the store."""

@@ -157,8 +157,8 @@ def _first_difference(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> int | None:
     else:
         one, other = (np.ascontiguousarray(x).reshape(-1).view("u1") for x in (a, b))
         words = one.size // 8 * 8  # compared in less time than bytes are
-        same = np.array_equal(one[:words].view("u8"), other[:words].view("u8"))
-        if same and np.array_equal(one[words:], other[words:]):
+        same = (one[:words].view("u8") == other[:words].view("u8")).all()
+        if same and (one[words:] == other[words:]).all():
             return None
         differs = (one != other).reshape(a.size, -1).any(axis=1)
     return int(differs.argmax()) if differs.any() else None

@@ -167,7 +167,8 @@ class Reader:
         If it is no ``view``, as for :meth:`whole`, then what ``make`` gives.
         """
         shape = (stop - first, *self._shapes[part])
-        pixels = self._view(first, stop, part, shape) if view else None
+        ranges = self._between(first, stop, part)
+        pixels = self._view(ranges, shape) if view else None
         if pixels is not None:
             return pixels
         tile = make(shape)
@@ -176,7 +177,9 @@ class Reader:
             depth = max(1, CONVERTED_BYTES * depth // tile.nbytes)
         for start in range(0, len(tile), depth):
             end = min(start + depth, len(tile))
-            self._read(first + start, first + end, part, tile[start:end])
+            if end - start < len(tile):
+                ranges = self._between(first + start, first + end, part)
+            self._read(first + start, first + end, part, ranges, tile[start:end])
         return tile
 
     def windows(self, limit: int | None) -> Iterator[Window]:
@@ -201,17 +204,17 @@ class Reader:
         """Which frames of the chunk are missing."""
         return np.flatnonzero(self._absent) if self._absent is not None else np.empty(0, np.int64)
 
-    def _view(self, first: int, stop: int, part: int, shape: tuple[int, ...]) -> Array | None:
+    def _view(self, ranges: Sequence[Ranges], shape: tuple[int, ...]) -> Array | None:
         """Give a tile without reading it, where it lies in a mapped file as it is."""
         if not self.source.conversion.nothing or self._absent is not None:
             return None
-        ranges = self._between(first, stop, part)
         return view_of(ranges, shape, self.source.conversion.dtype, self._backend)
 
-    def _read(self, first: int, stop: int, part: int, tile: Array) -> None:
+    def _read(
+        self, first: int, stop: int, part: int, ranges: Sequence[Ranges], tile: Array
+    ) -> None:
         """Read frames ``first`` to ``stop`` into a C-contiguous tile."""
         layout, conversion = self.source.layout, self.source.conversion
-        ranges = self._between(first, stop, part)
         once = len(self._ranges) == 1 and (first, stop) == (0, len(self.region.frames))
         kept = None if once else self._kept
         if conversion.nothing:

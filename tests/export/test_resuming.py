@@ -106,7 +106,7 @@ def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, 
 
 def test_another_source_starts_afresh(scan, tmp_path, monkeypatch, written):
     """A file that has changed is another source; what was stored of it is not kept."""
-    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     changed = open_dataset(
         write_raw(tmp_path / "scan.raw", FRAMES + 1),
         "raw",
@@ -116,26 +116,26 @@ def test_another_source_starts_afresh(scan, tmp_path, monkeypatch, written):
     )
     written.clear()
     with pytest.warns(UserWarning, match="another source"):
-        to_zarr(changed, tmp_path / "out.zarr")
+        to_zarr(changed, tmp_path / "out.zarr", chunks=(4, 8, 16))
     assert len(written) == 3
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
 def test_other_settings_start_afresh(scan, tmp_path, monkeypatch, written):
     """So do other chunks, compressors or attributes."""
-    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     written.clear()
     with pytest.warns(UserWarning, match="other settings"):
-        to_zarr(scan, tmp_path / "out.zarr", compressors=None)
+        to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
     assert len(written) == 3
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
 def test_resuming_can_be_refused(scan, tmp_path, monkeypatch, written):
     """Then everything is done again, and nothing is said."""
-    stop(monkeypatch, scan, tmp_path / "out.zarr")
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     written.clear()
-    to_zarr(scan, tmp_path / "out.zarr", resume=False)
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), resume=False)
     assert len(written) == 3
 
 
