@@ -91,6 +91,27 @@ def test_direct_electron_movie_has_the_scan_and_scales_of_its_info_file(data):
     assert desc.metadata["mrc"]["nav_shape_from"].endswith("_info.txt")
 
 
+@pytest.mark.parametrize(
+    ("name", "names", "scales", "units"),
+    [
+        ("final", ("frame", "y", "x"), (0.1, 0.1), "1/nm"),
+        ("0_Virt 0_sum", ("frame", "scan_y", "scan_x"), (0.2, 0.1), "nm"),
+        ("1_Virt 1_sum", ("frame", "scan_y", "scan_x"), (0.2, 0.1), "nm"),
+        ("ext1_Ext 1", ("frame", "scan_y", "scan_x"), (0.2, 0.1), "nm"),
+    ],
+)
+def test_direct_electron_sums_have_the_scales_of_the_info_file(data, name, names, scales, units):
+    """In place of the cells of their headers, which are of negative sizes."""
+    path = data / f"mrc/rsciio/20241021_00405_{name}.mrc"
+    desc = dask_tiled.describe(path)
+    assert desc.dims == names
+    assert [(axis.scale, axis.units) for axis in desc.axes[1:]] == [(k, units) for k in scales]
+    assert desc.metadata["mrc"]["direct_electron"]["Camera Model"] == "DESim"
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path)[0], rsciio_pixels(path))
+    with mrcfile.open(path, permissive=True) as theirs:
+        assert theirs.header.cella.x < 0
+
+
 def test_axes_of_a_map_are_named_after_the_cell_as_it_is_stored(data):
     """MAPC, MAPR, MAPS are 3, 1, 2: columns run along z; mrcfile gives the same voxel sizes."""
     path = data / "mrc/mrcfile/EMD-3001.map"
@@ -268,6 +289,21 @@ def test_movie_without_scan_has_a_time_axis_and_repeated_scans_an_axis_more(tmp_
     info = RASTER | {"Autosave Counted Movie Pixel Format": "uint8"}
     path = write_direct_electron(tmp_path, signed, info, name="c_1")
     assert dask_tiled.open_dataset(path).dtype == "u1"
+
+
+@pytest.mark.parametrize("name", ["final", "0_Virt 0_sum", "virt1_HAADF_mean", "ext2"])
+def test_sums_of_another_size_keep_the_scales_of_their_headers(tmp_path, name):
+    """The pixels are others than those that the info file tells of."""
+    info = RASTER | {"Image Size X (pixels)": 6, "Image Size Y (pixels)": 5}
+    info |= {"Diffraction Pixel Size X": 0.5, "Diffraction Pixel Size Y": 0.5}
+    write_direct_electron(tmp_path, counting_frames((12, 5, 6), "u2"), info, name="a_1")
+    whole = (5, 6) if name == "final" else (4, 3)
+    for shape, told in ((whole, True), (whole[::-1], False), ((8, 8), False)):
+        frames = counting_frames((1, *shape), "f4")
+        options = {"space_group": 1, "pixel_size": (9, 9, 9)}
+        desc = dask_tiled.describe(write_mrc(tmp_path / f"a_1_{name}.mrc", frames, **options))
+        assert [axis.units == "Å" for axis in desc.axes[1:]] == [not told] * 2
+        assert ("direct_electron" in desc.metadata["mrc"]) == told
 
 
 @pytest.mark.parametrize("mode", [16, 101])

@@ -44,7 +44,7 @@ def describe(
     paths : sequence of str
         One file, which may be compressed. Beside the movie of a Direct Electron camera,
         ``..._movie.mrc``, ``..._info.txt`` and ``..._scan_coordinates.csv`` give scan and
-        calibration.
+        calibration; and the calibration of sums and of pictures of its detectors.
     nav_shape : tuple of int, optional
         Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
         or two for a stack of volumes. With it, sections are read in the order of the file.

@@ -1,4 +1,4 @@
-"""What Direct Electron's software writes beside a movie: ``_info.txt`` and scan coordinates.
+"""What Direct Electron's software writes beside movies and sums: ``_info.txt``, scan coordinates.
 
 Layout after files of DE-StreamPix and DE-Server, and what RosettaSciIO makes of them.
 """
@@ -16,23 +16,37 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
-MOVIE = "_movie.mrc"
+KINDS = {
+    "movie": re.compile(r".*_movie\.mrc"),
+    "sum": re.compile(r".*_final\.mrc"),  # of the frames of a movie
+    "scan": re.compile(r".+_(?:ext\d+(?:_[^.]*)?|(?:virt)?\d+_[^_]+_[^.]+)\.mrc"),
+}
+"""Names of files: the last are pictures of virtual and external detectors, a pixel a frame."""
 MAX_LINE = 64  # bytes of a line of coordinates, at most
 MAX_PLACES = 1 << 24
 HINT = "Pass nav_shape=({},) to read the frames as they come."
 
 
 class Session(NamedTuple):
-    """The files of one movie, and the keys and values of its ``_info.txt`` file."""
+    """The files of one acquisition, and the keys and values of its ``_info.txt`` file."""
 
+    kind: str  # of the file that is opened
     info: dict[str, str]
     info_file: str
     coordinates_file: str | None
 
     @property
     def has_unsigned_bytes(self) -> bool:
-        """Whether movies of bytes are of unsigned ones."""
-        return "uint8" in {v for k, v in self.info.items() if k.endswith("Movie Pixel Format")}
+        """Whether the bytes of a movie are unsigned ones."""
+        told = {value for key, value in self.info.items() if key.endswith("Movie Pixel Format")}
+        return self.kind == "movie" and "uint8" in told
+
+    @property
+    def scan_shape(self) -> tuple[int, int]:
+        """How many places the scan has along y and x; 0 where that is not known."""
+        roi = "ROI " if self.info.get("Scan - ROI Enable") == "Enable" else ""
+        y, x = (int(self.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
+        return y, x
 
     @property
     def scans(self) -> bool:
@@ -49,36 +63,52 @@ class Session(NamedTuple):
 
 
 def find_session(path: str) -> Session | None:
-    """Find the files of a movie, whose names may lack the last parts of the movie's."""
+    """Find the files of an acquisition, whose names may lack the last parts of that of the file."""
     folder, name = os.path.split(path)
-    if not name.endswith(MOVIE):
+    kind = next((kind for kind, pattern in KINDS.items() if pattern.fullmatch(name)), None)
+    if kind is None:
         return None
-    parts = name.removesuffix(MOVIE).split("_")
-    stems = [os.path.join(folder, "_".join(parts[:k])) for k in range(len(parts), 0, -1)]
+    parts = name.removesuffix(".mrc").split("_")
+    stems = [os.path.join(folder, "_".join(parts[:k])) for k in range(len(parts) - 1, 0, -1)]
     info, coordinates = (
         tools.beside("", *(stem + ending for stem in stems))
         for ending in ("_info.txt", "_scan_coordinates.csv")
     )
-    return Session(tools.read_pairs(info, "=", "utf8"), info, coordinates) if info else None
+    if info is None:
+        return None
+    return Session(kind, tools.read_pairs(info, "=", "utf8"), info, coordinates)
 
 
 def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
-    """Show the frames of a movie as its session says, in the shape of its scan if ``scan``."""
+    """Show a file as its session says, the frames of a movie in the shape of the scan if `scan`."""
+    if session.kind != "movie":
+        return _show_picture(desc, session)
     desc = desc.with_facts(direct_electron=session.info)
     desc = replace(desc, axes=(_time(session), *_detector(session)))
     if not session.scans or not scan:
         return desc
-    roi = "ROI " if session.info.get("Scan - ROI Enable") == "Enable" else ""
     if session.info.get("Scan - Type", "Raster") == "Raster":
-        return _raster(desc, session, roi)
+        return _raster(desc, session)
     if session.coordinates_file is None:
         told_by = "the number of frames; there is no _scan_coordinates.csv file"
         return desc.with_facts(nav_shape_from=told_by)
     return _custom(desc, session, session.coordinates_file)
 
 
-def _raster(desc: tools.Description, session: Session, roi: str) -> tools.Description:
-    y, x = (int(session.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
+def _show_picture(desc: tools.Description, session: Session) -> tools.Description:
+    """Calibrate pictures that have as many pixels as the detector, or as the scan has places."""
+    size = "Image Size {} (pixels)"
+    axes, shape = _detector(session), tuple(int(session.number(size.format(k))) for k in "YX")
+    if session.kind == "scan":
+        axes, shape = _scan(session), session.scan_shape
+    if desc.sig_shape != shape:
+        return desc
+    desc = desc.with_facts(direct_electron=session.info)
+    return replace(desc, axes=(*desc.axes[: desc.nav_ndim], *axes))
+
+
+def _raster(desc: tools.Description, session: Session) -> tools.Description:
+    y, x = session.scan_shape
     if min(y, x) < 1:
         return desc
     frames = desc.layout.n_frames
@@ -132,10 +162,13 @@ def read_coordinates(path: str, frames: int) -> Index:
 
 def _named(desc: tools.Description, session: Session) -> tools.Description:
     """Name and calibrate the axes of a scan, of which (y, x) are the last."""
-    y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
-    scan = tools.Axis.calibrated("scan_y", "nm", y), tools.Axis.calibrated("scan_x", "nm", x)
-    nav = tools.Axis("repeat"), *scan
+    nav = tools.Axis("repeat"), *_scan(session)
     return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
+
+
+def _scan(session: Session) -> tuple[tools.Axis, ...]:
+    y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
+    return tools.Axis.calibrated("scan_y", "nm", y), tools.Axis.calibrated("scan_x", "nm", x)
 
 
 def _time(session: Session) -> tools.Axis:
