@@ -12,13 +12,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.fly_back import find_line
+from dask_tiled.model.paths import is_url
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
 NUMBER = re.compile(rb" *[0-9]{1,18} *")
+TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 RAW = {
     1: (1, "u1", "bits", "bits_reversed"),
@@ -166,6 +170,9 @@ def describe(
     """Describe Merlin files, which are put into the order of their sequence numbers.
 
     A ``.mib`` file stands for itself and those that continue it, a ``.hdr`` file for its series.
+    Where no ``.hdr`` file tells the lines of a scan, the times of the frames of one file may: where
+    they show that the beam flies back after each of three lines or more, and never else, the shape
+    is inferred, and the metadata say so.
 
     Parameters
     ----------
@@ -186,12 +193,42 @@ def describe(
     layout = _layout(files, counts, header)
     facts = {"header": read_named_fields(files[0].path, header.nbytes)}
     desc = tools.Description.of("mib", layout, {"mib": facts})
-    if hdr is None:
+    if hdr is not None:
+        keys = tools.read_pairs(hdr, ":\t", "latin1")
+        shape = None if settled else scan_shape(keys)
+        desc = desc.with_facts(hdr=keys)
+        desc = desc if shape is None else desc.with_scan(shape, hdr)
+    return desc if settled else _with_lines(desc, header)
+
+
+def _with_lines(desc: tools.Description, header: Geometry) -> tools.Description:
+    """Show frames in lines, where nothing says so but the time that the beam takes to fly back.
+
+    Only of one file on this machine: headers of others take too long to read.
+    """
+    count, (file, *others) = desc.layout.n_frames, desc.files
+    if others or file.grows or is_url(file.path) or desc.nav_shape != (count,):
         return desc
-    keys = tools.read_pairs(hdr, ":\t", "latin1")
-    shape = scan_shape(keys) if nav_shape is None else None
-    desc = desc.with_facts(hdr=keys)
-    return desc if shape is None else desc.with_scan(shape, hdr)
+    found = TIME.search(tools.read_head(file.path, header.nbytes))
+    if found is None:
+        return desc
+    fields = {"time": (found.start(), f"S{len(found[0])}")}
+
+    def read(first: int, distance: int, number: int) -> npt.NDArray[np.int64]:
+        at, step = (k * header.record_bytes for k in (first, distance))
+        texts = tools.read_table(file.path, fields, at, step, number)["time"]
+        if not all(map(TIME.fullmatch, texts.tolist())):
+            raise ValueError("no times")  # numbers of more digits move them
+        return texts.astype("M8[ns]").astype(np.int64)
+
+    try:
+        line = find_line(read, count)
+    except ValueError:
+        return desc
+    if line is None:
+        return desc
+    told_by = f"an inference: by the times of the frames, the beam flies back after every {line}"
+    return desc.with_scan((count // line, line), told_by)
 
 
 def read_member(path: str) -> tools.Member:
@@ -309,7 +346,7 @@ FORMAT = tools.Format(
     name="mib",
     extensions=(".mib", ".hdr"),
     summary="Merlin and Medipix3: U08 to U64 and raw 1-, 6-, 12- and 24-bit counters, 1x1 and 2x2",
-    nav_shape_from="the .hdr file, or one axis of all frames",
+    nav_shape_from="the .hdr file, or times that show fly-backs, or one axis of all frames",
     sniff=sniff,
     describe=describe,
     peers=("LiberTEM", "RosettaSciIO"),

@@ -12,8 +12,8 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
-from dask_tiled.testing import counting_frames, write_mib
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -339,3 +339,69 @@ def test_damaged_hdr_files(tmp_path_factory, values, changes):
     hdr.write_bytes(b"\r\n".join(lines))
     opens_or_says_why(path)
     opens_or_says_why(hdr, nav_shape=(2, 3))
+
+
+# Scans whose frames alone tell of lines
+
+
+def write_times(path, times):
+    """Put times into the headers of frames, in ns after a day."""
+    content = bytearray(path.read_bytes())
+    record = len(content) // len(times)  # of one file
+    for k, time in enumerate(times):
+        at = content.index(b"MQ1A,", k * record) + 5
+        stamp = np.datetime64("2021-05-07T16:51:10.905800928", "ns") + np.timedelta64(time, "ns")
+        content[at : at + 29] = str(stamp).encode()
+    path.write_bytes(content)
+    return path
+
+
+def scan_times(rows, line):
+    steps = np.full((rows, line), 102_000_000)
+    steps[:, -1] += 20_820  # as of a capture with a trigger for each frame
+    return (np.cumsum(steps) - steps.ravel()).tolist()
+
+
+@pytest.mark.parametrize("kind", ["U08", "U16", "R64"])
+@pytest.mark.parametrize("hdr", [None, (12, 1), (1, 12)])
+def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
+    """A .hdr file that counts frames, or triggers for each of them, says nothing of lines."""
+    frames = counting_frames((12, 8, 64), "u2", bits=6)
+    path = tmp_path / "a.mib"
+    write_mib(path, frames, kind=kind, hdr=hdr is not None, nav_shape=hdr)
+    assert describe(path).nav_shape == (12,)
+    write_times(path, scan_times(3, 4))
+    desc = describe(path)
+    assert desc.nav_shape == (3, 4)
+    assert desc.dims == ("scan_y", "scan_x", "y", "x")
+    assert "inference" in desc.metadata["mib"]["nav_shape_from"]
+    np.testing.assert_array_equal(open_dataset(path), frames.reshape(3, 4, 8, 64))
+    assert describe(path, nav_shape=(12,)).nav_shape == (12,)
+    assert describe(path, nav_shape=(6, 2)).nav_shape == (6, 2)
+
+
+def test_scan_that_the_hdr_file_tells_of_is_not_inferred(tmp_path):
+    frames = counting_frames((12, 8, 8), "u2")
+    path = write_mib(tmp_path / "a.mib", frames, nav_shape=(2, 6))
+    write_times(path, scan_times(3, 4))
+    desc = describe(path)
+    assert desc.nav_shape == (2, 6)
+    assert desc.metadata["mib"]["nav_shape_from"].endswith(".hdr")
+
+
+def test_times_that_are_damaged_infer_nothing(tmp_path):
+    frames = counting_frames((12, 8, 8), "u2")
+    path = write_mib(tmp_path / "a.mib", frames, hdr=False)
+    write_times(path, scan_times(3, 4))
+    content = path.read_bytes()
+    for wrong in (b"MQ1A,\0\0\0\0", b"MQ1A,021-", b"MQ1A,2021-99-07", b"MQ1A,2021-05-07T16:51:1x"):
+        at = content.rindex(b"MQ1A,")
+        path.write_bytes(content[:at] + wrong + content[at + len(wrong) :])
+        assert describe(path).nav_shape == (12,)
+
+
+def test_scans_of_several_files_are_not_inferred(tmp_path):
+    """Headers of all of them would be read one by one."""
+    frames = counting_frames((12, 8, 8), "u2")
+    paths = write_mib_series(tmp_path / "a", frames, frames_per_file=6, hdr=False)
+    assert describe(paths[0]).nav_shape == (12,)
