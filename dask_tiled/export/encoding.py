@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,7 +161,17 @@ def _direct_codec(codec: dict[str, Any]) -> Direct | None:
         made = Blosc(
             given["cname"], given["clevel"], shuffle, given["blocksize"], given["typesize"]
         )
+        return Direct(made.encode, partial(_decode_blosc, made))
     return None if made is None else Direct(made.encode, made.decode)
+
+
+def _decode_blosc(codec: Any, data: Any, out: Any) -> Any:
+    """Decode what is whole: Blosc believes what the bytes say of themselves, and reads on."""
+    found = memoryview(data).cast("B")
+    expected = int.from_bytes(found[12:16], "little") if len(found) >= 16 else 16
+    if len(found) < expected:
+        raise ValueError(f"{len(found)} bytes are there, {expected} are expected")
+    return codec.decode(data, out)
 
 
 def with_checksum(data: Any) -> bytes:
@@ -171,6 +182,8 @@ def with_checksum(data: Any) -> bytes:
 def without_checksum(data: Any, _: object = None) -> memoryview:
     """Check the CRC32C that bytes end with, and take it off."""
     data = memoryview(data)
+    if len(data) < 4:
+        raise ValueError(f"{len(data)} bytes are there, the checksum alone has 4")
     found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
     if found != stored:
         raise ValueError(f"the checksum is {stored:#010x}, that of the bytes is {found:#010x}")

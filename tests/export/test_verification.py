@@ -172,6 +172,35 @@ def test_flipped_bits(arr, tmp_path, options, compressors):
     assert caught.value.where == str(chunk.relative_to(tmp_path / "out.zarr"))
 
 
+@pytest.mark.parametrize("compressors", ["auto", None])
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_files_that_were_cut_off(arr, tmp_path, options, compressors):
+    """Wherever a file ends, nothing is taken from what was read before it."""
+    to_zarr(arr, tmp_path / "out.zarr", compressors=compressors, **options)
+    chunk = max((tmp_path / "out.zarr" / "c").rglob("[0-9]"), key=lambda path: path.is_file())
+    whole = chunk.read_bytes()
+    for length in (0, 3, 40, len(whole) // 2, len(whole) - 1):
+        chunk.write_bytes(whole[:length])
+        with pytest.raises(VerificationError, match=r"cannot be decoded|missing"):
+            verify_zarr(tmp_path / "out.zarr", arr)
+    chunk.write_bytes(whole)
+    verify_zarr(tmp_path / "out.zarr", arr)
+
+
+def test_files_without_checksums_that_were_cut_off(tmp_path):
+    """Also where what came before it ends in the same way."""
+    arr = da.zeros((4, 4096), chunks=(1, 4096), dtype="u2")
+    config = {"write_empty_chunks": True}
+    given = {"shape": arr.shape, "chunks": (1, 4096), "dtype": "u2", "config": config}
+    zarr.create_array(tmp_path / "a", **given, compressors=zarr.codecs.BloscCodec())[...] = 0
+    chunk = tmp_path / "a" / "c" / "3" / "0"
+    whole = chunk.read_bytes()
+    for length in (0, 15, 16, len(whole) - 1):
+        chunk.write_bytes(whole[:length])
+        with pytest.raises(VerificationError, match="cannot be decoded"):
+            verify_zarr(tmp_path / "a", arr.rechunk(4))
+
+
 sizes = st.integers(1, 9)
 
 
