@@ -306,7 +306,7 @@ class Recipe:
                 numbers = self._view.numbers
                 axes = tuple(number for axis in last.axes for number in numbers[axis])
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
-                reduction = Reduction(last.name, axes, dtype)
+                reduction = last._replace(axes=axes, dtype=dtype)
                 count = math.prod(shape[axis] for axis in axes)
                 fold = self._fold(program, reduction, axes_of, count)
                 sink = (fold or replace(values, reduction=reduction)).begin(chunk)
@@ -335,7 +335,7 @@ class Recipe:
         return self._last.finish(found, shape) if self._last and self._last.finish else found
 
     def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
-        name, axes, dtype = reduction
+        name, axes, dtype, _ = reduction
         lengths = [b - a for a, b in box]
         shape, finish = self._view.shape(lengths), self._last and self._last.finish
         if name != "counts":
@@ -354,7 +354,7 @@ class Recipe:
         self, program: Program, reduction: Reduction, axes_of: Sequence[int], count: int
     ) -> Fold | None:
         """Find the fold that does the same, faster."""
-        _, axes, dtype = reduction
+        _, axes, dtype, _ = reduction
         if _casts_first(reduction, program.dtype):
             raise NoPrimitive
         if not program.is_read:
@@ -386,7 +386,7 @@ class Recipe:
 
 def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:
     """Tell whether sums of pixels in a type are others than what is made of their sums."""
-    name, _, wanted = reduction
+    name, _, wanted, _ = reduction
     if not isinstance(wanted, np.dtype) or name in ("any", "all"):
         return False
     return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind

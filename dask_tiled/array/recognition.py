@@ -127,16 +127,16 @@ class Step(NamedTuple):
     def raw(self, count: int) -> Step:
         """Leave the results of the engine as they are: sums of many floats in double precision."""
         assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
-        name, axes, dtype = self.done
+        dtype = self.done.dtype
         if dtype is not None and dtype.kind in "fc" and not are_few(dtype, count):
             dtype = np.result_type(dtype, np.float64)
-        reduction = Reduction(name, axes, dtype)
+        reduction = self.done._replace(dtype=dtype)
         return Step(reduction, partial(reduced, reduction=reduction))
 
 
 def reduced(pixels: Any, reduction: Reduction) -> Any:
     """Reduce pixels as the engine does, where it has nothing to do it with."""
-    name, axes, dtype = reduction
+    name, axes, dtype, _ = reduction
     numbers = ~np.isnan(pixels) if name.startswith("nan") else np.ones((1,) * pixels.ndim, bool)
     if name in ("moments", "nanmoments", "nanmean"):
         exact = pixels.astype(dtype if name == "nanmean" else np.result_type(pixels, np.float64))
@@ -253,8 +253,8 @@ def _binned(name: str, found: Any, shape: tuple[int, ...]) -> Any:
 
 
 def histogram_of(bins: Any, ndim: int) -> Step:
-    """Read how dask puts the pixels of a chunk into bins: by how often each value occurs."""
-    done = Reduction("counts", tuple(range(ndim)), np.dtype(np.int64))
+    """Read how dask puts the pixels of a chunk into bins, perhaps by how often each occurs."""
+    done = Reduction("counts", tuple(range(ndim)), None, bins)
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
     return Step(done, plain, partial(_counted, bins))
 
@@ -268,6 +268,8 @@ def places_of(task: Any) -> Step | None:
 
 
 def _counted(bins: Any, found: Any, _: tuple[int, ...]) -> Any:
+    if found.dtype.names is None:  # bins were counted
+        return found[np.newaxis]
     return routines._block_hist(found["value"], bins, found["count"])  # noqa: SLF001
 
 

@@ -51,20 +51,25 @@ FEW = 64
 """So many floats are added up in their own type."""
 MOST_COUNTED = 2
 """Bytes of pixels whose values are counted."""
+MOST_BINS, MOST_STEPS = 1 << 16, 8
+"""So many bins are known of, and the one of a pixel is at most so far from where it should be."""
 
 
 class Reduction(NamedTuple):
     """What is made of the pixels of a chunk: one of UFUNCS over some axes, which stay with 1.
 
     ``moments`` and ``nanmoments`` are number, mean and spread, and ``nanmean`` the sum and the
-    number, along a further axis; ``counts`` is how often each value occurs. Of ``PLACES`` it is a
-    pixel and its place, counted in C order of the axes as they are given.
+    number, along a further axis; ``counts`` is how often each value occurs, or how many lie in each
+    bin where there may be many. Of ``PLACES`` it is a pixel and its place, counted in C order of
+    the axes as they are given.
     """
 
     name: str
     axes: tuple[int, ...]
     dtype: Any
     """Of the result, or what makes it of that of the pixels; None for that of the pixels."""
+    bins: Any = None
+    """Bins and range, as ``numpy.histogram`` takes them."""
 
 
 class NoPrimitive(Exception):  # noqa: N818 - it is no error
@@ -93,6 +98,22 @@ def _occurring(counts: Array, dtype: np.dtype) -> Array:
     found["value"] = occurring.astype(f"u{dtype.itemsize}").view(dtype)
     found["count"] = total[occurring]
     return found
+
+
+def _edges(bins: Any, dtype: np.dtype) -> tuple[Array, float]:
+    """Give the edges of bins for pixels of a type, and how many bins a unit has, about."""
+    try:
+        _, edges = np.histogram(np.zeros(1, dtype), *bins)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise NoPrimitive(bins) from error
+    number, (first, last) = len(edges) - 1, edges[[0, -1]].astype(float)
+    scale = number / (last - first) if last > first else math.nan
+    numbers = np.arange(number + 1)
+    known = edges.dtype.kind in "iuf" and 0 < number <= MOST_BINS and math.isfinite(scale)
+    exact = max(abs(first), abs(last)) < 1 << np.finfo(float).nmant
+    if not known or not exact or (abs((edges - first) * scale - numbers) > MOST_STEPS).any():
+        raise NoPrimitive(bins)
+    return edges.astype(float), scale
 
 
 def placed(name: str, values: Array, places: Array, axes: tuple[int, ...] = ()) -> Array:
@@ -193,7 +214,7 @@ class Vectors:
                 places = places + self._places_along(axes, reduction)
             return placed(reduction.name, results, places, tuple(axes))
         if reduction is not None and reduction.name == "counts":
-            return _occurring(results, plain(self._pixel))
+            return results if results.ndim == 1 else _occurring(results, plain(self._pixel))
         if results.ndim > sum(self.kept):
             results = np.moveaxis(results, 0, -1)
             shape = (*shape, results.shape[-1])
@@ -262,7 +283,7 @@ class Vectors:
         if reduction.name in SEVERAL and self.group > 1:
             raise NoPrimitive
         if reduction.name == "counts":
-            self._count(last)
+            self._count(last, reduction.bins)
         elif reduction.name.endswith("moments"):
             self._moments(last, reduction, self.kept)
         elif reduction.name in PLACES:
@@ -371,14 +392,17 @@ class Vectors:
                 found = found + along.reshape([-1 if x == axis else 1 for x in range(found.ndim)])
         return found
 
-    def _count(self, last: Step) -> None:
-        """Count how often each value occurs, where there are few."""
+    def _count(self, last: Step, bins: Any) -> None:
+        """Count how often each value occurs, where there are few, or how many lie in each bin."""
         dtype = last.to.dtype
-        if dtype.kind not in "biu" or dtype.itemsize > MOST_COUNTED:
-            raise NoPrimitive(dtype)
-        self.results = np.zeros((4, 256**dtype.itemsize), np.int64)
-        out = Value((self._layout.FIXED, self.results.ctypes.data, 0, 0, 8), self.results.dtype)
-        self._own("count", [self._step(last, None)], out)
+        if dtype.kind in "biu" and dtype.itemsize <= MOST_COUNTED:
+            self.results, beside = np.zeros((4, 256**dtype.itemsize), np.int64), []
+        else:
+            edges, scale = _edges(bins, plain(dtype))
+            self.results = np.zeros(len(edges) - 1, np.int64)
+            beside = [self._fixed(np.array([len(edges) - 1, scale])), self._fixed(edges)]
+        name, value = "bins" if beside else "count", self._step(last, None)
+        self._own(name, [value, *beside], self._fixed(self.results))
 
     def _numbers(self, value: Value, other: Any, number: Value | None) -> Value:
         """Put another value in the place of pixels that are no numbers; count the rest."""
@@ -428,8 +452,13 @@ class Vectors:
             one = np.array(operand, dtype).repeat(self._vector if dense else 1)
         except OverflowError as error:
             raise NoPrimitive(operand) from error
-        self._alive.append(one)
-        return Value((self._layout.FIXED, one.ctypes.data, 0, 0, one.itemsize * dense), one.dtype)
+        return self._fixed(one, dense=dense)
+
+    def _fixed(self, array: Array, *, dense: bool = True) -> Value:
+        """Show an array that is the same for all pixels."""
+        self._alive.append(array)
+        place = self._layout.FIXED, array.ctypes.data, 0, 0, array.itemsize * dense
+        return Value(place, array.dtype)
 
     def _tile(self, register: Register) -> Value:
         """Show the tile that a register has."""

@@ -195,6 +195,22 @@ def count(a, b, c, out, n):
         counts[pixels[k] & (size - 1)] += 1
 
 
+def bins(a, b, c, out, n):
+    """Count the pixels in each bin: of b their number, and how many a unit has; c are the edges."""
+    pixels, number, scale = carray(a, n), int(carray(b, 2)[0]), carray(b, 2)[1]
+    edges, counts = carray(c, number + 1), carray(out, number)
+    first, last = edges[0], edges[number]
+    for k in range(n):
+        x = np.float64(pixels[k])
+        if first <= x <= last:
+            i = min(int((x - first) * scale), number - 1)
+            while x < edges[i]:
+                i -= 1
+            while i < number - 1 and x >= edges[i + 1]:
+                i += 1
+            counts[i] += 1
+
+
 def argmax_each(a, b, c, out, n):
     """Keep the greatest pixels in c, and in out the least b of these: one for all pixels of a."""
     _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=False)

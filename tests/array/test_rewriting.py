@@ -174,6 +174,36 @@ def test_histograms(paths, name, options):
             da.histogram(found, bins=[3, 2, 1])[0].compute()
 
 
+UNEVEN = [-1e4, -3.5, 0, 0.1, 0.1, 2, 7, 50]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", ">u4", "i8", "u8"])
+@pytest.mark.parametrize("bins", [1, 7, 300, 5000, UNEVEN, [0, 1, 2, 90, 1000, 1001], [4, 4, 5, 5]])
+def test_histograms_of_many_values(tmp_path, monkeypatch, dtype, bins):
+    """Pixels on edges and beside them, outside, infinite, and NaN."""
+    monkeypatch.setattr(Recipe, "make", failing)
+    pixels = RNG.normal(3, 40, (2, 3, 8, 90))
+    limits = (0.1, 77.7) if dtype[0] == "f" else (0, 77)
+    edges = np.histogram_bin_edges(pixels, bins, limits)[:200]
+    if dtype[0] == "f":
+        pixels[0, 0, 0, :4] = np.nan, np.inf, -np.inf, -0.0
+    for k, inside in enumerate((edges, np.nextafter(edges, 99), np.nextafter(edges, -99))):
+        pixels[1, k, :4].flat[: len(inside)] = inside
+    native = np.dtype(dtype).newbyteorder("=")
+    pixels = (abs(pixels) if native.kind == "u" else pixels).astype(native)
+    path = write_npy(tmp_path / "values.npy", pixels.astype(dtype))
+    arr = dask_tiled.open_dataset(path, chunks=(1, 2, 8, 45))
+    for found, wanted in [(arr, pixels), (arr[1] * 2, pixels[1] * 2)]:
+        counts, _ = da.histogram(found, bins, range=limits)
+        expected, _ = np.histogram(wanted, bins, range=limits)
+        np.testing.assert_array_equal(counts.compute(), expected, strict=True)
+        assert on_tiles(counts)
+
+
+def failing(*_):
+    raise AssertionError("a chunk was made")
+
+
 MASKS = RNG.integers(0, 5, (5, *SIG))
 PRODUCTS = {
     "tensordot": lambda x, w, xp: xp.tensordot(x, w, axes=((2, 3), (1, 2))),
@@ -187,10 +217,6 @@ PRODUCTS = {
     "expression": lambda x, w, xp: xp.tensordot(x * 2 - w[0].real, w, axes=((2, 3), (1, 2))),
     "one": lambda x, w, xp: xp.tensordot(x + SCAN, w[0], axes=2),
 }
-
-
-def failing(*_):
-    raise AssertionError("a chunk was made")
 
 
 @pytest.mark.parametrize(
