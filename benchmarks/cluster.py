@@ -1,6 +1,6 @@
-"""How much faster two worker processes are than one: packed pixels, decoded and added up.
+"""How much faster two worker processes are than one, of a thread each, where pixels are decoded.
 
-Scheduler and workers are started by their command lines. Jobs take turns on one and on two workers;
+A cluster of one worker and one of two, started by their command lines, do the same jobs in turns;
 the ratio is that of the medians.
 """
 
@@ -26,16 +26,34 @@ from dask_tiled.testing import write_mib
 
 @contextmanager
 def started(*arguments: str) -> Iterator[None]:
-    """Start a command of dask with one thread for pixels, and end it."""
-    path = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
+    """Start a command of dask, and end it."""
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    path = {"PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
     process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments], env=path, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "dask", *arguments],
+        env=os.environ | one_thread | path,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # the system shares cores among sessions first
     )
     try:
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def cluster(folder: str, workers: int) -> Iterator[Client]:
+    """Start a cluster, and give a client of it."""
+    address = f"{folder}/{workers}.json"
+    where = ["--scheduler-file", address, "--no-dashboard", "--host", "127.0.0.1"]
+    with ExitStack() as stack:
+        stack.enter_context(started("scheduler", *where, "--port", "0"))
+        for _ in range(workers):
+            stack.enter_context(started("worker", *where, "--no-nanny", "--nthreads", "1"))
+        client = stack.enter_context(Client(scheduler_file=address, set_as_default=False))
+        client.wait_for_workers(workers)
+        yield client
 
 
 def main() -> None:
@@ -47,18 +65,15 @@ def main() -> None:
         frames = np.random.default_rng(0).poisson(5, (128, 256, 256)).astype("u2")
         frames = np.resize(frames, (options.mib * 8, 256, 256))
         path = write_mib(f"{folder}/scan.mib", frames, kind="R64", depth=12)
-        address = f"{folder}/scheduler.json"
-        scheduler = ["--scheduler-file", address, "--no-dashboard"]
-        stack.enter_context(started("scheduler", *scheduler, "--host", "127.0.0.1", "--port", "0"))
-        for _ in range(2):
-            stack.enter_context(started("worker", *scheduler, "--no-nanny", "--nthreads", "1"))
-        client = stack.enter_context(Client(scheduler_file=address))
-        client.wait_for_workers(2)
-        workers = list(client.scheduler_info()["workers"])
-        arr = dask_tiled.open_dataset(path)
+        clients = {n: stack.enter_context(cluster(folder, n)) for n in (1, 2)}
+        arr = dask_tiled.open_dataset(path, chunks=(256, -1, -1))
+        dark = np.random.default_rng(1).random(arr.shape[1:], np.float32)
+        corrections = dask_tiled.Corrections(dark=dark, gain=1 + dark)
+        corrected = dask_tiled.open_dataset(path, chunks=arr.chunks, corrections=corrections)
         jobs = {
-            "sums of frames": arr.sum(axis=(-2, -1)),
-            "standard deviation": arr.std(axis=0),
+            "sums of packed frames": arr.sum(axis=(-2, -1)),
+            "their standard deviation": arr.std(axis=0),
+            "sums of corrected frames": corrected.sum(axis=(-2, -1)),
         }
         print(f"{arr.nbytes / 1e9:.2f} GB of pixels in {arr.npartitions} chunks, packed 12 bit")
         for name, lazy in jobs.items():
@@ -66,7 +81,7 @@ def main() -> None:
             for turn in range(options.rounds + 1):  # the first one loads code and fills caches
                 for n, taken in times.items():
                     begun = time.perf_counter()
-                    client.compute(lazy, workers=workers[:n], allow_other_workers=False).result()
+                    clients[n].compute(lazy).result()
                     if turn:
                         taken.append(time.perf_counter() - begun)
             one, two = map(statistics.median, times.values())
