@@ -67,11 +67,12 @@ def client(tmp_path_factory):
     address = str(folder / "scheduler.json")
     worker = ["worker", "--scheduler-file", address, "--nthreads", "2", "--no-dashboard"]
     worker += ["--memory-limit", str(MEMORY_LIMIT), "--host", "127.0.0.1", "--name"]
+    special = ["--resources", "SPECIAL=1", "--no-nanny"]  # one that is restarted is enough
     scheduler = ["scheduler", "--scheduler-file", address, "--no-dashboard"]
     with ExitStack() as stack:
         stack.enter_context(started(folder / "s", *scheduler, "--host", "127.0.0.1", "--port", "0"))
         stack.enter_context(started(folder / "a", *worker, "plain"))
-        stack.enter_context(started(folder / "b", *worker, "special", "--resources", "SPECIAL=1"))
+        stack.enter_context(started(folder / "b", *worker, "special", *special))
         client = stack.enter_context(Client(scheduler_file=address, timeout=60))
         client.wait_for_workers(2, timeout=60)
         yield client
@@ -282,8 +283,8 @@ def test_folders_that_workers_do_not_have(client, arr, here):
 
 @pytest.fixture
 def large(here):
-    """Give an array of a file four times as large as what a worker may use, and its frame sums."""
-    sums = np.zeros(4 * MEMORY_LIMIT // 131_072, "u8")
+    """Give an array of a file three times as large as what a worker may use, and its frame sums."""
+    sums = np.zeros(3 * MEMORY_LIMIT // 131_072, "u8")
     with open("large.raw", "wb") as file:
         file.truncate(len(sums) * 131_072)
         for k in range(0, len(sums), 97):
@@ -399,7 +400,7 @@ def test_a_worker_is_killed_in_an_export(client, arr, here):
         time.sleep(0.2)
         return block + 1
 
-    (victim, *_), journal = pids(client).values(), here / "out.zarr.part"
+    victim, journal = pids(client)[worker_of(client, "plain")], here / "out.zarr.part"
 
     def kill():
         while len([*journal.glob("*/journal/*")]) < 3:
