@@ -72,13 +72,13 @@ def plain_attributes(item: Any, most: int = 64) -> Mapping[str, Any]:
     return found
 
 
-def plain(value: Any, most: int) -> Any:
+def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
     """Make a plain value of one that was read: None of what is no text, number or small array."""
     if isinstance(value, (bytes, str)):
-        return text(value)[:LONGEST_TEXT]
+        return text(value)[:longest]
     if getattr(value, "size", most + 1) > most or value.dtype.kind not in "biufcSUO":
         return None
-    items = [text(v)[:LONGEST_TEXT] if isinstance(v, (bytes, str)) else v for v in value.flat]
+    items = [text(v)[:longest] if isinstance(v, (bytes, str)) else v for v in value.flat]
     items = [v.item() if isinstance(v, np.generic) else v for v in items]
     if not all(isinstance(item, (bool, int, float, complex, str)) for item in items):
         return None

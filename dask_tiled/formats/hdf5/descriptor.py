@@ -11,9 +11,11 @@ from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.hdf5.attributes import plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
+from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.filters import filters_of
 from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import Pieces
+from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
@@ -79,6 +81,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None) -> Description:
     parts = picture.path.split("/")
     around = ["/".join(parts[:k]) or "/" for k in range(1, len(parts) + 1)]
     attributes = {name: plain_attributes(tree.get(tree.root, name)) for name in around}
+    said = Facts(tree, picture)
     orientation = "the last axis of the file, frames, is the first" if picture.order else ""
     metadata = {
         "dataset": picture.path,
@@ -89,6 +92,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None) -> Description:
         "axes_from": axes.convention or "nothing in the file",
         "datasets": {one.path: one.facts() for one in choice.listed[:MOST_LISTED]},
         "attributes": {name: found for name, found in attributes.items() if found},
+        "facts": said.found,
+        "facts_complete": said.complete,
     }
     nav, sig = picture.shape[:split], picture.shape[split:]
     grid = nav or (1,)
@@ -102,7 +107,13 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None) -> Description:
         origin[-ndim] += member.shape[0]
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
     facts, base = {"hdf5": metadata}, pieces.base_shape()
-    return Description.of("hdf5", layout.show(nav), facts, named(axes.axes, split), base_shape=base)
+    scan = read_scan(tree, nav[0]) if len(nav) == 1 else None
+    shown = named(axes.axes, split)
+    desc = Description.of("hdf5", layout.show(nav), facts, shown, base_shape=base)
+    if scan is None:
+        return desc
+    desc = desc.with_facts(facts={**said.found, scan.path: dict(scan.facts)})
+    return desc.with_scan(scan.shape, scan.told_by, scan.axes)
 
 
 FORMAT = Format(

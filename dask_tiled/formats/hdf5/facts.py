@@ -1,0 +1,168 @@
+"""What an HDF5 file says beside its pixels: in groups, attributes, small datasets and JSON.
+
+Facts keep the paths that they have in the file. The unit of ``name`` is called ``name@units``, as
+NeXus writes it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5 import velox
+from dask_tiled.formats.hdf5.attributes import attribute, label, plain, text
+from dask_tiled.formats.hdf5.datasets import Picture
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+
+MOST_VALUES = 2000
+"""So many values are read, and no more."""
+MOST_CHARACTERS = 1 << 18
+"""So long are they together, as text."""
+MOST_ITEMS = 64
+"""Arrays of more items are left out."""
+LONGEST_TEXT = 10_000
+DEEPEST = 16
+OF_HYPERSPY = ("metadata", "original_metadata", "mapped_parameters", "original_parameters")
+"""Names of the groups beside the data; the latter two before version 1.3."""
+
+
+class Facts:
+    """Reads what a file says of a picture, by the convention that it follows.
+
+    Attributes
+    ----------
+    found : dict
+        The facts, nested, by the paths of the groups that they stand in.
+    complete : bool
+        Whether nothing was left out because there is too much.
+    """
+
+    def __init__(self, tree: Tree, picture: Picture) -> None:
+        self.tree = tree
+        self.found: dict[str, Any] = {}
+        self.complete = True
+        self._values = MOST_VALUES
+        self._characters = MOST_CHARACTERS
+        self._seen: set[Any] = set()
+        if picture.order:
+            path = f"{posixpath.dirname(picture.path)}/Metadata"
+            self._note(path, velox.metadata(tree, picture))
+            return
+        for path, group in self._groups(picture):
+            try:
+                self._note(path, self.walk(group))
+            except BROKEN:  # pixels may be right all the same
+                self.complete = False
+
+    def _note(self, path: str, facts: Any) -> None:
+        if facts:
+            self.found[path] = facts
+
+    def _groups(self, picture: Picture) -> Iterator[tuple[str, Any]]:
+        """Find the groups in which facts stand: beside the data, around them, or at the top."""
+        from h5py import Group
+
+        folder = picture.path if picture.is_series else posixpath.dirname(picture.path)
+        own = self.tree.get(self.tree.root, folder)
+        beside = [f"{folder}/{name}" for name in OF_HYPERSPY if name in own]
+        above = [folder]
+        while above[-1] not in {"/", ""}:
+            above.append(posixpath.dirname(above[-1]))
+        entries = [path for path in above if self._is_entry(path)]
+        if picture.is_series and not entries:
+            entries = [posixpath.dirname(folder)]
+        if not beside and not entries and attribute(own, "emd_group_type") is not None:
+            top = [name for name in islice(self.tree.root, MOST_ITEMS) if isinstance(name, str)]
+            own_top = folder.split("/")[1]
+            beside = [f"/{name}" for name in top if name != own_top]
+            beside.append(f"/{own_top}/metadatabundle")
+        for path in beside or entries[:1]:
+            group = self._look(path)
+            if isinstance(group, Group) and path not in {"/", ""}:
+                yield path, group
+
+    def _is_entry(self, path: str) -> bool:
+        group = self._look(path or "/")
+        return text(attribute(group, "NX_class")) == "NXentry"
+
+    def _look(self, path: str) -> Any:
+        try:
+            return self.tree.look(self.tree.root, path)
+        except DatasetError:  # it leads out of the folder
+            return None
+
+    def walk(self, group: Any, depth: int = 0) -> dict[str, Any]:
+        """Read the attributes of a group, and all that is small in it; each group once."""
+        import h5py
+
+        found: dict[str, Any] = {}
+        if group in self._seen:
+            return found
+        self._seen.add(group)
+        for name in self._bounded(group.attrs):
+            self._add(found, name, attribute(group, name))
+        if depth == DEEPEST and len(group):
+            self.complete = False
+            return found
+        for name in self._bounded(group):
+            item = _item(group, name)
+            if isinstance(item, h5py.Group):
+                inner = self.walk(item, depth + 1)
+                found |= {name: inner} if inner else {}
+            elif isinstance(item, h5py.Dataset):
+                self._add(found, name, self._value(item))
+                units = label(attribute(item, "units"))
+                if units and name in found:
+                    found[f"{name}@units"] = units
+        return found
+
+    def _bounded(self, names: Iterable[str]) -> Iterator[str]:
+        """Go on as long as more may be read."""
+        for name in names:
+            if not self._values:
+                self.complete = False
+                return
+            yield name
+
+    def _add(self, found: dict[str, Any], name: str, value: Any) -> None:
+        cut = isinstance(value, (bytes, str)) and len(value) > LONGEST_TEXT
+        value = None if value is None else plain(value, MOST_ITEMS, LONGEST_TEXT)
+        if value is None:
+            return
+        length = len(name) + len(str(value))
+        fits = self._values and length <= self._characters
+        self.complete &= bool(fits) and not cut
+        if fits:
+            self._values -= 1
+            self._characters -= length
+            value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+            found[name] = None if value == "_None_" else value
+
+    def _value(self, dataset: Any) -> Any:
+        """Read a small dataset; None of one that is large, packed, or in other files."""
+        from h5py import h5d
+
+        if dataset.shape is None or dataset.size > MOST_ITEMS:
+            return None
+        try:
+            how = dataset.id.get_create_plist()
+            packed = how.get_nfilters() or how.get_external_count()
+            if packed or how.get_layout() == h5d.VIRTUAL:
+                return None
+            return dataset[()]
+        except BROKEN:
+            return None
+
+
+def _item(group: Any, name: str) -> Any:
+    """Give what lies in a group itself: facts are read where they are, in this file alone."""
+    from h5py import h5l
+
+    try:
+        kind = group.id.links.get_info(name.encode("utf8", "surrogateescape")).type
+        return group[name] if kind == h5l.TYPE_HARD else None
+    except BROKEN:
+        return None

@@ -1,0 +1,223 @@
+"""HDF5: what a file says beside its pixels is in the metadata, within bounds."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dask_tiled import describe
+from dask_tiled.formats.hdf5 import facts as hdf5_facts
+from dask_tiled.testing import check_format
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+FRAMES = np.arange(12 * 5 * 7, dtype="u2").reshape(12, 5, 7)
+
+
+def write(path, fill):
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def facts_of(path):
+    header = describe(path).metadata["hdf5"]
+    return header["facts"], header["facts_complete"]
+
+
+VELOX = "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Metadata"
+HYPERSPY = "/Experiments/test_diffraction_pattern/metadata"
+OLD_HYPERSPY = "/Experiments/NIO EELS OK SHELL/mapped_parameters"
+SAID = {
+    "more/hdf5/Camera_Ceta_Imaging_Micro.emd": [
+        (VELOX, "Optics", "AccelerationVoltage", "300000"),
+        (VELOX, "Optics", "CameraLength", "0.378"),
+        (VELOX, "Acquisition", "AcquisitionStartDatetime", {"DateTime": "1596041299"}),
+        (VELOX, "Instrument", "InstrumentModel", "Titan"),
+    ],
+    "more/hdf5/Sample_Image_2021-03-16_095.hdf5": [
+        ("/entry1", "start_time", "2021-03-16T15:06:05+01:00"),
+        ("/entry1", "counter0", "count_time", 0.01),
+        ("/entry1", "counter0", "count_time@units", "s"),
+        ("/entry1", "control", "energy", 350.0),
+        ("/entry1", "control", "energy@units", "eV"),
+        ("/entry1", "instrument", "source", "name", "Swiss Light Source"),
+        ("/entry1", "sample", "start_position", (1.0, 1.0, 1.0)),
+    ],
+    "hdf5/nexus/simple_signal.nxs": [
+        ("/entry1", "auxiliary", "original_metadata", "instrument", "energy", 12.0),
+        ("/entry1", "auxiliary", "original_metadata", "instrument", "energy@units", "keV"),
+    ],
+    "hdf5/emd/py4DSTEM_size2x3x4x5.h5": [
+        ("/datacube_root/metadatabundle", "calibration", "R_pixel_size", 0.126796875),
+        ("/datacube_root/metadatabundle", "calibration", "R_pixel_units", "nm"),
+    ],
+    "hspy/example2_v3.1.hspy": [
+        (HYPERSPY, "Acquisition_instrument", "TEM", "beam_energy", 200.0),
+        (HYPERSPY, "Acquisition_instrument", "TEM", "Detector", "Camera", "exposure", 0.2),
+        (HYPERSPY, "General", "date", "2014-07-09"),
+        (HYPERSPY, "_HyperSpy", "Folding", "original_shape", None),
+    ],
+    "more/hspy/example1_v1.0.hdf5": [
+        (OLD_HYPERSPY, "TEM", "beam_energy", 120.0),
+        (OLD_HYPERSPY, "TEM", "EELS", "collection_angle", 3.4),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_facts_of_real_files(data, name):
+    """By the paths that they have there, whatever says them: they are plain values."""
+    facts, complete = facts_of(data / name)
+    assert complete
+    for *path, expected in SAID[name]:
+        found = facts
+        for part in path:
+            found = found[part]
+        assert found == expected
+    json.dumps(facts)
+
+
+def test_facts_beside_an_emd_of_the_ncem(tmp_path):
+    def fill(file):
+        group = file.create_group("data/scan")
+        group.attrs["emd_group_type"] = 1
+        group["data"] = FRAMES
+        file.create_group("microscope").attrs.update(voltage="200", voltage_units="kV")
+
+    facts, _ = facts_of(write(tmp_path / "a.emd", fill))
+    assert facts == {"/microscope": {"voltage": "200", "voltage_units": "kV"}}
+
+
+def nexus(file):
+    file.create_group("entry").attrs["NX_class"] = "NXentry"
+    file["entry/frames"] = FRAMES
+    file["entry/kept"] = 3.5
+
+
+def test_only_what_is_small_and_plain_is_read(tmp_path):
+    """Nothing is followed, unpacked or raised; the rest stays where it is."""
+
+    def fill(file):
+        nexus(file)
+        entry = file["entry"]
+        entry["one"], entry["few"], entry["many"] = [7], [1, 2], np.zeros(65)
+        entry["null"], entry["void"] = h5py.Empty("f4"), np.zeros((), "V3")
+        entry["record"] = np.zeros((), "i4,f4")
+        entry.create_dataset("packed", data=[1, 2], compression=1)
+        entry["outside"] = h5py.ExternalLink("../x.h5", "/")
+        entry["up"], entry["nowhere"] = h5py.SoftLink("/entry"), h5py.SoftLink("/none")
+        entry.attrs["reference"] = entry.ref
+
+    path = write(tmp_path / "a.nxs", fill)
+    with h5py.File(path, "r+") as file:
+        del file["entry/outside"]
+        file["entry/outside"] = h5py.ExternalLink("none.h5", "/")
+    facts, complete = facts_of(path)
+    assert complete
+    assert facts == {"/entry": {"NX_class": "NXentry", "few": (1, 2), "kept": 3.5, "one": 7}}
+
+
+def test_long_texts_are_cut(tmp_path):
+    def fill(file):
+        nexus(file)
+        file["entry/long"] = "x" * 20_000
+        file["entry"].attrs.update({f"n{k}": k for k in range(100)})
+
+    facts, complete = facts_of(write(tmp_path / "a.nxs", fill))
+    assert facts["/entry"]["long"] == "x" * 10_000
+    assert facts["/entry"]["n99"] == 99
+    assert not complete
+
+
+@pytest.mark.parametrize(
+    ("bound", "value"), [("MOST_VALUES", 10), ("MOST_CHARACTERS", 40), ("DEEPEST", 3)]
+)
+def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
+    """What was left out is told."""
+
+    def fill(file):
+        nexus(file)
+        for k in range(10):
+            file[f"entry/{'g/' * k}n{k}"] = k
+
+    path = write(tmp_path / "a.nxs", fill)
+    assert facts_of(path)[1]
+    monkeypatch.setattr(hdf5_facts, bound, value)
+    facts, complete = facts_of(path)
+    assert not complete
+    assert 0 < len(str(facts)) < 300
+
+
+def test_groups_in_circles_end(tmp_path):
+    def fill(file):
+        nexus(file)
+        for k in range(3):
+            file[f"entry/up{k}"] = file["entry"]
+
+    facts, complete = facts_of(write(tmp_path / "a.nxs", fill))
+    assert facts["/entry"]["kept"] == 3.5
+    assert complete
+
+
+@pytest.fixture
+def master(tmp_path):
+    """Write an Arina master with 12 frames in two files."""
+    for k, part in enumerate(np.split(FRAMES, [7]), 1):
+        write(tmp_path / f"s_data_{k:06d}.h5", lambda file, part=part: file.update(d=part))
+
+    def fill(file):
+        for k in (1, 2):
+            file[f"entry/data/data_{k:06d}"] = h5py.ExternalLink(f"s_data_{k:06d}.h5", "/d")
+        file["entry/instrument/detector/photon_energy"] = 8000.0
+        file["entry/instrument/detector/photon_energy"].attrs["units"] = "eV"
+
+    return write(tmp_path / "s_master.h5", fill)
+
+
+def write_beside(master, **attributes):
+    def fill(file):
+        file.create_group("STEM Metadata").attrs.update(attributes)
+
+    return write(master.with_name("s.h5"), fill)
+
+
+def test_an_eiger_master_tells_of_the_detector(master):
+    detector = facts_of(master)[0]["/entry"]["instrument"]["detector"]
+    assert detector == {"photon_energy": 8000.0, "photon_energy@units": "eV"}
+
+
+def test_the_file_beside_a_master_tells_of_the_scan(master):
+    """Its shape, where that fits the frames, and its scale."""
+    size = {"Pixel Size": [0.25, 0.25]}
+    write_beside(master, **size, **{"Scan Size X": 4, "Scan Size Y": [3]})
+    desc = describe(master)
+    assert [(a.name, a.units, a.scale) for a in desc.axes[:2]] == [
+        ("scan_y", "nm", 0.25),
+        ("scan_x", "nm", 0.25),
+    ]
+    header = desc.metadata["hdf5"]
+    assert header["nav_shape_from"] == "Scan Size Y and Scan Size X in s.h5/STEM Metadata"
+    assert header["facts"]["s.h5/STEM Metadata"]["Pixel Size"] == (0.25, 0.25)
+    check_format(master, FRAMES.reshape(3, 4, 5, 7), cuts=3)
+
+
+def test_a_scan_without_a_shape_is_taken_for_square(master):
+    """Where the number of frames is a square, and something says that there was a scan."""
+    write_beside(master, **{"Pixel Size": 0.5, "Scan Size X": 5, "Scan Size Y": 5})
+    assert describe(master).nav_shape == (12,)
+    with h5py.File(master, "r+") as file:
+        del file["entry/data/data_000002"]
+        file["entry/data/data_000002"] = FRAMES[:2]
+    desc = describe(master)
+    assert desc.nav_shape == (3, 3)
+    assert desc.metadata["hdf5"]["nav_shape_from"].startswith("inferred")
+    assert [axis.scale for axis in desc.axes[:2]] == [0.5, 0.5]
+    master.with_name("s.h5").unlink()
+    assert describe(master).nav_shape == (9,)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n broken", b"text"])
+def test_a_damaged_file_beside_a_master_spoils_nothing(master, content):
+    master.with_name("s.h5").write_bytes(content)
+    assert describe(master).nav_shape == (12,)
