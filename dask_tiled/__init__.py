@@ -29,6 +29,7 @@ from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats, register_format
+from dask_tiled.frame_headers import frame_facts
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.pieces import Piece
@@ -43,9 +44,9 @@ __all__ = [
     "Format", "ImageField", "MissingFramesWarning", "Piece", "RemoteError", "StaleFileError",
     "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
     "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "describe",
-    "formats", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
-    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "tiles",
-    "to_beton", "to_references", "to_zarr", "verify_zarr",
+    "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
+    "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
+    "tiles", "to_beton", "to_references", "to_zarr", "verify_zarr",
 ]
 # fmt: on
 

@@ -36,9 +36,9 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
     except (NotImplementedError, IndexError, TypeError, ValueError):
         pass
     else:
-        if not any(np.isnan(n) for axis in chunks for n in axis):
+        if tuple(map(sum, chunks)) == shown.shape:
             return shown, chunks
-    # dask takes no such index: as many frames in each chunk
+    # dask takes no such index, or gives another shape: as many frames in each chunk
     frames, (rows, *inner) = math.prod(max(axis) for axis in arr.chunks[:n]), numbers.shape
     nav = split(rows, max(1, frames // math.prod(inner))), *((size,) for size in inner)
     return shown, (*nav, *map(cut_chunks, arr.chunks[n:], sig))

@@ -10,6 +10,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
+from dask_tiled.model.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Format:
     corrections : callable, optional
         ``corrections(desc)`` reads the corrections that came with the files, for
         ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
+    headers : callable, optional
+        ``headers(desc)`` tells where the headers of the frames lie and what they say, for
+        :func:`~dask_tiled.frame_facts`; it raises DatasetError where a file has none.
     peers : tuple of str
         Other libraries that read the format.
     implied : str
@@ -49,6 +53,7 @@ class Format:
     sniff: Callable[[str, bytes], str | None]
     describe: Callable[..., Description]
     corrections: Callable[[Description], Corrections] | None = None
+    headers: Callable[[Description], Headers] | None = None
     peers: tuple[str, ...] = ()
     implied: str = ""
 

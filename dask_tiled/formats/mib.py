@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,6 +142,60 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
     named["thresholds and DACs"] = " ".join(fields[1 + len(NAMES) : end])
     last = zip(("time (UTC)", "exposure", "counter depth"), fields[end + 1 :], strict=False)
     return named | dict(last)
+
+
+SETTINGS = {
+    "sequence_number": (1, "i8"), "time": (9, "M8[us]"), "counter": (11, "i2"),
+    "colour_mode": (12, "i2"), "gain_mode": (13, "i2"),
+}  # fmt: skip
+"""Facts of a frame that are one field, and which."""
+THRESHOLDS = 8
+FACTS = {"exposure_time": "f8", "thresholds": "f8", "dacs": "i4", "time_utc": "M8[ns]"}
+
+
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the headers of all frames, and what the first of them holds."""
+    path = desc.files[0].path
+    _, geometry = read_header(path)
+    layout = tools.beside_frames(desc.layout, np.dtype(f"S{geometry.nbytes}"), -geometry.nbytes)
+    found = find_facts(tools.read_head(path, geometry.nbytes))
+    shapes: dict[str, tuple[int, ...]] = {name: (len(places),) for name, places in found.items()}
+    for name in (*SETTINGS, "exposure_time", "time_utc"):
+        if name in found:
+            shapes[name] = ()
+    if "dacs" in found:
+        shapes["dacs"] = geometry.chips, len(found["dacs"]) // geometry.chips
+    kinds = {name: kind for name, (_, kind) in SETTINGS.items()} | FACTS
+    dtype = np.dtype([(name, kind, shapes[name]) for name, kind in kinds.items() if name in shapes])
+    return tools.Headers(layout, dtype, partial(tools.decode_text, find=find_facts))
+
+
+def find_facts(header: bytes) -> dict[str, list[tools.Place]]:
+    """Find what is read of a frame header: settings, thresholds, the DACs of each chip, times."""
+    fields = tools.fields_between(header)
+    texts = [header[field.start : field.stop].strip() for field in fields]
+    end = texts.index(b"MQ1A") if b"MQ1A" in texts else len(fields)
+    places = {name: [fields[k]] for name, (k, _) in SETTINGS.items() if k < end}
+    if end > 10:
+        places["exposure_time"] = [fields[10]]
+    first = len(NAMES) + 1
+    dacs = min(first + THRESHOLDS, end)
+    if first < end:
+        places["thresholds"] = fields[first:dacs]
+    chips = int(texts[3]) if NUMBER.fullmatch(texts[3]) else 1
+    of_chip, rest = divmod(end - dacs, chips)
+    if of_chip > 1 and not rest:  # of each chip its type, and its DACs
+        places["dacs"] = [
+            field for k in range(dacs, end, of_chip) for field in fields[k + 1 : k + of_chip]
+        ]
+    utc, exposure = fields[end + 1 : end + 2], fields[end + 2 : end + 3]
+    if utc:  # numpy takes no letter for the time zone
+        zone = texts[end + 1].endswith(b"Z")
+        places["time_utc"] = [utc[0]._replace(stop=utc[0].stop - zone)]
+    if exposure and texts[end + 2].endswith(b"ns"):
+        stop = exposure[0].stop - 2
+        places["exposure_time"] = [tools.Place(exposure[0].start, stop, 1e9)]
+    return places
 
 
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
@@ -349,5 +403,6 @@ FORMAT = tools.Format(
     nav_shape_from="the .hdr file, or times that show fly-backs, or one axis of all frames",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
 )

@@ -204,6 +204,15 @@ class Layout:
         _check_axes(self.files, len(cuts))
         return self._changed(selection=selection, cuts=cuts, _token=None)
 
+    def shown_like(self, other: Layout) -> Layout:
+        """Show the frames that another layout shows, in its places; of each its one pixel.
+
+        They are numbered alike.
+        """
+        nav = other.cuts[: len(other.nav_shape)]
+        one = (Cut(0, 1, 1, kept=False),) * len(self.sig_shape)
+        return self._changed(selection=other.selection, cuts=(*nav, *one), _token=None)
+
     def cut(self, cuts: Sequence[Cut]) -> Layout:
         """Show a part of each axis that is shown."""
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())

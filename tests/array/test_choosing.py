@@ -174,6 +174,12 @@ def test_others_are_left_to_dask(path, choose):
     np.testing.assert_array_equal(found.compute(), wanted)
 
 
+def test_a_mask_of_a_scan_with_one_column(path):
+    arr = dask_tiled.open_dataset(path, sig_shape=(4, 6), dtype="u2", nav_shape=(12, 1))
+    mask = np.arange(12)[:, None] == 5
+    np.testing.assert_array_equal(arr[mask].compute(), FRAMES[[5]])
+
+
 def test_parts_of_frames_are_put_together(path):
     parts = opened(path, (3, 4, 2, 3))
     found = parts.rechunk((1, 1, -1, 3))

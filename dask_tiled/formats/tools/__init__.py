@@ -18,11 +18,12 @@ from dask_tiled.formats.tools.markup import (
     local_name, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
 )
 from dask_tiled.formats.tools.records import (
-    Part, Record, count_frames, lay_out, part_layout, record_layout, run_table,
+    Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout, run_table,
 )
 from dask_tiled.formats.tools.series import (
     Member, beside, common_stem, gather, in_sequence, named_file, natural_key,
 )
+from dask_tiled.formats.tools.text_headers import Place, decode_text, fields_between
 from dask_tiled.formats.tools.volumes import (
     axis_along, axis_names, check_bytes, describe_volume, volume_layout,
 )
@@ -31,23 +32,25 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_exactly, read_head
+from dask_tiled.model.headers import Headers, WrongHeader
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, opened, real
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 __all__ = [
-    "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder",
-    "Corrections", "CorruptFileError", "DatasetError", "Decoder", "Description", "Fetch",
-    "Fields", "File", "Format", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Record",
-    "TruncatedFileError", "Value", "absolute", "after_lines", "axis_along", "axis_columns",
-    "axis_names", "beside", "check_bytes", "check_fields", "check_lengths", "check_whole",
-    "choice", "choose_dataset", "codec", "common_stem", "count_frames", "describe_volume",
-    "file_size", "gather", "in_sequence", "is_compressed", "is_file", "lay_out", "local_name",
-    "named_file", "named_in", "names_in", "natural_key", "nav_axes", "opened", "parse_fields",
-    "parse_keys", "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files",
-    "pixels_beside", "plain", "plain_tree", "printable", "read_exactly", "read_fields",
-    "read_head", "read_pairs", "read_start", "read_table", "read_text", "read_xml", "real",
-    "record_layout", "require", "run_table", "several", "sig_axes", "size_of", "strides_of",
-    "unwritten", "volume_layout", "whole", "wrong_field",
+    "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
+    "CorruptFileError", "DatasetError", "Decoder", "Description", "Fetch", "Fields", "File",
+    "Format", "Headers", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Place", "Record",
+    "TruncatedFileError", "Value", "WrongHeader", "absolute", "after_lines", "axis_along",
+    "axis_columns", "axis_names", "beside", "beside_frames", "check_bytes", "check_fields",
+    "check_lengths", "check_whole", "choice", "choose_dataset", "codec", "common_stem",
+    "count_frames", "decode_text", "describe_volume", "fields_between", "file_size", "gather",
+    "in_sequence", "is_compressed", "is_file", "lay_out", "local_name", "named_file", "named_in",
+    "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs",
+    "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside", "plain",
+    "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
+    "read_start", "read_table", "read_text", "read_xml", "real", "record_layout", "require",
+    "run_table", "several", "sig_axes", "size_of", "strides_of", "unwritten", "volume_layout",
+    "whole", "wrong_field",
 ]
 # fmt: on

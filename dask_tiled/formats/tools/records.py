@@ -10,11 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError
-from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import PieceTable, axis_columns, piece_table, strides_of
+from dask_tiled.model.pieces import (
+    FARTHEST,
+    PieceTable,
+    axis_columns,
+    piece_table,
+    spans,
+    strides_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +223,40 @@ def part_layout(
     )
     sig_shape = tuple(np.add(start, shape).max(axis=0).tolist())
     return Layout(files, (sum(counts),), sig_shape, pieces, decoders, repeats=repeats)
+
+
+def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
+    """Lay out what every record of a layout holds beside the pixels of its frame.
+
+    Parameters
+    ----------
+    layout : Layout
+        That of the pixels, of :func:`part_layout`.
+    dtype : dtype
+        Type of what is there.
+    at : int
+        The byte that it begins at, counted from the first byte of the pixels: negative in a header.
+
+    Returns
+    -------
+    Layout
+        With one pixel of `dtype` for each frame.
+    """
+    rows = layout.columns()
+    first, _ = np.broadcast_arrays(
+        spans(layout.pieces, layout.decoders, layout.repeats)[0], rows.file
+    )
+    frames, one, part = np.unique(rows.start[:, 0], return_index=True, return_inverse=True)
+    pixels = np.full(len(frames), FARTHEST)
+    np.minimum.at(pixels, part, first)  # parts of one record begin at any of its bytes
+    pieces = piece_table(
+        axis_columns(frames, (0,)),
+        axis_columns(rows.shape[one, 0], (1,)),
+        pixels + at,
+        axis_columns(rows.strides[one, 0], (dtype.itemsize,)),
+        file=rows.file[one],
+    )
+    return Layout(layout.files, layout.grid, (1,), pieces, [plain(dtype)])
 
 
 def run_table(

@@ -1,0 +1,123 @@
+"""What stands in the headers of all frames, as an array beside the pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+
+from dask_tiled.array.tasks import Grid, inherited, like_numpy, symbolic_graph
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.registry import formats
+from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
+from dask_tiled.model.layout import Layout
+from dask_tiled.reading.reader import Reader, Source, Workspace
+
+Array = npt.NDArray[Any]
+
+
+def frame_facts(arr: da.Array) -> da.Array:
+    """Give what the headers of all frames say, as a lazy array.
+
+    Headers alone are read, as the pixels of the array would be: the same frames in the same places
+    and chunks, whatever ``nav_shape``, ``sync_offset``, ``roi`` and slices have made of the scan.
+
+    Parameters
+    ----------
+    arr : TiledArray
+        An opened array, or a slice of one.
+
+    Returns
+    -------
+    dask.array.Array
+        Of the navigation shape and chunks of `arr`, and of a structured dtype. Its fields are those
+        that the file has; :doc:`frames` lists them with their units. What missing frames say is
+        NaN, NaT, 0, False and empty texts.
+
+    Raises
+    ------
+    DatasetError
+        The array is none that was opened, or the frames of its format or file have no headers that
+        are read.
+    CorruptFileError
+        When it is computed: a header says something that makes no sense.
+    """
+    desc = arr.description if isinstance(arr, TiledArray) else None
+    if not isinstance(arr, TiledArray) or desc is None:
+        raise DatasetError(
+            "the array has no frame headers",
+            expected="an array from open_dataset, or a slice of one",
+            found=type(arr).__name__,
+        )
+    known = formats()
+    if desc.format not in known or (read := known[desc.format].headers) is None:
+        with_headers = [name for name, one in known.items() if one.headers is not None]
+        raise DatasetError(
+            "frames of this format have no headers",
+            path=desc.files[0].path,
+            expected=" or ".join(with_headers),
+            found=desc.format,
+        )
+    headers = read(desc)
+    layout = headers.layout.shown_like(desc.layout)
+    conversion = Conversion.of(layout.dtype, layout.files[0].path)
+    source = Source(layout, conversion, arr.io)
+    chunks = arr.chunks[: desc.nav_ndim]
+    grid, task = Grid.of(chunks), _Decoding(headers)
+    name = f"facts-{tokenize(source, grid, headers.dtype.descr, headers.decode)}"
+    graph = symbolic_graph(name, chunks, source, grid, facts_of, (task,))
+    graph.layers[name].annotations = inherited(arr) or None
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), headers.dtype))
+
+
+class _Decoding:
+    """How headers are decoded.
+
+    It is a plain class, so that dask passes it on as one value and does not look inside.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        self.dtype = headers.dtype
+        self.decode = headers.decode
+
+
+def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: tuple[int, ...]) -> Array:
+    """Read the headers of a chunk, and tell what they say."""
+    with Workspace() as workspace:
+        reader = Reader(source, grid.box(block_id), workspace)
+        records = np.asarray(reader.whole(view=False)).reshape(-1)
+        frames = reader.region.frames
+        facts = missing_facts(records.shape, task.dtype)
+        there = np.ones(len(records), bool)
+        there[reader.absent] = False
+        found = facts[there]
+        try:
+            task.decode(records[there], found)
+        except WrongHeader as wrong:
+            number, where, expected, what = wrong.args
+            raise _error(source.layout, int(frames[there][number]), where, expected, what) from None
+        facts[there] = found
+    return like_numpy(facts.reshape(reader.region.nav_counts))
+
+
+def _error(
+    layout: Layout, frame: int, where: str, expected: object, found: object
+) -> CorruptFileError:
+    """Name the place of a header: its file, and the byte that it begins at."""
+    rows, at = layout.columns(), np.array(np.unravel_index(frame, layout.grid))
+    start, shape = (columns[:, : len(at)] for columns in (rows.start, rows.shape))
+    held = ((start <= at) & (at < start + shape)).all(axis=1)
+    one = int(np.flatnonzero(held)[0])
+    byte = rows.offset[one] + (at - start[one]) @ rows.strides[one, : len(at)]
+    return CorruptFileError(
+        "wrong frame header",
+        path=layout.files[int(rows.file[one])].path,
+        where=f"{where} of the header of frame {frame}, at byte {byte}",
+        expected=expected,
+        found=found,
+    )

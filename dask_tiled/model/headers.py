@@ -1,0 +1,56 @@
+"""The headers of frames, which are an array of their own: where they lie, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.layout import Layout
+
+Records = npt.NDArray[Any]
+
+
+class WrongHeader(Exception):  # noqa: N818 - it becomes an error where the file is known
+    """Something in the header with a number that cannot be: number, place, expected, found."""
+
+
+def copy_fields(records: Records, facts: Records) -> None:
+    """Give the fields as they are stored, in the byte order of the machine."""
+    for name in facts.dtype.names or ():
+        facts[name] = records[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """The headers of all frames.
+
+    Attributes
+    ----------
+    layout : Layout
+        Where they lie: each is the one pixel of a frame, of a type of records or of bytes. Frames
+        have the same numbers as those of the pixels.
+    dtype : numpy.dtype
+        Structured type of what they say.
+    decode : callable
+        ``decode(records, facts)`` writes what some of them say into an array of `dtype`, in which
+        there stands what missing ones say. It raises :class:`WrongHeader`. By default fields are
+        copied by name.
+    """
+
+    layout: Layout
+    dtype: np.dtype
+    decode: Callable[[Records, Records], None] = copy_fields
+
+
+def missing_facts(shape: tuple[int, ...], dtype: np.dtype) -> Records:
+    """Give what missing headers say: NaN, NaT, 0, False and empty texts."""
+    facts = np.zeros(shape, dtype)
+    for name in dtype.names or ():
+        kind = dtype[name].base.kind
+        if kind in "fmM":
+            facts[name] = np.nan if kind == "f" else np.array("NaT", dtype[name].base)
+    return facts
