@@ -85,5 +85,5 @@ def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
     items = [v.item() if isinstance(v, np.generic) else v for v in items]
     if not all(isinstance(item, (bool, int, float, complex, str)) for item in items):
         return None
-    items = [None if item != item else item for item in items]  # NaN differs from itself
+    items = [None if isinstance(v, (float, complex)) and np.isnan(v) else v for v in items]
     return items[0] if value.ndim == 0 else tuple(items)
