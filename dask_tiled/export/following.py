@@ -243,7 +243,7 @@ def export_growing(
                 if record is None:
                     record = _begun(folder, template, attempt)
                     proven = _still_right(folder, rows.arr)
-                target = Target(template.encoder, folder, template.prefix)
+                target = Target(template.stack, folder)
                 if not rows.complete:
                     keys = _keys(target, rows)
                     folder.note({key + _PARTIAL: [0] for key in keys})
@@ -261,8 +261,8 @@ def export_growing(
 
 def _keys(target: Target, rows: Rows) -> list[str]:
     """List the keys of rows."""
-    others = ((0, n) for n in target.encoder.shape[1:])
-    return [key for key, _ in target.keys(((rows.first, rows.stop), *others))]
+    others = ((0, n) for n in rows.arr.shape[1:])
+    return [*target.stack.keys(((rows.first, rows.stop), *others))]
 
 
 def _begun(folder: JournaledFolder, template: Template, attempt: str) -> Record:

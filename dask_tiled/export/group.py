@@ -18,6 +18,10 @@ DATA = "data"
 """The name of the array in its group."""
 
 
+LEVEL = "level_"
+"""What names of the groups of further levels begin with, each with an array and coordinates."""
+
+
 class Coordinate(NamedTuple):
     """Where the pixels along an axis lie."""
 
@@ -28,22 +32,30 @@ class Coordinate(NamedTuple):
 
 
 def coordinates_of(
-    names: Sequence[str], axes: Sequence[Axis | None], shape: Sequence[int]
+    names: Sequence[str],
+    axes: Sequence[Axis | None],
+    shape: Sequence[int],
+    taken: Sequence[str] = (),
 ) -> Iterator[Coordinate]:
     """Give the coordinates of axes with a scale, an offset or units.
 
-    An axis has none where its name cannot be that of an array, is that of another one, or of a
-    second axis.
+    An axis has none where its name cannot be that of an array, is that of another one, which
+    may be ``taken`` already, or of a second axis.
     """
     for name, axis, size in zip(names, axes, shape, strict=True):
         calibrated = axis is not None and axis.scale and axis != Axis(axis.name)
-        if axis is not None and calibrated and _names_an_array(name) and names.count(name) == 1:
+        if (
+            axis is not None
+            and calibrated
+            and _names_an_array(name, taken)
+            and names.count(name) == 1
+        ):
             units = {"units": axis.units} if axis.units else {}
             yield Coordinate(name, axis.offset + axis.scale * np.arange(size), units)
 
 
-def _names_an_array(name: str) -> bool:
-    taken = DATA, "c", "zarr.json"
+def _names_an_array(name: str, others: Sequence[str]) -> bool:
+    taken = DATA, "c", "zarr.json", *others
     return (
         bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
     )

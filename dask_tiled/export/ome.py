@@ -33,17 +33,21 @@ _TYPES: dict[int, list[str | None]] = {
 """Images have two or three axes of space, the last ones, and one of no type before; no more."""
 
 
-def image_of(name: str, names: Sequence[str], axes: Sequence[Axis | None]) -> dict[str, Any]:
-    """Describe an array in a group as an image of OME-Zarr.
+def image_of(
+    paths: Sequence[str], names: Sequence[str], axes: Sequence[Axis | None], binned: int = 0
+) -> dict[str, Any]:
+    """Describe an array in a group, and the levels of its pyramid, as an image of OME-Zarr.
 
     Parameters
     ----------
-    name : str
-        The array in its group.
+    paths : sequence of str
+        The array in its group, then the levels made of it.
     names : sequence of str
         Those of its dimensions.
     axes : sequence of Axis or None
         What is known of them.
+    binned : int
+        So many of the last axes are halved from one level to the next.
 
     Returns
     -------
@@ -65,9 +69,21 @@ def image_of(name: str, names: Sequence[str], axes: Sequence[Axis | None]) -> di
         told.append(
             {"name": one, **({"type": kind} if kind else {}), **({"unit": unit} if unit else {})}
         )
-    moved = [
-        {"type": "scale", "scale": [float(axis.scale) for axis in scaled]},
-        {"type": "translation", "translation": [float(axis.offset) for axis in scaled]},
-    ]
-    datasets = [{"path": name, "coordinateTransformations": moved}]
-    return {"ome": {"version": "0.5", "multiscales": [{"axes": told, "datasets": datasets}]}}
+    datasets = []
+    for k, path in enumerate(paths):
+        shown = [axis or Axis("") for axis in at_level(scaled, binned, k)]
+        moved = [
+            {"type": "scale", "scale": [float(axis.scale) for axis in shown]},
+            {"type": "translation", "translation": [float(axis.offset) for axis in shown]},
+        ]
+        datasets.append({"path": path, "coordinateTransformations": moved})
+    image: dict[str, Any] = {"axes": told, "datasets": datasets}
+    if len(paths) > 1:
+        image["type"] = "mean"
+    return {"ome": {"version": "0.5", "multiscales": [image]}}
+
+
+def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
+    """Give the axes of a level: each of its pixels lies in the middle of those it is made of."""
+    first = len(axes) - binned
+    return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))

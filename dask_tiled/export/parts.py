@@ -45,11 +45,17 @@ class Pixels:
         self.box = box
         self.workspace = workspace
 
+    def load(self) -> Array:
+        """Have all pixels in memory, or as a view of what is mapped."""
+        if isinstance(self.held, Source):
+            self.held = Reader(self.held, self.box, self.workspace).whole(view=True)
+        return self.held
+
     def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
         """Give the zarr chunks of a region of the array that begins with one, in C order."""
         box = tuple((some.start, some.stop) for some in region)
         if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
-            self.held = Reader(self.held, self.box, self.workspace).whole(view=True)
+            self.load()
         if not isinstance(self.held, Source):
             inner = zip(region, self.box, strict=True)
             yield from _cut(self.held[tuple(_moved(some, low) for some, (low, _) in inner)], chunk)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.attempts import another, claimed, clear, discard
-from dask_tiled.export.encoding import Encoder, fingerprint
+from dask_tiled.export.encoding import fingerprint
+from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import (
     Record,
     check_ours,
@@ -27,8 +28,8 @@ from dask_tiled.export.ownership import (
 from dask_tiled.export.targets import (
     JournaledFolder,
     JournaledStore,
+    Place,
     StorePlace,
-    Target,
     flush_folders,
     telling_of,
 )
@@ -42,8 +43,8 @@ WRITER = "to_zarr"
 SHOWN = "zarr.json"
 """What readers look for first, and an export writes last."""
 
-Write = Callable[[Target, "set[str]"], None]
-"""Writes to a target all but the keys that it is given."""
+Write = Callable[[Place, "set[str]"], None]
+"""Writes to a place all but the keys that it is given."""
 
 
 class Template(NamedTuple):
@@ -51,9 +52,8 @@ class Template(NamedTuple):
 
     documents: Mapping[str, bytes]
     """All that is stored beside the pixels, under its keys."""
-    encoder: Encoder
-    prefix: str
-    """That of the array's keys."""
+    stack: Stack
+    """The arrays of pixels: one, or the levels of a pyramid."""
     source: str
     settings: str
     """What changes with the array and with the settings: 32 hexadecimal digits each."""
@@ -63,17 +63,25 @@ class Template(NamedTuple):
         """What is the same for exports that may go on with each other."""
         return f"{self.source}-{self.settings}"
 
+    @property
+    def prefix(self) -> str:
+        """What keys of the array begin with, or of the first level."""
+        return self.stack.base.prefix
+
     def record(self) -> Record:
         """Write down what will be written, for one export."""
         documents = {key: fingerprint(data) for key, data in self.documents.items()}
-        sizes = zip(self.encoder.shape, self.encoder.stored, strict=True)
-        grids = {self.prefix: [-(-n // k) for n, k in sizes]}
+        grids = {
+            level.prefix: [
+                -(-n // k) for n, k in zip(level.encoder.shape, level.encoder.stored, strict=True)
+            ]
+            for level in self.stack.levels
+        }
         return Record(uuid.uuid4().hex, self.attempt, self.prefix, documents, grids)
 
     def keys(self) -> Iterable[str]:
         """List the keys of the pixels."""
-        whole = tuple((0, n) for n in self.encoder.shape)
-        return (self.prefix + key for key, _ in self.encoder.keys(whole))
+        return self.stack.keys(tuple((0, n) for n in self.stack.base.encoder.shape))
 
     def in_order(self) -> list[tuple[str, bytes]]:
         """List the documents, that which makes all of it visible last."""
@@ -104,7 +112,7 @@ def export_to_path(
         _begun(folder, template)
         for key, data in template.in_order():
             folder.put(key, data)
-        write(Target(template.encoder, folder, template.prefix), proven_in(folder))
+        write(folder, proven_in(folder))
         check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
 
     build_beside(path, template.attempt, fill, overwrite=overwrite, resume=resume)
@@ -263,7 +271,7 @@ def export_to_store(
     place.put(record.key, record.to_bytes())
     mine = place.journaled(record)
     with _not_cancelled(name):
-        write(Target(template.encoder, mine, template.prefix), proven)
+        write(mine, proven)
     there = place.keys()
     check_complete(name, sorted({*template.keys()} - {*there}))
     for key, data in template.in_order():

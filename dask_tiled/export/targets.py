@@ -10,8 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.encoding import Encoder, fingerprint
+from dask_tiled.export.encoding import fingerprint
+from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
 from dask_tiled.export.parts import Array, Pixels
 from dask_tiled.reading.reader import Source, Workspace
@@ -31,6 +34,9 @@ class Place(Protocol):
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Store bytes under a key, at once or not at all."""
+
+    def get(self, key: str) -> bytes | None:
+        """Give what is stored under a key; None where nothing is."""
 
     def note(self, entries: Entries) -> None:
         """Note that all of this is stored."""
@@ -73,6 +79,10 @@ class JournaledFolder:
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Write a file of the store."""
         self._write(self._path(key), data)
+
+    def get(self, key: str) -> bytes | None:
+        """Read a file of the store."""
+        return reads(self.store)(key)
 
     def note(self, entries: Entries) -> None:
         """Write a file of the journal."""
@@ -278,16 +288,16 @@ def _wait(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 
 class Target:
-    """A zarr array that tasks write to, kept from dask's eyes as one value.
+    """A zarr array, and the levels of its pyramid, that tasks write to: one value for dask.
 
-    A store in memory is not copied when it is pickled, since a copy would take the chunks with it:
-    it is found again in the process that holds it, and nowhere else.
+    A store in memory is not copied when it is pickled, since a copy would take the chunks with it,
+    nor is a zip file, which a copy would empty: they are found again in the process that holds
+    them, and nowhere else.
     """
 
-    def __init__(self, encoder: Encoder, place: Place | None, prefix: str) -> None:
-        self.encoder = encoder
+    def __init__(self, stack: Stack, place: Place | None) -> None:
+        self.stack = stack
         self.place = place
-        self.prefix = prefix
         self.token = uuid.uuid4().hex
 
     def write(self, box: Bounds, held: Array | Source) -> None:
@@ -298,39 +308,66 @@ class Target:
         held : ndarray or Source
             Its pixels, or what they are read from.
         """
+        entries, place = {}, self._place_here()
+        with Workspace() as workspace:
+            for level, key, _, parts in self.stack.parts(Pixels(held, box, workspace)):
+                data = level.encoder.encode(parts)
+                place.put(level.prefix + key, data)
+                entries[level.prefix + key] = fingerprint(data)
+        # Files that were read have been found to be the same as before: now it counts.
+        place.note(entries)
+
+    def read(self, box: Bounds, document: bytes) -> Array:
+        """Read a part of the first level, which is stored already.
+
+        Parameters
+        ----------
+        document : bytes
+            What zarr calls the level's metadata: it may not be in the store yet.
+        """
+        import zarr
+        from zarr.core.buffer import default_buffer_prototype
+
+        place = self._place_here()
+        contents = {"zarr.json": document}
+        for key, _ in self.stack.base.encoder.keys(box):
+            name = self.stack.base.prefix + key
+            data = place.get(name)
+            if data is None:
+                raise DatasetError("what was stored is gone", where=name)
+            contents[key] = data
+        make = default_buffer_prototype().buffer.from_bytes
+        store = zarr.storage.MemoryStore({key: make(data) for key, data in contents.items()})
+        try:
+            array = zarr.open_array(store, mode="r")
+            return np.asarray(array[tuple(slice(*ends) for ends in box)])
+        except Exception as error:  # whatever a codec says
+            problem, where = "what was stored cannot be read again", self.stack.base.prefix
+            raise DatasetError(problem, where=where, found=str(error)) from error
+
+    def _place_here(self) -> Place:
         if self.place is None:
             raise DatasetError(
-                "a store in memory cannot be written to by other processes",
+                "a store in memory, or a zip file, cannot be written to by other processes",
                 hint="Export to a path, or compute with threads.",
             )
-        entries = {}
-        with Workspace() as workspace:
-            pixels = Pixels(held, box, workspace)
-            for key, region in self.keys(box):
-                data = self.encoder.encode(pixels.parts(region, self.encoder.chunk))
-                self.place.put(key, data)
-                entries[key] = fingerprint(data)
-        # Files that were read have been found to be the same as before: now it counts.
-        self.place.note(entries)
-
-    def keys(self, box: Bounds) -> Iterable[tuple[str, tuple[slice, ...]]]:
-        """List what is stored of a part: keys in the store, and where in the array."""
-        return ((self.prefix + key, region) for key, region in self.encoder.keys(box))
+        return self.place
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from zarr.storage import MemoryStore
+        from zarr.storage import MemoryStore, ZipStore
 
         store = getattr(self.place, "store", None)
         protocol = getattr(getattr(store, "fs", None), "protocol", ())
-        if self.place is None or isinstance(store, MemoryStore) or "memory" in protocol:
+        here = isinstance(store, (MemoryStore, ZipStore)) or "memory" in protocol
+        if self.place is None or here:
             _IN_MEMORY[self.token] = self
-            return _find, (self.token, self.encoder)
-        return Target, (self.encoder, self.place, self.prefix)
+            return _find, (self.token, self.stack)
+        return Target, (self.stack, self.place)
 
 
 _IN_MEMORY: WeakValueDictionary[str, Target] = WeakValueDictionary()
 
 
-def _find(token: str, encoder: Encoder) -> Target:
+def _find(token: str, stack: Stack) -> Target:
     # Complain where it writes, not here: a worker that cannot read a task dies.
-    return _IN_MEMORY.get(token) or Target(encoder, None, "")
+    return _IN_MEMORY.get(token) or Target(stack, None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
@@ -13,15 +14,19 @@ import numpy.typing as npt
 
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.errors import DatasetError, VerificationError
+from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.alignment import aligned
 from dask_tiled.export.encoding import Encoder
+from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
+from dask_tiled.export.levels import Level, Stack, halved_shape
 from dask_tiled.export.parts import Array, Pixels
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.stored_chunks import StoredChunks
+from dask_tiled.export.stored_levels import in_blocks
 from dask_tiled.export.stores import local_path
 from dask_tiled.export.targets import Bounds
+from dask_tiled.model.indexing import Box
 from dask_tiled.reading.reader import Source, Workspace
 
 if TYPE_CHECKING:
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 
 def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     """Compare an array with what is stored of it, chunk by chunk, bit by bit.
+
+    Of a group with a pyramid, all levels are compared with what they are made of.
 
     Parameters
     ----------
@@ -57,28 +64,43 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
             found=f"{type(store).__name__}, then {type(arr).__name__}",
             hint="Pass the store first, then the array." if swapped else None,
         )
-    array = _opened(store)
     path = local_path(store) or str(store)
-    for what, expected, found in (
-        ("shape", arr.shape, array.shape),
-        ("dtype", arr.dtype, array.dtype),
-    ):
-        if expected != found:
-            raise VerificationError(
-                "another array is stored", path=path, where=what, expected=expected, found=found
-            )
-    arr = read_once(aligned(arr, array.shards or array.chunks))
-    run_on_blocks(
-        _compare_block,
-        arr,
-        _Stored(array, path),
-        name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
-        show=progress,
-        title="verify_zarr",
-    )
+    arrays, binned = _opened(store, path)
+    shape = arr.shape
+    for array in arrays:
+        for what, expected, found in (
+            ("shape", shape, array.shape),
+            ("dtype", arr.dtype, array.dtype),
+        ):
+            if expected != found:
+                raise VerificationError(
+                    "another array is stored",
+                    path=path,
+                    where=what if array is arrays[0] else f"{what} of {array.path}",
+                    expected=expected,
+                    found=found,
+                )
+        shape = halved_shape(shape, binned)
+    stack = Stack(tuple(Level(array.path, Encoder(array)) for array in arrays), binned)
+    by_path = {array.path: array for array in arrays}
+    for part in stack.passes():
+        if part.stored:  # and has been compared
+            base = by_path[part.base.prefix]
+            blocks = in_blocks(partial(_read, base), base.shape, base.dtype, part.unit)
+        else:
+            blocks = read_once(aligned(arr, part.unit))
+        run_on_blocks(
+            _compare_block,
+            blocks,
+            _Stored(by_path, part, path),
+            name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
+            show=progress,
+            title="verify_zarr",
+        )
 
 
-def _opened(store: Any) -> zarr.Array[Any]:
+def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
+    """Open an array and the levels of its pyramid; tell how many axes are halved."""
     import zarr
     from zarr.storage import LocalStore
 
@@ -91,35 +113,69 @@ def _opened(store: Any) -> zarr.Array[Any]:
             opened = zarr.open(place, mode="r" if read_only else "r+")
         except FileNotFoundError:
             raise VerificationError("nothing is stored", path=str(place)) from None
-    if isinstance(opened, zarr.Group):
-        opened = opened.get(DATA)
-    if not isinstance(opened, zarr.Array):
-        raise VerificationError("no array is stored", path=str(store), where=DATA)
-    if isinstance(opened.store, LocalStore):  # workers of a cluster have folders of their own
-        root = os.path.abspath(opened.store.root)
-        return zarr.open_array(LocalStore(root, read_only=True), path=opened.path, mode="r")
-    return opened
+    names, binned = _levels_of(opened, path) if isinstance(opened, zarr.Group) else ([""], 0)
+    arrays: list[Any] = []
+    for name in names:
+        array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
+        if not isinstance(array, zarr.Array):
+            raise VerificationError("no array is stored", path=path, where=name)
+        if isinstance(array.store, LocalStore):  # workers of a cluster have folders of their own
+            root = os.path.abspath(array.store.root)
+            local = LocalStore(root, read_only=True)
+            try:
+                array = zarr.open_array(local, path=array.path, mode="r")
+            except FileNotFoundError:  # the group knows it, but it is gone
+                raise VerificationError("no array is stored", path=path, where=name) from None
+        arrays.append(array)
+    return arrays, binned
+
+
+def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
+    """Name the levels that a group says it has, and count the axes that are halved."""
+    mark = group.attrs.get(MARK)
+    if not isinstance(mark, Mapping) or "binned" not in mark:
+        return [DATA], 0
+    try:
+        told: Any = group.attrs["ome"]
+        names = [level["path"] for level in told["multiscales"][0]["datasets"]]
+        return names, check_whole("binned", mark["binned"], least=1, most=3)
+    except (KeyError, TypeError, IndexError, DatasetError) as error:
+        problem = "the group does not tell its levels"
+        raise VerificationError(problem, path=path, found=str(error)) from error
+
+
+def _read(array: zarr.Array[Any], box: Box) -> Array:
+    return np.asarray(array[tuple(slice(*ends) for ends in box)])
 
 
 class _Stored:
-    """A stored array, kept from dask's eyes as one value."""
+    """Stored arrays, kept from dask's eyes as one value.
 
-    def __init__(self, array: zarr.Array[Any], path: str) -> None:
-        self.array = array
+    Parameters
+    ----------
+    arrays : mapping of str to zarr.Array
+    stack : Stack
+        The levels; what their keys begin with are keys of ``arrays``.
+    """
+
+    def __init__(self, arrays: Mapping[str, zarr.Array[Any]], stack: Stack, path: str) -> None:
+        self.arrays = arrays
+        self.stack = stack
         self.path = path
 
     def compare(self, box: Bounds, held: Array | Source) -> None:
         """Raise the first difference from a part of the array: its pixels, or their source."""
-        encoder = Encoder(self.array)
+        readers = {
+            level.prefix: StoredChunks(self.arrays[level.prefix], level.encoder)
+            for level in self.stack.levels
+        }
         with Workspace() as workspace:
-            pixels = Pixels(held, box, workspace)
-            chunks = StoredChunks(self.array, encoder)
-            for key, region in encoder.keys(box):
-                name = chunks.prefix + key
-                for place, expected in pixels.parts(region, encoder.chunk):
+            for level, key, region, parts in self.stack.parts(Pixels(held, box, workspace)):
+                chunks = readers[level.prefix]
+                name, shape = chunks.prefix + key, level.encoder.chunk
+                for place, expected in parts:
                     corner = [
-                        some.start + k * n
-                        for some, k, n in zip(region, place, encoder.chunk, strict=True)
+                        some.start + k * n for some, k, n in zip(region, place, shape, strict=True)
                     ]
                     try:
                         found = chunks.read(key, place, corner, expected.shape)
@@ -133,9 +189,10 @@ class _Stored:
                     # zarr reads what is missing as zeros.
                     if found is None:
                         raise VerificationError("a chunk is missing", path=self.path, where=name)
-                    self._compare(corner, expected, found)
+                    inside = "" if level is self.stack.levels[0] else f"{level.prefix} "
+                    self._compare(inside, corner, expected, found)
 
-    def _compare(self, corner: Sequence[int], expected: Array, found: Array) -> None:
+    def _compare(self, inside: str, corner: Sequence[int], expected: Array, found: Array) -> None:
         first = _first_difference(expected, found)
         if first is None:
             return
@@ -144,7 +201,7 @@ class _Stored:
         raise VerificationError(
             "a pixel differs",
             path=self.path,
-            where=f"[{', '.join(map(str, place))}]",
+            where=f"{inside}[{', '.join(map(str, place))}]",
             expected=expected[inner],
             found=found[inner],
         )

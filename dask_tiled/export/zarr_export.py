@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -17,9 +16,7 @@ from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.alignment import aligned, description_of, grown
-from dask_tiled.export.encoding import Encoder
-from dask_tiled.export.facts import MARK, attributes_of, plain
+from dask_tiled.export.alignment import aligned, description_of
 from dask_tiled.export.following import (
     Rows,
     at_length,
@@ -29,25 +26,22 @@ from dask_tiled.export.following import (
     export_growing,
     rows_as_they_come,
 )
-from dask_tiled.export.group import DATA, consolidate, coordinates_of, write_coordinates
+from dask_tiled.export.grids import grids_of
+from dask_tiled.export.group import DATA
 from dask_tiled.export.ome import image_of
 from dask_tiled.export.parts import Array
+from dask_tiled.export.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
-from dask_tiled.export.stores import WRITER, Template, export_to_path, export_to_store, local_path
-from dask_tiled.export.targets import Target
+from dask_tiled.export.stored_levels import in_blocks
+from dask_tiled.export.stores import Template, export_to_path, export_to_store, local_path
+from dask_tiled.export.targets import Place, Target
+from dask_tiled.export.templates import template_of
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
+from dask_tiled.tiling.bases import split
 
 if TYPE_CHECKING:
     import zarr
-
-CHUNK_BYTES = 1 << 20
-"""Bytes of a zarr chunk before compression, unless one frame is larger: they stay in the cache from
-the file to the compressor."""
-SHARD_BYTES = 16 << 20
-"""Bytes of a shard before compression: to make a file takes as long as to compress some 100 kB."""
-
 
 _LAYOUTS = Literal["array", "group"]
 
@@ -65,6 +59,7 @@ def to_zarr(
     progress: bool | None = None,
     dimension_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    pyramid: bool | int = False,
     follow: bool = False,
     rest: float = 10.0,
 ) -> zarr.Array[Any]:
@@ -110,6 +105,13 @@ def to_zarr(
     attributes : mapping, optional
         More attributes of the array, beside axes and metadata of the opened file. What JSON has no
         form for is written as text.
+    pyramid : bool or int
+        Write levels for viewers beside the array, too, this many or, if True, until none of the
+        axes in question is longer than 256 pixels. Each is made of the one before, of means of two
+        pixels along the axes of frames or of a volume: the signal axes of an opened array, the last
+        two axes of any other, all three of a volume. Means have the type of the pixels: whole
+        numbers are rounded to the nearest, halves to the even one. At the end of an axis of odd
+        length, means are of the pixels that are there.
     follow : bool
         The files are still being written: write what is complete as it comes, to a path. The end
         is there with all frames of the ``nav_shape`` that the array was opened with, or of the
@@ -157,30 +159,43 @@ def to_zarr(
 
     _check(arr, store, attributes, layout)
     if follow:
+        if pyramid:
+            hint = "Export it once more when it is complete."
+            raise DatasetError("no pyramid is made of files that are followed", hint=hint)
         settings = _Settings(
             chunks, shards, compressors, layout, dimension_names, attributes, overwrite, resume
         )
         return _follow(arr, store, settings, check_seconds("rest", rest), show=progress)
-    grid, shard = _grids(arr, chunks, shards)
+    first = Stored(arr.shape, *grids_of(arr, chunks, shards))
     source = tokenize(_source_token(arr))
     shown = shown_of(arr)
     names = _names(shown, dimension_names, layout)
-    template = _template(
+    image = image_of([DATA], names or (), shown.axes) if layout == "group" else {}
+    levels = pyramid_of(arr, pyramid, image, first, like=chunks is not None)
+    template = template_of(
         arr,
         source,
-        grid,
-        shard,
+        first,
+        levels,
         compressors,
         shown=shown,
         layout=layout,
         names=names,
         attributes=attributes,
     )
-    arr = read_once(aligned(arr, shard or grid))
     member = template.prefix.removesuffix("/")
 
-    def write(target: Target, proven: set[str]) -> None:
-        _write(arr, target, proven, show=progress)
+    def write(place: Place, proven: set[str]) -> None:
+        for stack in template.stack.passes():
+            target = Target(stack, place)
+            if stack.stored:
+                level = stack.base
+                document = template.documents[f"{level.prefix}zarr.json"]
+                read = partial(target.read, document=document)
+                blocks = in_blocks(read, level.encoder.shape, level.encoder.dtype, stack.unit)
+            else:
+                blocks = read_once(aligned(arr, stack.unit))
+            _write(blocks, target, proven, show=progress)
 
     path = local_path(store)
     if path is not None:
@@ -217,16 +232,16 @@ def _follow(
     description_of_growing(arr)
     arr = arr.refresh()
     long = at_length(arr)
-    grid, shard = _grids(long, settings.chunks, settings.shards)
-    sizes = [axis[0] for axis in aligned(long, shard or grid).chunks]
+    stored = grids_of(long, settings.chunks, settings.shards)
+    sizes = [axis[0] for axis in aligned(long, stored[1] or stored[0]).chunks]
 
     def make(now: TiledArray) -> Template:
         shown = shown_of(now)
-        return _template(
+        return template_of(
             now,
             "",
-            grid,
-            shard,
+            Stored(now.shape, *stored),
+            Pyramid(),
             settings.compressors,
             shown=shown,
             layout=settings.layout,
@@ -260,54 +275,6 @@ def _source_token(arr: da.Array) -> Any:
     return arr.name if desc is None else (desc.layout, desc.conversion)
 
 
-def _template(
-    arr: da.Array,
-    source: str,
-    grid: tuple[int, ...],
-    shard: tuple[int, ...] | None,
-    compressors: Any,
-    *,
-    shown: Shown,
-    layout: _LAYOUTS,
-    names: Any,
-    attributes: Mapping[str, Any] | None,
-) -> Template:
-    """Have zarr make everything but the pixels, in memory."""
-    import zarr
-
-    contents: dict[str, Any] = {}
-    parent: Any = zarr.storage.MemoryStore(contents)
-    mark = attributes_of(*shown)[MARK] | {"written_by": WRITER}
-    desc = description_of(arr)
-    if desc is not None:
-        mark["sig_dims"] = len(desc.sig_shape)
-    group = None
-    if layout == "group":
-        image = image_of(DATA, names, shown.axes)
-        group = zarr.create_group(parent, attributes=plain({MARK: _small(mark), **image}))
-    array = zarr.create_array(
-        parent if group is None else group.store_path,
-        name=None if group is None else DATA,
-        shape=arr.shape,
-        dtype=arr.dtype,
-        chunks=grid,
-        shards=shard,
-        compressors=_checked(compressors, arr.dtype),
-        dimension_names=names,
-        attributes=plain({**(attributes or {}), MARK: mark}),
-        zarr_format=3,
-        fill_value=np.zeros((), arr.dtype)[()],
-    )
-    if group is not None:
-        coordinates = coordinates_of(names, shown.axes, arr.shape)
-        write_coordinates(group, coordinates, {MARK: _small(mark)})
-        consolidate(parent)
-    documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
-    settings = tokenize(sorted(documents.items()))
-    prefix = "" if group is None else f"{DATA}/"
-    return Template(documents, Encoder(array), prefix, source, settings)
-
-
 def _names(shown: Shown, given: Any, layout: _LAYOUTS) -> list[Any] | None:
     """Choose the names of the dimensions: in a group, all have one, as xarray gives it."""
     count = len(shown.axes)
@@ -321,31 +288,6 @@ def _names(shown: Shown, given: Any, layout: _LAYOUTS) -> list[Any] | None:
         problem = "no names of dimensions"
         raise DatasetError(problem, expected=f"{count} of them, as text", found=repr(given))
     return names
-
-
-def _small(mark: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what every part of an export says of itself."""
-    return {key: mark[key] for key in ("version", "written_by")}
-
-
-def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
-    """Give compressors as zarr takes them, with a checksum behind them."""
-    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-
-    if isinstance(compressors, str) and compressors == "auto":
-        # Counts of a detector leave most bits of a pixel unused: bits of the same place, brought
-        # together, are runs of zeros, which LZ4 finds as fast as it can read.
-        compressors = ZstdCodec(level=1)
-        if dtype.kind in "biufc":
-            size = dtype.itemsize
-            compressors = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=size)
-    if compressors is None:
-        compressors = ()
-    one = isinstance(compressors, str | Mapping) or not isinstance(compressors, Iterable)
-    given = (compressors,) if one else tuple(compressors)
-    last = given[-1] if given else None
-    name = last.get("name") if isinstance(last, Mapping) else None
-    return given if isinstance(last, Crc32cCodec) or name == "crc32c" else (*given, Crc32cCodec())
 
 
 def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
@@ -395,7 +337,7 @@ def _write(
     def wanted(block: tuple[int, ...]) -> bool:
         if some is not None and block[0] not in some:
             return False
-        return any(key not in proven for key, _ in target.keys(grid.box(block)))
+        return any(key not in proven for key in target.stack.keys(grid.box(block)))
 
     run_on_blocks(
         _write_block,
@@ -406,52 +348,3 @@ def _write(
         show=show,
         title="to_zarr",
     )
-
-
-def _grids(
-    arr: da.Array, chunks: Any, shards: Any
-) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose the zarr chunks and the shards: as asked for, or of whole frames."""
-    shard = None if shards is None else _equal("shards", shards, arr.shape, arr.dtype)
-    if chunks is not None:
-        grid = _equal("zarr chunks", chunks, arr.shape, arr.dtype)
-    else:
-        desc = description_of(arr)
-        whole = desc.nav_ndim if desc is not None else arr.ndim  # axes that may be cut
-        if shard is None and desc is not None:  # its dask chunks need not be kept
-            grid = _cut(arr, arr.shape, whole, CHUNK_BYTES)
-            shard = tuple(grown(grid, arr.shape, SHARD_BYTES // arr.dtype.itemsize))
-        else:
-            shard = shard or _cut(arr, tuple(map(int, arr.chunksize)), whole, SHARD_BYTES)
-            grid = _cut(arr, shard, whole, CHUNK_BYTES)
-        if shards is None and grid == shard:
-            shard = None
-    if shard is None:
-        return grid, None
-    # A shard that holds a whole axis may be longer than that.
-    axes = zip(shard, grid, arr.shape, strict=True)
-    shard = tuple(-(-n // k) * k if n == size else n for n, k, size in axes)
-    if any(n % k for n, k in zip(shard, grid, strict=True)):
-        raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
-    return grid, shard
-
-
-def _cut(arr: da.Array, sizes: tuple[int, ...], whole: int, nbytes: int) -> tuple[int, ...]:
-    """Divide sizes along the first axes, so that at most so many bytes are left, if they can."""
-    left = list(sizes)
-    budget = nbytes // arr.dtype.itemsize
-    for k in range(whole):
-        limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
-        # What is beyond the end of the array need not be divided.
-        even = left[k] > limit and left[k] == arr.shape[k]
-        left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
-    return tuple(left)
-
-
-def _equal(what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
-    """Read chunks that are equal along an axis."""
-    axes = read_chunks(chunks, shape, dtype)
-    sizes = tuple(max(axis[0], 1) for axis in axes)
-    if tuple(map(split, shape, sizes)) != axes:
-        raise TilingError(f"{what} must be equal along an axis", found=axes)
-    return sizes

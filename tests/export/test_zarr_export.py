@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
+from dask_tiled.export.grids import grids_of
 from dask_tiled.export.targets import Target
-from dask_tiled.export.zarr_export import _grids
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -453,7 +453,7 @@ def test_other_keys_of_a_store_stay(arr):
 def test_chunks_and_shards_are_chosen(shape, chunks, shards):
     """Chunks of about 1 MiB in shards of about 16 MiB, whatever the lengths of the axes."""
     arr = da.zeros(shape, chunks=shape, dtype="u2")
-    assert _grids(arr, None, None) == (chunks, shards)
+    assert grids_of(arr, None, None) == (chunks, shards)
 
 
 def test_shards_of_files_of_any_length(tmp_path):
@@ -463,7 +463,7 @@ def test_shards_of_files_of_any_length(tmp_path):
     arr = open_dataset(
         tmp_path / "a.raw", "raw", dtype="u2", sig_shape=(64, 64), chunks=(1009, -1, -1)
     )
-    assert _grids(arr, None, None) == ((126, 64, 64), (2016, 64, 64))
+    assert grids_of(arr, None, None) == ((126, 64, 64), (2016, 64, 64))
 
 
 def test_shards_are_multiples_of_chunks(arr, tmp_path):

@@ -1,0 +1,79 @@
+"""Levels are means of two pixels along each axis, rounded as stated."""
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from dask_tiled.export.levels import halved
+
+WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]
+
+
+def bins(pixels, binned):
+    """Give each place of the next level, and the pixels that it is made of."""
+    first = pixels.ndim - binned
+    shape = [-(-n // 2) if axis >= first else n for axis, n in enumerate(pixels.shape)]
+    for place in product(*map(range, shape)):
+        yield (
+            place,
+            pixels[
+                tuple(
+                    slice(2 * k, 2 * k + 2) if axis >= first else k for axis, k in enumerate(place)
+                )
+            ],
+        )
+
+
+@given(st.data())
+def test_whole_numbers(data):
+    """The nearest whole number to the mean, and of two the even one; no sum is too large."""
+    dtype = np.dtype(data.draw(st.sampled_from(WHOLE)))
+    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=5)
+    pixels = data.draw(arrays.arrays(dtype, shape))
+    binned = data.draw(st.integers(1, min(3, pixels.ndim)))
+    found = halved(pixels, binned)
+    assert found.dtype == dtype
+    for place, some in bins(pixels, binned):
+        mean = Fraction(sum(map(int, some.ravel())), some.size)
+        assert int(found[place]) == round(mean)
+
+
+@given(st.data())
+def test_floats(data):
+    """The mean in float64; what is no number stays so, and nothing becomes too large."""
+    dtype = np.dtype(data.draw(st.sampled_from(["f2", "f4", "f8", ">f4", "c8", "c16"])))
+    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=5)
+    numbers = arrays.from_dtype(dtype.newbyteorder("="), allow_subnormal=False)
+    pixels = data.draw(arrays.arrays(dtype.newbyteorder("="), shape, elements=numbers))
+    pixels = pixels.astype(dtype)
+    binned = data.draw(st.integers(1, min(3, pixels.ndim)))
+    found = halved(pixels, binned)
+    assert found.dtype == dtype
+    parts = [(pixels, found)]
+    if dtype.kind == "c":
+        parts = [(pixels.real, found.real), (pixels.imag, found.imag)]
+    for given_pixels, means in parts:
+        limits = np.finfo(means.dtype)
+        for place, some in bins(given_pixels, binned):
+            with np.errstate(all="ignore"):
+                scaled = np.array(some, np.float64) / some.size
+                mean, size = scaled.sum(), np.abs(scaled).sum()
+            if np.isfinite(size):
+                error = 4 * float(limits.eps) * size + float(limits.tiny)
+                assert abs(float(means[place]) - mean) <= error
+            else:
+                np.testing.assert_array_equal(float(means[place]), mean)
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_what_is_given_is_not_written(dtype):
+    """Read-only pixels in any order will do."""
+    pixels = np.arange(4 * 6 * 8, dtype=dtype).reshape(8, 6, 4).T[:, ::2]
+    pixels.flags.writeable = False
+    for place, some in bins(pixels, 2):
+        assert halved(pixels, 2)[place] == np.rint(some.mean()) or dtype == "f4"

@@ -1,0 +1,326 @@
+"""A pyramid is an image of OME-Zarr with levels, each made of the one before, in the same pass."""
+
+import math
+import os
+import zipfile
+from functools import partial
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import yaozarrs
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import levels, pyramids
+from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
+
+SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")
+
+
+def expected(pixels, binned, count):
+    """Give the levels, by numpy."""
+    found = [pixels]
+    for _ in range(count):
+        one = found[-1]
+        for axis in range(one.ndim - binned, one.ndim):
+            if one.shape[axis] % 2:  # the mean of one pixel is that of two like it
+                one = np.concatenate([one, one.take([-1], axis)], axis)
+        first = one.ndim - binned
+        halves = [n for k in one.shape[first:] for n in (k // 2, 2)]
+        means = one.reshape(*one.shape[:first], *halves).mean(
+            axis=tuple(range(first + 1, first + 2 * binned, 2)), dtype="f8"
+        )
+        found.append((np.rint(means) if pixels.dtype.kind in "iu" else means).astype(pixels.dtype))
+    return found
+
+
+def stored(place):
+    """Give the levels as the specification has them; each has the scale that it says."""
+    group = zarr.open_group(place, mode="r" if isinstance(place, os.PathLike) else "r+")
+    if isinstance(place, os.PathLike):
+        yaozarrs.validate_zarr_store(str(place))
+    (image,) = group.attrs["ome"]["multiscales"]
+    return [group[level["path"]] for level in image["datasets"]], image
+
+
+def check(place, arr, pixels, binned, count):
+    """Compare all levels, by numpy and by ourselves."""
+    found, image = stored(place)
+    assert len(found) == count + 1
+    for one, level in zip(found, expected(pixels, binned, count), strict=True):
+        np.testing.assert_array_equal(one[...], level)
+        assert one.dtype == pixels.dtype
+        assert one.metadata.dimension_names == tuple(axis["name"] for axis in image["axes"])
+    verify_zarr(place, arr)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """Open a scan of a file that is decoded, and of one that is shown as it lies."""
+    folder = tmp_path_factory.mktemp("scan")
+    frames = write_mib(folder / "scan.mib", SCAN[..., :32])
+    raw = write_raw(folder / "scan.raw", SCAN)
+    return {
+        "mib": (open_dataset(frames), SCAN[..., :32]),
+        "raw": (open_dataset(raw, nav_shape=(3, 4), sig_shape=(22, 37), dtype="<u2"), SCAN),
+        "dask": (da.from_array(SCAN, chunks=(2, 3, 7, 16)), SCAN),
+    }
+
+
+@given(data=st.data())
+def test_any_chunks(opened, data):
+    """Whatever the chunks and shards, and in however many passes it is made."""
+    arr, pixels = opened[data.draw(st.sampled_from(sorted(opened)))]
+    index = data.draw(st.sampled_from([np.s_[:], np.s_[1], np.s_[:, 2], np.s_[1, 2], np.s_[::2]]))
+    arr, pixels = arr[index], pixels[index]
+    options = {}
+    if data.draw(st.booleans()):
+        options["chunks"] = tuple(data.draw(st.integers(1, n)) for n in arr.shape)
+        if data.draw(st.booleans()):
+            times = [data.draw(st.integers(1, 4)) for _ in arr.shape]
+            sizes = zip(options["chunks"], times, arr.shape, strict=True)
+            options["shards"] = tuple(min(size, k * n) for k, n, size in sizes)
+            axes = zip(options["shards"], options["chunks"], arr.shape, strict=True)
+            if any(n % k and n != size for n, k, size in axes):
+                del options["shards"]
+    count = data.draw(st.integers(1, 5))
+    place = zarr.storage.MemoryStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1 << 11, 1 << 26])))
+        patch.setattr(pyramids, "LEAST_BYTES", data.draw(st.sampled_from([1, 1 << 7, 1 << 17])))
+        to_zarr(arr, place, pyramid=count, **options)
+        check(place, arr, pixels, 2, count)
+
+
+def test_a_volume(tmp_path):
+    """All of its axes are halved; a stack of frames stays as long as it is."""
+    volume = counting_frames((11, 20, 30), "uint16")
+    for name, units, binned in (("volume", '"nm" "nm" "nm"', 3), ("series", '"nm" "nm" "s"', 2)):
+        fields = {"spacings": "0.5 0.5 2", "units": units}
+        arr = open_dataset(write_nrrd(tmp_path / f"{name}.nrrd", volume, fields=fields)[0])
+        to_zarr(arr, tmp_path / name, pyramid=2)
+        check(tmp_path / name, arr, volume, binned, 2)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "f4", "c8", "i8"])
+def test_other_types(tmp_path, dtype):
+    """Levels have the type of the pixels."""
+    pixels = counting_frames((2, 13, 18), "uint8").astype(dtype)
+    to_zarr(da.from_array(pixels), tmp_path / "out.zarr", pyramid=1)
+    found, _ = stored(tmp_path / "out.zarr")
+    assert found[1].dtype == pixels.dtype
+    verify_zarr(tmp_path / "out.zarr", da.from_array(pixels))
+
+
+def test_how_many(tmp_path):
+    """By default until no axis that is halved is longer than 256."""
+    cases = {(2, 256, 256): [], (2, 257, 100): [129], (600, 2049): [300, 150, 75, 38]}
+    for number, (shape, lengths) in enumerate(cases.items()):
+        to_zarr(da.zeros(shape, dtype="u1"), tmp_path / str(number), pyramid=True)
+        found, _ = stored(tmp_path / str(number))
+        assert [one.shape[-2] for one in found[1:]] == lengths
+
+
+def test_places(tmp_path):
+    """Pixels of a level lie in the middle of those they are made of, for every reader."""
+    volume = counting_frames((4, 6, 8), "uint16")
+    fields = {"spacings": "0.5 2 3", "axis mins": "1 0 NaN", "units": '"nm" "nm" "s"'}
+    arr = open_dataset(write_nrrd(tmp_path / "volume.nrrd", volume, fields=fields)[0])
+    path = tmp_path / "out.zarr"
+    to_zarr(arr, path, pyramid=2)
+    _, image = stored(path)
+    first = image["datasets"][0]["coordinateTransformations"]
+    for k, level in enumerate(image["datasets"]):
+        scale, translation = level["coordinateTransformations"]
+        assert scale["scale"] == [3, 2 * 2**k, 0.5 * 2**k]
+        moved = np.subtract(translation["translation"], first[1]["translation"])
+        np.testing.assert_allclose(moved, [0, (2**k - 1), (2**k - 1) / 4])
+    x = xr.open_zarr(path)["x"]
+    halves = xr.open_zarr(path, group="level_1")
+    np.testing.assert_allclose(halves["x"], x.values.reshape(-1, 2).mean(1))
+    assert halves["x"].attrs["units"] == "nm"
+    level = open_dataset(path, dataset="level_1/data")
+    np.testing.assert_array_equal(level, expected(volume, 2, 1)[1])
+    one, other = (some.description.axes[2] for some in (arr, level))
+    assert (other.scale, other.units) == (2 * one.scale, one.units)
+    assert open_dataset(path).shape == volume.shape
+
+
+def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
+    """Levels are made of the pixels in memory."""
+    arr, pixels = opened["dask"]
+    read = []
+
+    def counted(block, block_info=None):
+        read.append(block_info[0]["chunk-location"])
+        return block
+
+    seen = arr.map_blocks(counted, dtype=arr.dtype, meta=pixels[:0])
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
+    to_zarr(seen, tmp_path / "out.zarr", pyramid=4, dimension_names=["a", "b", "c", "d"])
+    assert len(read) == len(set(read)) == math.prod(arr.numblocks)
+
+
+@pytest.mark.parametrize("after", [0, 2, 5])
+def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, after):
+    """In any pass; what is proven is not written again, and what is damaged is."""
+    arr, pixels = opened["mib"]
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
+    options = {"chunks": (2, 4, 6, 32), "pyramid": 3}
+    path, noted, note = tmp_path / "out.zarr", [], JournaledFolder.note
+
+    def failing(self, entries):
+        if len(noted) == after:
+            raise ZeroDivisionError
+        noted.extend([entries])
+        note(self, entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournaledFolder, "note", failing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(arr, path, **options)
+    assert not path.exists()
+    done = {key for entries in noted for key in entries}
+    damaged = sorted(key for key in done if key.startswith("level_1"))[:1]
+    for key in damaged:
+        (file,) = tmp_path.glob(f"out.zarr.part/*/store/{key}")
+        data = bytearray(file.read_bytes())
+        data[4] ^= 8
+        file.write_bytes(data)
+    written, put = [], JournaledFolder.put
+    with monkeypatch.context() as patch:
+
+        def listed(self, key, data):
+            written.append(key)
+            put(self, key, data)
+
+        patch.setattr(JournaledFolder, "put", listed)
+        to_zarr(arr, path, **options)
+    check(path, arr, pixels, 2, 3)
+    assert {*damaged} <= {*written}
+    if not damaged:
+        assert not done & {*written}
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "zip", "path"])
+def test_any_store(opened, tmp_path, monkeypatch, kind):
+    """Also in several passes, of which later ones read what is not shown yet."""
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
+    arr, pixels = opened["raw"]
+    place = tmp_path / "out.zarr"
+    if kind != "path":
+        make = partial(zarr.storage.ZipStore, tmp_path / "out.zip", mode="w")
+        place = zarr.storage.MemoryStore() if kind == "memory" else make()
+    options = {"chunks": (1, 4, 6, 6), "pyramid": 3}
+    to_zarr(arr, place, **options)
+    if kind == "zip":
+        place.close()
+        assert zipfile.ZipFile(tmp_path / "out.zip").testzip() is None
+        place = zarr.storage.ZipStore(tmp_path / "out.zip", mode="r")
+        found = zarr.open_group(place, mode="r")
+        for k, level in enumerate(expected(pixels, 2, 3)[1:], 1):
+            np.testing.assert_array_equal(found[f"level_{k}/data"][...], level)
+        return
+    check(place, arr, pixels, 2, 3)
+    to_zarr(arr, place, overwrite=True)  # nothing of the levels is left
+    group = zarr.open_group(place, mode="r+")
+    assert [*group.group_keys()] == []
+    verify_zarr(place, arr)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
+    """A pixel that differs, a chunk that is damaged or missing, a level that is not there."""
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
+    arr, _ = opened["raw"]
+    path = tmp_path / "out.zarr"
+    to_zarr(arr, path, chunks=(3, 4, 6, 6), pyramid=3)
+    name = f"level_{number}/data"
+    array = zarr.open_group(path, mode="r+")[name]
+    array[1, 2, 0, 1] += 1
+    with pytest.raises(VerificationError, match="a pixel differs") as caught:
+        verify_zarr(path, arr)
+    where = caught.value.where
+    assert where == f"{name} [1, 2, 0, 1]" or where.startswith(f"level_{number + 1}/data [")
+    array[1, 2, 0, 1] -= 1
+    verify_zarr(path, arr)
+    chunk = path / name / "c/0/0/0/0"
+    data = chunk.read_bytes()
+    chunk.write_bytes(data[:9] + bytes([data[9] ^ 1]) + data[10:])
+    with pytest.raises(VerificationError, match="cannot be decoded"):
+        verify_zarr(path, arr)
+    chunk.unlink()
+    with pytest.raises(VerificationError, match="is missing"):
+        verify_zarr(path, arr)
+    with pytest.raises(DatasetError):
+        open_dataset(path, dataset=name).compute()
+    (path / name / "zarr.json").unlink()
+    with pytest.raises(VerificationError, match="no array"):
+        verify_zarr(path, arr)
+
+
+def test_a_missing_file_of_a_worker(opened, tmp_path, monkeypatch):
+    """An export whose levels are not all there is never shown."""
+    arr, _ = opened["raw"]
+    put = JournaledFolder.put
+
+    def lost(self, key, data):
+        if not key.startswith("level_2/data/c/1"):
+            put(self, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", lost)
+    with pytest.raises(DatasetError, match="missing"):
+        to_zarr(arr, tmp_path / "out.zarr", chunks=(1, 4, 22, 37), pyramid=2)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_tasks_share_no_key(opened, tmp_path, monkeypatch):
+    """Each key is written once."""
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1 << 12)
+    written, put = [], JournaledFolder.put
+
+    def listed(self, key, data):
+        written.append(key)
+        put(self, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", listed)
+    to_zarr(opened["dask"][0], tmp_path / "out.zarr", chunks=(1, 2, 5, 8), pyramid=4)
+    assert len(written) == len({*written})
+
+
+def test_what_has_no_pyramid(opened, tmp_path):
+    """It is refused before anything is made."""
+    arr, _ = opened["raw"]
+    line = da.ones(300)
+    cases = [
+        (arr, {"pyramid": True, "layout": "array"}, "images of OME-Zarr"),
+        (arr, {"pyramid": True, "dimension_names": ["y", "x", "y", "x"]}, "images of OME-Zarr"),
+        (line, {"pyramid": 1}, "images of OME-Zarr"),
+        (da.ones((2, 2, 2, 2, 2)), {"pyramid": 1}, "images of OME-Zarr"),
+        (arr.astype("M8[s]"), {"pyramid": 1}, "numbers only"),
+        (arr, {"pyramid": 7}, "whole number"),
+        (arr, {"pyramid": -1}, "whole number"),
+        (arr, {"pyramid": 1.5}, "whole number"),
+        (arr, {"pyramid": "yes"}, "whole number"),
+        (arr, {"pyramid": 1, "follow": True}, "followed"),
+    ]
+    for some, options, message in cases:
+        with pytest.raises(DatasetError, match=message):
+            to_zarr(some, tmp_path / "out.zarr", **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_none(opened, tmp_path):
+    """Without levels it is the group that it always was."""
+    arr, _ = opened["raw"]
+    for k, none in enumerate([False, 0]):
+        to_zarr(arr, tmp_path / str(k), pyramid=none)
+        to_zarr(arr, tmp_path / "plain", overwrite=True)
+        one, other = ((tmp_path / name / "zarr.json").read_text() for name in (str(k), "plain"))
+        assert one == other
