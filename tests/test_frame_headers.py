@@ -1,8 +1,10 @@
 """What the headers of frames say is an array, whose frames are those of the pixels."""
 
 import contextlib
+import gzip
 import os
 import re
+import struct
 from datetime import datetime
 
 import dask.array as da
@@ -16,7 +18,17 @@ from strategies import basic_indices, selections
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, frame_facts, open_dataset
-from dask_tiled.testing import write_mib, write_mib_series
+from dask_tiled.testing import (
+    write_blo,
+    write_frms6,
+    write_k2is,
+    write_mib,
+    write_mib_series,
+    write_mrc,
+    write_seq,
+    write_ser,
+    write_tvips,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -33,10 +45,51 @@ def mib(folder, draw, frames):
     paths = write_mib_series(
         folder / "scan", frames, frames_per_file=draw(st.integers(1, 9)), **options
     )
-    return paths[0], "sequence_number", 1
+    return paths[0]
 
 
-WRITERS = {"mib": mib}
+def tvips(folder, draw, frames):
+    size = draw(st.sampled_from([12, 50, 108, 200]))
+    files = draw(st.integers(1, 9))
+    return write_tvips(folder / "scan", frames, frame_header=size, frames_per_file=files)[0]
+
+
+def ser(folder, draw, frames):
+    gaps = draw(st.lists(st.integers(0, 9), min_size=1, max_size=3))
+    version, positions = draw(st.sampled_from([0x210, 0x220])), draw(st.booleans())
+    options = {"version": version, "gaps": gaps, "positions": positions}
+    return write_ser(folder / "scan.ser", frames, **options)
+
+
+def seq(folder, draw, frames):
+    return write_seq(folder / "scan.seq", frames, version=draw(st.sampled_from([4, 5])))
+
+
+def frms6(folder, _draw, frames):
+    options = {"dark": frames[:1], "scan_shape": (1, len(frames))}
+    return write_frms6(folder / "scan", frames.astype("u2"), **options)[1]
+
+
+def blo(folder, draw, frames):
+    frames = np.ascontiguousarray(frames[:, :, :2])
+    options = {"nav_shape": (1, len(frames)), "order": draw(st.sampled_from("<>"))}
+    return write_blo(folder / "scan.blo", frames, **options)
+
+
+def counted(times, first, step):
+    """Turn times into numbers of frames; no time is 0."""
+    return (np.where(np.isnat(times), first - step, times.astype("i8")) - first) // step + 1
+
+
+# Of each format, what writes it, and what of its headers counts the frames.
+WRITERS = {
+    "mib": (mib, lambda facts: facts["sequence_number"]),
+    "tvips": (tvips, lambda facts: counted(facts["time_utc"], 1_700_000_000_000_000, 20_000)),
+    "ser": (ser, lambda facts: counted(facts["time_utc"], 1_456_150_000, 1)),
+    "seq": (seq, lambda facts: counted(facts["time_utc"], 1_660_245_687_000_000, 1000)),
+    "frms6": (frms6, lambda facts: counted(facts["time_utc"], 1_600_000_000_000_250, 1_000_000)),
+    "blo": (blo, lambda facts: facts["number"] + 1),
+}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -44,28 +97,81 @@ WRITERS = {"mib": mib}
 @given(data=st.data())
 def test_headers_are_those_of_the_frames_that_are_shown(tmp_path_factory, name, data):
     """What counts the frames in the headers says what the pixels say, however they are shown."""
-    folder = tmp_path_factory.mktemp("headers")
+    write, number_of = WRITERS[name]
     frames = numbered(data.draw(st.integers(2, 20)))
-    path, field, first = WRITERS[name](folder, data.draw, frames)
+    path = write(tmp_path_factory.mktemp("headers"), data.draw, frames)
     nav_shape, sync_offset, roi = data.draw(selections())
     options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi}
     arr = open_dataset(path, **options, missing="fill", chunks=-1)
-    shown = arr[..., 0, 0].compute()
+    numbers = arr[..., 0, 0].compute()
+    least = name == "blo"  # 0 is the number of the first frame, and of none
     facts = frame_facts(arr)
     assert (facts.shape, facts.chunks) == (arr.shape[:-2], arr.chunks[:-2])
     found = facts.compute()
     assert found.dtype == facts.dtype
-    numbers = np.where(shown == 0, 0, shown.astype("i8") - 1 + first)
-    np.testing.assert_array_equal(found[field], numbers)
-    index = tuple(item for item in data.draw(basic_indices(shown.shape)) if item is not Ellipsis)
+    np.testing.assert_array_equal(number_of(found), np.maximum(numbers, least))
+    index = tuple(item for item in data.draw(basic_indices(numbers.shape)) if item is not Ellipsis)
     if numbers[index].size:
-        part = frame_facts(arr[(*index, Ellipsis, 1)])
-        np.testing.assert_array_equal(part[field].compute(), numbers[index])
+        part = frame_facts(arr[(*index, Ellipsis, 1)]).compute()
+        np.testing.assert_array_equal(number_of(part), np.maximum(numbers[index], least))
     mask = numbers != 0
     if mask.any():
-        np.testing.assert_array_equal(frame_facts(arr[mask])[field].compute(), numbers[mask])
-    flat = frame_facts(arr.reshape(-1, *arr.shape[-2:]))
-    np.testing.assert_array_equal(flat[field].compute(), numbers.ravel())
+        chosen = frame_facts(arr[mask]).compute()
+        np.testing.assert_array_equal(number_of(chosen), numbers[mask])
+    flat = frame_facts(arr.reshape(-1, *arr.shape[-2:])).compute()
+    np.testing.assert_array_equal(number_of(flat), np.maximum(numbers.ravel(), least))
+
+
+def test_headers_of_a_sector_of_k2is(tmp_path):
+    """The first block of a frame tells, wherever the sectors begin."""
+    frames = np.zeros((4, 1860, 2048), "u2")
+    late = (40, 0, 0, 33, 0, 0, 0, 1)
+    path = write_k2is(tmp_path / "scan_", frames, shutter_from=3, late=late, gtg=False)[0]
+    found = frame_facts(open_dataset(path, nav_shape=(3,), missing="fill")).compute()
+    there = found["number"] > 0
+    np.testing.assert_array_equal(np.diff(found["number"][there]), 1)
+    np.testing.assert_array_equal(np.diff(found["block_count"][there].astype("i8")), 32)
+    assert found["number"].max() == 20
+
+
+def test_real_tags_of_ser_files(data):
+    """Times and positions are those that RosettaSciIO finds in the tags."""
+    path = data / "ser/old/16x16-spectrum_image-5x5x1024_1.ser"
+    found = frame_facts(open_dataset(path)).compute()
+    reader = pytest.importorskip("rsciio.tia._api", reason="RosettaSciIO is not installed")
+    _, theirs = reader.load_ser_file(str(path))
+    np.testing.assert_array_equal(found["time_utc"].ravel().astype("i8"), theirs["Time"])
+    np.testing.assert_array_equal(found["position_x"].ravel(), theirs["PositionX"])
+    np.testing.assert_array_equal(found["position_y"].ravel(), theirs["PositionY"])
+
+
+def test_real_headers_of_tvips_files(data):
+    """Headers of all files of a series say what RosettaSciIO reads of them."""
+    path = data / "tvips/test_tvips_2345_split_000.tvips"
+    found = frame_facts(open_dataset(path, nav_shape=(6,))).compute()
+    assert found["rotator_index"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert found["faraday"].tolist() == [23.0] * 6
+
+
+@pytest.mark.parametrize("kind", [b"FEI1", b""])
+def test_extended_headers_of_mrc_files(tmp_path, kind):
+    record = np.zeros(4 if kind else 1024, ("V768" if kind else "V128"))
+    content = bytearray(record.tobytes())
+    for k in range(4):
+        at = k * record.itemsize
+        struct.pack_into("<i" if kind else "<f", content, at, 768 if kind else 1.5 * k)
+        if kind:
+            struct.pack_into("<d", content, at + 100, 1.5 * k)
+    path = tmp_path / "scan.mrc"
+    write_mrc(path, numbered(4, (3, 5), "u2"), extended=bytes(content), extended_type=kind)
+    facts = frame_facts(open_dataset(path, roi=[3, 0]))
+    np.testing.assert_array_equal(facts["alpha_tilt"].compute(), [4.5, 0.0])
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(DatasetError, match="compressed"):
+        frame_facts(open_dataset(path))
+    path = write_mrc(tmp_path / "plain.mrc", numbered(4, (3, 5), "u2"))
+    with pytest.raises(DatasetError, match="no extended header for each section"):
+        frame_facts(open_dataset(path))
 
 
 def test_headers_alone_are_read(tmp_path, loads):

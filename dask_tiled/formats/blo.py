@@ -85,6 +85,15 @@ def _dtype(header: dict[str, Any], path: str) -> np.dtype:
     return np.dtype("u1" if bits == "8" else "u2")
 
 
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the numbers that stand before all frames."""
+    fields, order = {"number": (2, "u4")}, desc.metadata["blo"]["byte_order"]
+    kind = tools.record_dtype(fields, order)
+    return tools.stored_headers(
+        tools.beside_frames(desc.layout, kind, -FRAME_HEADER), {"number": "number"}
+    )
+
+
 FORMAT = tools.Format(
     name="blo",
     extensions=(".blo",),
@@ -92,5 +101,6 @@ FORMAT = tools.Format(
     nav_shape_from="the header",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
 )

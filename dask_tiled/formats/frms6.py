@@ -222,6 +222,16 @@ def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> too
     return tools.part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
 
 
+FRAME: tools.Fields = {"seconds": (4, "u4"), "microseconds": (8, "u4"), "number": (12, "u4")}
+
+
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the headers of all frames."""
+    layout = tools.beside_frames(desc.layout, tools.record_dtype(FRAME), -FRAME_HEADER_BYTES)
+    time = {"seconds": 1_000_000, "microseconds": 1}
+    return tools.stored_headers(layout, {"number": "number"}, {"time_utc": time})
+
+
 def read_corrections(desc: tools.Description) -> tools.Corrections:
     """Read the mean of the dark frames, and the gain map that was named."""
     facts = desc.metadata["frms6"]
@@ -303,6 +313,7 @@ FORMAT = tools.Format(
     nav_shape_from="the .hdr file",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     corrections=read_corrections,
     peers=("LiberTEM",),
 )

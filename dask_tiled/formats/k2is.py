@@ -298,6 +298,14 @@ def _sector_paths(stem: str) -> list[str]:
     return [path for path in paths if path is not None]
 
 
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the header of the first block of all frames, in the first sector."""
+    kind = tools.record_dtype(FIELDS, ">")
+    layout = tools.beside_frames(desc.layout, kind, -HEADER_BYTES)
+    names = {"number": "frame_id", "block_count": "block_count", "flags": "flags"}
+    return tools.stored_headers(layout, names)
+
+
 FORMAT = tools.Format(
     name="k2is",
     extensions=(".gtg", ".bin"),
@@ -305,5 +313,6 @@ FORMAT = tools.Format(
     nav_shape_from="the .gtg file, or one axis of all frames from there on",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM",),
 )

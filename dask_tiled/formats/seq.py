@@ -86,6 +86,24 @@ def describe(
     return desc.with_scan((promised,), by)
 
 
+STAMP: tools.Fields = {"seconds": (0, "u4"), "ms": (4, "u2"), "us": (6, "u2")}
+UNITS = {"seconds": 1_000_000, "ms": 1000, "us": 1}
+
+
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the time stamps behind all frames; those of version 5 count microseconds, too."""
+    header = desc.metadata["seq"]["header"]
+    stamp = {name: STAMP[name] for name in list(STAMP)[: 3 if header["version"] >= 5 else 2]}
+    pixels = header["width"] * header["height"] * header["bit_depth"] // 8
+    kind = tools.record_dtype(stamp)
+    if pixels + kind.itemsize > header["true_image_size"]:
+        path, expected = desc.files[0].path, f"{kind.itemsize} bytes behind the pixels"
+        found = f"{header['true_image_size']} bytes for {pixels} of pixels"
+        raise tools.DatasetError("no time stamps", path=path, expected=expected, found=found)
+    layout = tools.beside_frames(desc.layout, kind, pixels)
+    return tools.stored_headers(layout, {}, {"time_utc": {name: UNITS[name] for name in stamp}})
+
+
 def read_corrections(desc: tools.Description) -> tools.Corrections:
     """Read dark frame, gain map and bad pixels that lie beside a sequence.
 
@@ -217,6 +235,7 @@ FORMAT = tools.Format(
     nav_shape_from="the header, which gives one axis of frames",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     corrections=read_corrections,
     peers=("LiberTEM", "PIMS"),
 )

@@ -252,6 +252,24 @@ def _show(
     return desc if shape is None else desc.with_frames(shape, scan.first, numbers)
 
 
+FACTS = {
+    "number": "ICounter", "lut_index": "LUT_Index", "faraday": "Faraday",
+    "magnification": "TEM_Mag", "mode": "TEM_Mag_mode", "stage_x": "TEM_Stage_x",
+    "stage_y": "TEM_Stage_y", "stage_z": "TEM_Stage_z", "tilt_alpha": "TEM_Stage_alpha",
+    "tilt_beta": "TEM_Stage_beta", "rotator_index": "Index_of_rotator",
+    "objective_current": "TEM_Obj_current", "scan_x": "Scan_x", "scan_y": "Scan_y",
+}  # fmt: skip
+
+
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the headers of all frames, those fields that they have."""
+    _, record = read_header(desc.files[0].path)
+    known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
+    layout = tools.beside_frames(desc.layout, tools.record_dtype(known), -record.header)
+    names = {name: field for name, field in FACTS.items() if field in known}
+    return tools.stored_headers(layout, names, {"time_utc": {"ITime": 1_000_000, "IMS": 1000}})
+
+
 FORMAT = tools.Format(
     name="tvips",
     extensions=(".tvips",),
@@ -259,5 +277,6 @@ FORMAT = tools.Format(
     nav_shape_from="scan positions or rotator index of the frame headers",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
 )

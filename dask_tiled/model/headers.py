@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,27 @@ class WrongHeader(Exception):  # noqa: N818 - it becomes an error where the file
     """Something in the header with a number that cannot be: number, place, expected, found."""
 
 
-def copy_fields(records: Records, facts: Records) -> None:
-    """Give the fields as they are stored, in the byte order of the machine."""
-    for name in facts.dtype.names or ():
-        facts[name] = records[name]
+def copy_fields(
+    records: Records,
+    facts: Records,
+    names: Mapping[str, str],
+    times: Mapping[str, Mapping[str, int]],
+) -> None:
+    """Give fields as they are stored, and times in microseconds since 1970.
+
+    Parameters
+    ----------
+    records, facts : structured array
+    names : mapping
+        What a field of the facts is called in the records.
+    times : mapping
+        Of each time the fields that are added up, and the microseconds that they count.
+    """
+    for name, field in names.items():
+        facts[name] = records[field]
+    for name, parts in times.items():
+        counts = sum(records[field].astype("i8") * unit for field, unit in parts.items())
+        facts[name] = np.asarray(counts).view("M8[us]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +54,12 @@ class Headers:
         Structured type of what they say.
     decode : callable
         ``decode(records, facts)`` writes what some of them say into an array of `dtype`, in which
-        there stands what missing ones say. It raises :class:`WrongHeader`. By default fields are
-        copied by name.
+        there stands what missing ones say. It raises :class:`WrongHeader`.
     """
 
     layout: Layout
     dtype: np.dtype
-    decode: Callable[[Records, Records], None] = copy_fields
+    decode: Callable[[Records, Records], None]
 
 
 def missing_facts(shape: tuple[int, ...], dtype: np.dtype) -> Records:

@@ -6,6 +6,7 @@ tables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -107,6 +108,32 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
     return replace(desc.with_frames((nz // depth, depth)), axes=volume)
 
 
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the extended headers of FEI microscopes, one for each section."""
+    path, count = desc.files[0].path, desc.layout.n_frames
+    if tools.is_compressed(tools.read_head(path, 8)):
+        raise tools.DatasetError("headers inside a compressed file are not read", path=path)
+    start = tools.read_start(path, mrc_header.HEADER_BYTES)
+    header = mrc_header.header_of(start, path, unfinished=desc.files[0].grows)
+    fields, size = mrc_header.extended_fields(header), header.fields["nsymbt"]
+    step = mrc_header.OLD_FEI_BYTES // 1024
+    if header.fields["exttyp"]:  # the first field is the length of each
+        step = int(mrc_header.read_extended(path, header).get("Metadata size", 0))
+    if not fields or not tools.size_of(fields) <= step <= size // count:
+        raise tools.DatasetError(
+            "no extended header for each section",
+            path=path,
+            where="byte 92 (NSYMBT) and 104 (EXTTYP)",
+            expected=f"{count} headers of FEI1, FEI2 or older files of FEI",
+            found=f"{size} bytes of type {header.fields['exttyp']!r}, {step} for each",
+        )
+    kind = tools.record_dtype(fields, header.order)
+    record = tools.Record((1,), tools.plain(kind), footer=step - kind.itemsize)
+    layout = tools.record_layout(desc.files, [count], record, mrc_header.HEADER_BYTES)
+    names = {re.sub(r"\W", "_", name.lower()): name for name in fields}
+    return tools.stored_headers(layout, names)
+
+
 FORMAT = tools.Format(
     name="mrc",
     extensions=(".mrc", ".mrcs", ".st", ".map", ".ccp4", ".rec", ".ali"),
@@ -114,5 +141,6 @@ FORMAT = tools.Format(
     nav_shape_from="the header; _info.txt and _scan_coordinates.csv of Direct Electron",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO", "mrcfile", "ncempy"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,50 @@ def _axis(
     return tools.Axis(name, units, delta, first)
 
 
+TAGS: Mapping[int, tools.Fields] = {
+    0x4152: {"kind": (0, "u2"), "time": (4, "u4")},
+    0x4142: {
+        "kind": (0, "u2"), "time": (4, "u4"), "position_x": (8, "f8"), "position_y": (16, "f8"),
+    },
+}  # fmt: skip
+
+
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the tags of all elements: their times, and their positions in a scan."""
+    file, header = desc.files[0], desc.metadata["ser"]
+    kind, fields = header["tag_type_id"], TAGS.get(header["tag_type_id"])
+    if fields is None:
+        problem, expected = "tags of this type are not read", "0x4152 or 0x4142"
+        raise tools.DatasetError(problem, path=file.path, expected=expected, found=hex(kind))
+    word = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
+    count, record = desc.layout.n_frames, tools.record_dtype(fields)
+    at = header["offset_array"] + word.itemsize * header["total_elements"]
+    offsets = np.frombuffer(tools.read_exactly(file.path, word.itemsize * count, at, "tags"), word)
+    there = np.flatnonzero((offsets > 0) & (offsets <= file.size - record.itemsize))
+    if not len(there) or record.itemsize > file.size:
+        raise tools.DatasetError(
+            "no element has a tag", path=file.path, expected=f"{count} tags", found="none"
+        )
+    first = offsets[there].astype(np.int64)
+    table = tools.run_table(first, (1,), (record.itemsize,), numbers=there)
+    layout = tools.Layout(
+        [file], (count,), (1,), table, [tools.plain(record)], partial=len(there) < count
+    )
+    dtype = np.dtype(
+        [("time_utc", "M8[s]"), *((name, "f8") for name in fields if name.startswith("position"))]
+    )
+    return tools.Headers(layout, dtype, partial(_decode_tags, kind=kind))
+
+
+def _decode_tags(records: Any, facts: Any, kind: int) -> None:
+    """Tell what tags say; what is no tag is missing, as at the end of a series that was stopped."""
+    there = records["kind"] == kind
+    times = records["time"].astype("i8").view("M8[s]")
+    facts["time_utc"][there] = times[there]
+    for name in facts.dtype.names[1:]:
+        facts[name][there] = records[name][there]
+
+
 FORMAT = tools.Format(
     name="ser",
     extensions=(".ser", ".emi"),
@@ -257,5 +302,6 @@ FORMAT = tools.Format(
     nav_shape_from="the header; a single image or spectrum has no scan",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
 )

@@ -12,13 +12,15 @@ from dask_tiled.formats.tools.compression import is_compressed, read_start
 from dask_tiled.formats.tools.detached import after_lines, pixel_files, pixels_beside, read_text
 from dask_tiled.formats.tools.headers import (
     NUMBER, POSITIVE, TEXT, WORD, Allowed, Fields, Keys, Order, Value, check_fields, check_lengths,
-    choice, parse_fields, parse_keys, read_fields, read_table, several, size_of, whole, wrong_field,
+    choice, parse_fields, parse_keys, read_fields, read_table,
+    record_dtype, several, size_of, whole, wrong_field,
 )
 from dask_tiled.formats.tools.markup import (
     local_name, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
 )
 from dask_tiled.formats.tools.records import (
     Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout, run_table,
+    stored_headers,
 )
 from dask_tiled.formats.tools.series import (
     Member, beside, common_stem, gather, in_sequence, named_file, natural_key,
@@ -49,8 +51,8 @@ __all__ = [
     "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs",
     "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside", "plain",
     "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
-    "read_start", "read_table", "read_text", "read_xml", "real", "record_layout", "require",
-    "run_table", "several", "sig_axes", "size_of", "strides_of", "unwritten", "volume_layout",
-    "whole", "wrong_field",
+    "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype", "record_layout",
+    "require", "run_table", "several", "sig_axes", "size_of", "stored_headers", "strides_of",
+    "unwritten", "volume_layout", "whole", "wrong_field",
 ]
 # fmt: on

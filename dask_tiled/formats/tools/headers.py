@@ -48,7 +48,7 @@ def parse_fields(data: bytes, fields: Fields, order: Order = "<") -> dict[str, A
     dict
         Plain Python values: numbers, tuples of numbers, and text without what fills it up.
     """
-    (values,) = np.frombuffer(data, _record(fields, order), 1)
+    (values,) = np.frombuffer(data, record_dtype(fields, order), 1)
     return {name: _plain(values[name]) for name in fields}
 
 
@@ -94,7 +94,7 @@ def read_table(
     TruncatedFileError
         The file ends before the last header does.
     """
-    record = _record(fields, order)
+    record = record_dtype(fields, order)
     file = File.at(path)
     if at + step * (count - 1) + size_of(fields) > file.size:
         problem, found = "the file ends inside a header", f"{file.size} bytes"
@@ -264,7 +264,8 @@ def check_lengths(
             raise CorruptFileError(problem, path=path, where=where, expected=length, found=found)
 
 
-def _record(fields: Fields, order: Order) -> np.dtype:
+def record_dtype(fields: Fields, order: Order = "<") -> np.dtype:
+    """Give the structured type of a header."""
     offsets, formats = zip(*fields.values(), strict=True)
     record = np.dtype({"names": list(fields), "formats": formats, "offsets": offsets})
     return record.newbyteorder(order)

@@ -127,11 +127,18 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
     return "i1", "MRC2014, where bytes are signed"
 
 
-def read_extended(path: str, header: Header) -> dict[str, Any]:
-    """Read the extended header of the first section, if its kind is known: degrees and metres."""
+def extended_fields(header: Header) -> Fields:
+    """Give the fields of the extended header of a section; none where its kind is not known."""
     size, kind = header.fields["nsymbt"], header.fields["exttyp"]
     fields = {"FEI1": FEI, "FEI2": FEI, "": OLD_FEI}.get(kind, {})
-    if not fields or size < size_of(fields) or (not kind and size != OLD_FEI_BYTES):
+    known = size >= size_of(fields) if fields else False
+    return fields if known and (kind or size == OLD_FEI_BYTES) else {}
+
+
+def read_extended(path: str, header: Header) -> dict[str, Any]:
+    """Read the extended header of the first section, if its kind is known: degrees and metres."""
+    fields = extended_fields(header)
+    if not fields:
         return {}
     data = read_start(path, HEADER_BYTES + size_of(fields))[HEADER_BYTES:]
     return parse_fields(data, fields, header.order) if len(data) == size_of(fields) else {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.files import File
+from dask_tiled.model.headers import Headers, copy_fields
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import (
@@ -248,7 +250,9 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     )
     frames, one, part = np.unique(rows.start[:, 0], return_index=True, return_inverse=True)
     pixels = np.full(len(frames), FARTHEST)
-    np.minimum.at(pixels, part, first)  # parts of one record begin at any of its bytes
+    # Parts of one record begin at any of its bytes; of several files the first one counts.
+    first = np.where(rows.file == rows.file[one][part], first, FARTHEST)
+    np.minimum.at(pixels, part, first)
     pieces = piece_table(
         axis_columns(frames, (0,)),
         axis_columns(rows.shape[one, 0], (1,)),
@@ -257,6 +261,27 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
         file=rows.file[one],
     )
     return Layout(layout.files, layout.grid, (1,), pieces, [plain(dtype)])
+
+
+def stored_headers(
+    layout: Layout, names: Mapping[str, str], times: Mapping[str, Mapping[str, int]] | None = None
+) -> Headers:
+    """Make headers of fields that say something as they are stored.
+
+    Parameters
+    ----------
+    layout : Layout
+        With one pixel for each frame, of a structured type.
+    names : mapping
+        Names of facts, and the fields that they are.
+    times : mapping, optional
+        Names of times, and of each the fields that are added up, with the microseconds since 1970
+        that they count.
+    """
+    (decoder,) = layout.decoders
+    kinds = [(name, decoder.dtype[field].newbyteorder("=")) for name, field in names.items()]
+    kinds += [(name, np.dtype("M8[us]")) for name in times or {}]
+    return Headers(layout, np.dtype(kinds), partial(copy_fields, names=names, times=times or {}))
 
 
 def run_table(
