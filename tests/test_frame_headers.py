@@ -174,6 +174,22 @@ def test_extended_headers_of_mrc_files(tmp_path, kind):
         frame_facts(open_dataset(path))
 
 
+def test_sections_of_serial_em(tmp_path):
+    """Sections hold what bits of the header name, in IMOD's units."""
+    sections = b"".join(struct.pack("<4h", -150 + k, 25, -50, 80) + b"more" for k in range(4))
+    frames = numbered(4, (3, 5), "u2")
+    path = write_mrc(tmp_path / "scan.mrc", frames, extended=sections, extended_type=b"SERI")
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<2h", content, 128, 12, 1 | 4 | 8 | 32)
+    path.write_bytes(content)
+    found = frame_facts(open_dataset(path)).compute()
+    assert found.dtype.names == ("tilt_angle", "stage_x", "stage_y", "magnification")
+    np.testing.assert_allclose(found["tilt_angle"], [-1.5, -1.49, -1.48, -1.47])
+    np.testing.assert_allclose(found["stage_x"], 1e-6)
+    np.testing.assert_allclose(found["stage_y"], -2e-6)
+    assert found["magnification"].tolist() == [8000] * 4
+
+
 def test_headers_alone_are_read(tmp_path, loads):
     path = write_mib(tmp_path / "scan.mib", numbered(30, (64, 64)), kind="U08", hdr=False)
     facts = frame_facts(open_dataset(path, io="counting", chunks=(7, -1, -1)))

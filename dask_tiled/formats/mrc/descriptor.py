@@ -7,8 +7,9 @@ tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,29 +110,49 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the extended headers of FEI microscopes, one for each section."""
+    """Find the extended headers of FEI microscopes and of SerialEM, one for each section."""
     path, count = desc.files[0].path, desc.layout.n_frames
     if tools.is_compressed(tools.read_head(path, 8)):
         raise tools.DatasetError("headers inside a compressed file are not read", path=path)
     start = tools.read_start(path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, path, unfinished=desc.files[0].grows)
     fields, size = mrc_header.extended_fields(header), header.fields["nsymbt"]
-    step = mrc_header.OLD_FEI_BYTES // 1024
-    if header.fields["exttyp"]:  # the first field is the length of each
+    step, units = mrc_header.OLD_FEI_BYTES // 1024, dict[str, float]()
+    if header.fields["exttyp"] == "SERI":
+        fields, units, step = _serial_em(header)
+    elif header.fields["exttyp"]:  # the first field is the length of each
         step = int(mrc_header.read_extended(path, header).get("Metadata size", 0))
     if not fields or not tools.size_of(fields) <= step <= size // count:
         raise tools.DatasetError(
             "no extended header for each section",
             path=path,
             where="byte 92 (NSYMBT) and 104 (EXTTYP)",
-            expected=f"{count} headers of FEI1, FEI2 or older files of FEI",
+            expected=f"{count} headers of FEI1, FEI2, SERI or older files of FEI",
             found=f"{size} bytes of type {header.fields['exttyp']!r}, {step} for each",
         )
     kind = tools.record_dtype(fields, header.order)
     record = tools.Record((1,), tools.plain(kind), footer=step - kind.itemsize)
     layout = tools.record_layout(desc.files, [count], record, mrc_header.HEADER_BYTES)
+    if units:
+        dtype = np.dtype([(name, "f8") for name in units])
+        return tools.Headers(layout, dtype, partial(_scale, units=units))
     names = {re.sub(r"\W", "_", name.lower()): name for name in fields}
     return tools.stored_headers(layout, names)
+
+
+def _serial_em(header: mrc_header.Header) -> tuple[tools.Fields, dict[str, float], int]:
+    """Give the fields of a section of SerialEM, their units, and the bytes of the section."""
+    fields, units = dict[str, tuple[int, str]](), dict[str, float]()
+    for bit, (names, unit) in mrc_header.SERIAL_EM.items():
+        if header.fields["nreal"] & bit:
+            for name in names:
+                fields[name], units[name] = (2 * len(fields), "i2"), unit
+    return fields, units, header.fields["nint"]
+
+
+def _scale(records: Any, facts: Any, units: Mapping[str, float]) -> None:
+    for name, unit in units.items():
+        facts[name] = records[name] * unit
 
 
 FORMAT = tools.Format(

@@ -6,6 +6,7 @@ manual for the extended headers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -23,7 +24,8 @@ FIELDS: Fields = {
     "nx": (0, "i4"), "ny": (4, "i4"), "nz": (8, "i4"), "mode": (12, "i4"), "nstart": (16, "3i4"),
     "m": (28, "3i4"), "cella": (40, "3f4"), "cellb": (52, "3f4"), "mapcrs": (64, "3i4"),
     "dmin": (76, "f4"), "dmax": (80, "f4"), "dmean": (84, "f4"), "ispg": (88, "i4"),
-    "nsymbt": (92, "i4"), "exttyp": (104, "S4"), "nversion": (108, "i4"), "imodStamp": (152, "i4"),
+    "nsymbt": (92, "i4"), "exttyp": (104, "S4"), "nversion": (108, "i4"),
+    "nint": (128, "i2"), "nreal": (130, "i2"), "imodStamp": (152, "i4"),
     "imodFlags": (156, "i4"), "origin": (196, "3f4"), "map": (208, "S4"), "machst": (212, "4u1"),
     "rms": (216, "f4"), "nlabl": (220, "i4"),
     **{f"label{k}": (224 + 80 * k, "S80") for k in range(10)},
@@ -53,6 +55,14 @@ OLD_FEI: Fields = {
     "Pixel size": (44, "f4"), "Magnification": (48, "f4"),
 }
 # fmt: on
+SERIAL_EM: Mapping[int, tuple[tuple[str, ...], float]] = {
+    1: (("tilt_angle",), 1e-2),
+    2: (("piece_x", "piece_y", "piece_z"), 1.0),
+    4: (("stage_x", "stage_y"), 1e-6 / 25),
+    8: (("magnification",), 100.0),
+    16: (("intensity",), 1 / 25000),
+}
+"""What a section of SerialEM says in numbers of 2 bytes, by the bits of NREAL, and their units."""
 
 
 class Header(NamedTuple):
