@@ -16,7 +16,7 @@ from numba import njit
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import REORDER
-from dask_tiled.kernels.words import sum_nibbles
+from dask_tiled.kernels.words import LINE_BYTES, sum_nibbles
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
@@ -139,11 +139,17 @@ def _greater(a, b):
 
 @njit(nogil=True)
 def _best(row, better, best):
-    """Find the best of some pixels and another one; floats are compared in this order.
+    """Find the best of some pixels and another one.
 
-    There are as many to begin with as a compiler needs to compare several at a time.
+    Compilers compare several whole numbers at a time, and floats where there are several results.
     """
-    found = np.full(LANES, best)
+    if row.dtype.type(0.5) == 0:
+        for k in range(row.size):
+            best = better(row[k], best)
+        return best
+    room = np.full(LANES + LINE_BYTES, best)
+    skipped = -np.int64(room.ctypes.data) % LINE_BYTES // room.itemsize
+    found = room[skipped : skipped + LANES]  # whole lines of the cache: others are two at a time
     for first in range(0, row.size, LANES):
         some = row[first : first + LANES]
         for k in range(some.size):
