@@ -307,8 +307,7 @@ class Recipe:
                 axes = tuple(number for axis in last.axes for number in numbers[axis])
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = last._replace(axes=axes, dtype=dtype)
-                count = math.prod(shape[axis] for axis in axes)
-                fold = self._fold(program, reduction, axes_of, count)
+                fold = self._fold(program, reduction, axes_of)
                 sink = (fold or replace(values, reduction=reduction)).begin(chunk)
                 end = partial(self._finish, reduction, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
@@ -350,9 +349,7 @@ class Recipe:
             found = found.astype(dtype, copy=False)
         return finish(found, shape) if finish else found
 
-    def _fold(
-        self, program: Program, reduction: Reduction, axes_of: Sequence[int], count: int
-    ) -> Fold | None:
+    def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:
         """Find the fold that does the same, faster."""
         _, axes, dtype, _ = reduction
         if _casts_first(reduction, program.dtype):
@@ -377,7 +374,7 @@ class Recipe:
             if pixel.kind == "b":
                 name = {"min": "all", "max": "any"}.get(name, name)
             if name == "sum":
-                dtype = sum_dtype(pixel, dtype or pixel, count)
+                dtype = sum_dtype(pixel, dtype or pixel)
             else:
                 dtype = np.dtype(bool) if name in ("any", "all") else pixel
             initial = (neutral(name, dtype),)

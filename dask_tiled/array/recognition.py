@@ -14,7 +14,7 @@ from dask.utils import apply
 
 from dask_tiled.array.tasks import ChunkJob
 from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
-from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction, are_few, neutral, placed
+from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction, neutral, placed
 
 OPERATORS = {
     getattr(operator, name)
@@ -124,11 +124,11 @@ class Step(NamedTuple):
     finish: Callable[..., Any] | None = None
     """``finish(reduced, shape)`` makes what dask's function returns."""
 
-    def raw(self, count: int) -> Step:
-        """Leave the results of the engine as they are: sums of many floats in double precision."""
+    def raw(self) -> Step:
+        """Leave the results of the engine as they are: sums of floats in double precision."""
         assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
         dtype = self.done.dtype
-        if dtype is not None and dtype.kind in "fc" and not are_few(dtype, count):
+        if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
         reduction = self.done._replace(dtype=dtype)
         return Step(reduction, partial(reduced, reduction=reduction))

@@ -118,8 +118,7 @@ def _endings(
             ending = ending_of(done, begins, task)
             if ending is not None and "-aggregate-" in name:
                 found[name] = first, ending
-                pixels = math.prod(one.shape[axis] for axis in done.axes)
-                known[first] = one._replace(step=one.step.raw(pixels))
+                known[first] = one._replace(step=one.step.raw())
                 break
             combines = called(task)
             if combines is None or combines.func not in LATER[begins]:

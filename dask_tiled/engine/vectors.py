@@ -47,8 +47,6 @@ PLACES = {"argmin": np.minimum, "argmax": np.maximum}
 """Reductions that find a place, and what finds the pixel there."""
 SEVERAL = {"nanmean", "moments", "nanmoments", *PLACES}
 """Reductions that have several results."""
-FEW = 64
-"""So many floats are added up in their own type."""
 MOST_COUNTED = 2
 """Bytes of pixels whose values are counted."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8
@@ -301,7 +299,7 @@ class Vectors:
             dtype = value_dtype
         count = math.prod(self._shape) // max(1, math.prod(kept_shape))
         if name == "sum":
-            dtype = sum_dtype(value_dtype, dtype, count)
+            dtype = sum_dtype(value_dtype, dtype)
         if name == "sum" and trailing and are_narrow(value_dtype, count) and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}4")
         self.results = np.full((2,) * counted + kept_shape, neutral(name, dtype), dtype)
@@ -538,15 +536,8 @@ class Vectors:
         self._rows.append(row)
 
 
-def are_few(dtype: np.dtype, count: int) -> bool:
-    """Tell whether so many pixels of a type lose no more digits in their sum than NumPy's do."""
-    return dtype == np.float32 and count <= FEW
-
-
-def sum_dtype(pixel: np.dtype, dtype: np.dtype, count: int) -> np.dtype:
-    """Choose the type in which so many pixels are added up whose sums are wanted in another."""
-    if pixel == dtype and are_few(dtype, count):
-        return dtype
+def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
+    """Choose the type in which pixels are added up whose sums are wanted in another."""
     if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
         return np.dtype("i8" if pixel.kind == "i" else "u8")
     return np.dtype(np.float64)

@@ -13,7 +13,6 @@ from dask.array import chunk
 import dask_tiled
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
-from dask_tiled.engine.vectors import sum_dtype
 from dask_tiled.testing import write_mib, write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -314,16 +313,6 @@ def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
     for name in ("any", "all"):
         found = getattr(numbers[0], name)(axis=axes).compute()
         np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
-
-
-def test_few_floats_are_added_up_in_their_own_type(tmp_path):
-    pixels = (RNG.random((80, 2, 4, 64)) * 1e4).astype("f4")
-    path = write_npy(tmp_path / "a.npy", pixels)
-    arr = dask_tiled.open_dataset(path, chunks=((40, 40), 2, 4, 64))
-    for count, dtype in ((64, "f4"), (80, "f8")):
-        assert sum_dtype(arr.dtype, arr.dtype, count) == dtype
-        found, exact = arr[:count].sum(axis=0).compute(), pixels[:count].sum(axis=0, dtype="f8")
-        np.testing.assert_allclose(found, exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("place", [0, 130, 259])
