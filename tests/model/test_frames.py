@@ -335,7 +335,7 @@ def test_a_last_frame_cut_short_is_missing(tmp_path, size):
     assert_same(arr, shown(FRAMES[:there], (12,), fill_value=6)[0])
 
 
-@pytest.mark.parametrize("missing", ["", "ignore", None, True, 0, ["fill"]])
+@pytest.mark.parametrize("missing", ["", "ignore", False, True, 0, ["fill"]])
 def test_other_rules_for_missing_frames(path, missing):
     with pytest.raises(DatasetError, match="missing frames") as caught:
         opened(path, missing=missing)
