@@ -17,9 +17,9 @@ from dask_tiled.formats import tools
 from dask_tiled.model.indexing import Index
 
 KINDS = {
-    "movie": re.compile(r".*_movie\.mrc"),
-    "sum": re.compile(r".*_final\.mrc"),  # of the frames of a movie
-    "scan": re.compile(r".+_(?:ext\d+(?:_[^.]*)?|(?:virt)?\d+_[^_]+_[^.]+)\.mrc"),
+    "movie": re.compile(r".*_movie\.mrc", re.DOTALL),
+    "sum": re.compile(r".*_final\.mrc", re.DOTALL),  # of the frames of a movie
+    "scan": re.compile(r".+_(?:ext\d+(?:_[^.]*)?|(?:virt)?\d+_[^_]+_[^.]+)\.mrc", re.DOTALL),
 }
 """Names of files: the last are pictures of virtual and external detectors, a pixel a frame."""
 MAX_LINE = 64  # bytes of a line of coordinates, at most
