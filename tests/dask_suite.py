@@ -52,6 +52,7 @@ EXCEPTIONS = {
         ),
         "takes the lengths of chunks away from the array, which are those of the file",
     ),
+    "test_array_core.py::test_blockwise_fusion": "counts tasks: small chunks are read by fewer",
     "test_array_core.py::test_from_array_with_lock*": "the lock is that of what is written",
     "test_array_core.py::test_array_copy_noop*": "the name is that of what is written",
     "test_array_core.py::test_constructor_plugin": "the plugin sees the array that is written, too",

@@ -56,7 +56,9 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
         if isinstance(layer, Blockwise):
             made = _blockwise(layer, joins) if joined else None
         else:
-            made = _taking(name, layer, joins) if joined or name.startswith(JOINING) else None
+            listed = isinstance(layer, MaterializedLayer)
+            concerned = listed and (joined or name.startswith(JOINING))
+            made = _taking(name, layer, joins) if concerned else None
         if made is None:
             continue
         joins[name], parts, numblocks = made

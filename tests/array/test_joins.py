@@ -94,3 +94,14 @@ def test_what_cannot_be_split_stays(scans, monkeypatch):
     assert not on_tiles(joined.sum(axis=(2, 3)))
     kept = dask.persist(joined.sum(axis=(2, 3)))[0]
     np.testing.assert_array_equal(kept.compute(), expected.sum(axis=(2, 3)))
+
+
+@pytest.mark.parametrize("boundary", ["reflect", "periodic", "nearest", "none"])
+def test_chunks_that_overlap(scans, boundary):
+    """Borders are joined to arrays, of which dask makes layers of its own kind."""
+    arr, pixels = scans[0].rechunk((2, 6, 16, 16)), COUNTS[0]
+    around = da.overlap.overlap(arr, {0: 1}, boundary={0: boundary})
+    plain = da.overlap.overlap(da.from_array(pixels, arr.chunks), {0: 1}, boundary={0: boundary})
+    np.testing.assert_array_equal(around, plain)
+    trimmed = da.overlap.trim_overlap(around, {0: 1}, boundary={0: boundary})
+    np.testing.assert_array_equal(trimmed.persist(), pixels)
