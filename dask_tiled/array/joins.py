@@ -66,9 +66,12 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
             part.annotations = layer.annotations
         layers |= parts
         layers[name] = joins[name].layer(name, numblocks)
-        for part in parts:
-            others = {x for one in joined for x in joins[one].parts}
-            dependencies[part] = dependencies[name] - joined | others
+        for k, (part, own) in enumerate(parts.items()):
+            if isinstance(own, Blockwise):
+                needed = dependencies[name] - joined | {joins[one].parts[k] for one in joined}
+            else:
+                needed = {task.args[0].key[0] for task in own.mapping.values()}
+            dependencies[part] = needed
         dependencies[name] = {*joins[name].parts}
     return HighLevelGraph(layers, dependencies)
 

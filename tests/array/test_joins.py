@@ -105,3 +105,12 @@ def test_chunks_that_overlap(scans, boundary):
     np.testing.assert_array_equal(around, plain)
     trimmed = da.overlap.trim_overlap(around, {0: 1}, boundary={0: boundary})
     np.testing.assert_array_equal(trimmed.persist(), pixels)
+
+
+def test_joined_arrays_beside_what_is_computed_of_them(scans):
+    arr, _ = scans
+    expected, found = (
+        rolled + rolled.mean(axis=(2,), keepdims=True)
+        for rolled in (np.roll(COUNTS[0] << 1, 1, axis=2), da.roll(arr << 1, 1, axis=2))
+    )
+    np.testing.assert_allclose(found, expected)
