@@ -42,7 +42,8 @@ def to_beton(
     """Write samples to a file of FFCV, format 2.
 
     Samples are made by several threads, and written in one order: the same samples give the same
-    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk.
+    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk,
+    which dask copies when it hands it over.
 
     Parameters
     ----------
