@@ -42,8 +42,7 @@ def to_beton(
     """Write samples to a file of FFCV, format 2.
 
     Samples are made by several threads, and written in one order: the same samples give the same
-    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk,
-    which dask copies when it hands it over.
+    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk.
 
     Parameters
     ----------
@@ -86,6 +85,7 @@ def to_beton(
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
         raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)
+    seed = check_whole("seed", seed, least=0)
     arrays = isinstance(fields, Mapping)
     known = _fields(fields, types, seed)
     order = _order(_count(fields), indices, seed if shuffle else None)

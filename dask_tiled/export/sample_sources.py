@@ -80,7 +80,7 @@ def _load_arrays(
     arrays: Mapping[str, Any], fields: Sequence[Field], numbers: Index, places: Index
 ) -> list[Column]:
     first, stop = int(numbers[0]), int(numbers[-1]) + 1
-    parts = [arrays[field.name][first:stop] for field in fields]
+    parts = [_chunk_of(arrays[field.name][first:stop]) for field in fields]
     # A cluster computes what is asked of it; here, threads of our own are there already.
     on_cluster = getattr(get_scheduler(), "__self__", None) is not None
     (found,) = compute(parts, **({} if on_cluster else {"scheduler": "synchronous"}))
@@ -88,6 +88,12 @@ def _load_arrays(
     if (np.diff(some) != 1).any():
         found = [values[some] for values in found]
     return _encoded(fields, found, numbers.tolist(), places.tolist())
+
+
+def _chunk_of(arr: Any) -> Any:
+    """Give the only chunk of an array as it is: dask copies what it hands over as an array."""
+    one = isinstance(arr, da.Array) and arr.npartitions == 1
+    return arr.to_delayed().item() if one else arr
 
 
 def dataset_batches(

@@ -214,6 +214,11 @@ def test_what_cannot_be_written_is_refused(tmp_path, fields, types, problem):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_seeds_are_no_negative_numbers(tmp_path):
+    with pytest.raises(DatasetError, match="seed"):
+        save(tmp_path / "a.beton", {"x": np.zeros(3)}, shuffle=True, seed=-1)
+
+
 def test_nothing_that_is_there_is_lost(tmp_path):
     fields = {"x": np.zeros((3, 4))}
     path = save(tmp_path / "a.beton", fields)
