@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,19 +19,9 @@ import dask.array as da
 import numpy as np
 
 import dask_tiled
+from virtual import measure
 
 Ways = dict[str, Callable[[], Any]]
-
-
-def measure(ways: Ways, repeats: int) -> dict[str, float]:
-    """Give the median seconds of each way, after one round that does not count."""
-    seconds = defaultdict(list)
-    for _ in range(repeats + 1):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found[1:]) for name, found in seconds.items()}
 
 
 def plainly(path: Path, samples: Any) -> None:

@@ -1,11 +1,12 @@
 """What several tests ask: of errors, of damaged files, and of how something is computed."""
 
+import pytest
 from dask._task_spec import TaskRef
 from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled import DatasetError, open_dataset
+from dask_tiled import DatasetError, open_dataset, to_zarr
 from dask_tiled.array.rewriting import rewritten
 from dask_tiled.array.tasks import pixels_of
 
@@ -32,6 +33,22 @@ def opens_or_says_why(path, **options):
         return
     assert says.path is not None
     assert len(str(says)) < 5000
+
+
+def stop_export(monkeypatch, journaled, arr, place, after, **options):
+    """Let an export fail when it has noted so many of its chunks in such a journal."""
+    note, noted = journaled.note, []
+
+    def failing(self, entries):
+        if len(noted) == after:
+            raise ZeroDivisionError
+        noted.append(entries)
+        note(self, entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journaled, "note", failing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(arr, place, **options)
 
 
 def on_tiles(*results):

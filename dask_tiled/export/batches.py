@@ -118,8 +118,7 @@ def _arrays(fields: Any) -> dict[str, Any]:
 def _sample_bytes(arr: Any) -> int:
     """Give the bytes of a sample; of objects, the mean."""
     desc = description_of(arr) if isinstance(arr, da.Array) else None
-    decoders = () if desc is None else desc.layout.decoders
-    pixel = max((getattr(decoder, "object_bytes", 0) for decoder in decoders), default=0)
+    pixel = 0 if desc is None else desc.layout.object_bytes
     return math.prod(arr.shape[1:]) * max(pixel, arr.dtype.itemsize)
 
 

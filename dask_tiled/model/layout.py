@@ -137,6 +137,11 @@ class Layout:
         return np.result_type(first, *others) if others else first
 
     @property
+    def object_bytes(self) -> int:
+        """Bytes of a Python object, in the mean, where these are the pixels; 0 for all others."""
+        return max(getattr(decoder, "object_bytes", 0) for decoder in self.decoders)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape that is shown."""
         return tuple(cut.length for cut in self.cuts if cut.kept)

@@ -202,8 +202,7 @@ class Question:
     @property
     def pixel_bytes(self) -> int:
         """Bytes of a pixel in memory; of Python objects, the mean."""
-        decoders = self.desc.layout.decoders
-        return max(self.dtype.itemsize, *(getattr(d, "object_bytes", 0) for d in decoders))
+        return max(self.dtype.itemsize, self.desc.layout.object_bytes)
 
     @property
     def kinds(self) -> set[By]:

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
 from dask_tiled.export.targets import JournaledFolder
@@ -29,18 +30,7 @@ def everything(folder):
 
 def stop(monkeypatch, path, arr=ARR, after=1, **options):
     """Stop an export when it has noted so many of its chunks, and give the folder that it left."""
-    note, noted = JournaledFolder.note, []
-
-    def failing(self, entries):
-        if len(noted) == after:
-            raise ZeroDivisionError
-        noted.append(entries)
-        note(self, entries)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(ZeroDivisionError):
-            to_zarr(arr, path, **options)
+    stop_export(monkeypatch, JournaledFolder, arr, path, after, **{"layout": "array"} | options)
     (left,) = (path.parent / f"{path.name}.part").iterdir()
     return left
 

@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
 from dask_tiled.export.targets import JournaledStore
@@ -46,18 +47,7 @@ def written(monkeypatch):
 
 def stop(monkeypatch, place, arr=ARR, after=2, **options):
     """Let an export fail when it has noted so many of its chunks."""
-    note, noted = JournaledStore.note, []
-
-    def failing(self, entries):
-        if len(noted) == after:
-            raise ZeroDivisionError
-        noted.append(entries)
-        note(self, entries)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JournaledStore, "note", failing)
-        with pytest.raises(ZeroDivisionError):
-            to_zarr(arr, place, **options)
+    stop_export(monkeypatch, JournaledStore, arr, place, after, **{"layout": "array"} | options)
     with pytest.raises(FileNotFoundError):
         zarr.open(place, mode="r+")
 

@@ -87,6 +87,10 @@ class Samples:
         at = files[0].record.fields[f"f{number}"][1]  # type: ignore[index]
         self.first = [file.start + at for file in files]
 
+    def name_of(self, i: int) -> str:
+        """Name a sample by its number in its own file."""
+        return f"sample {i - sum(self.counts[: self.file[i]])}"
+
     @property
     def at(self) -> Index:
         """Where what the records say of the field begins."""
@@ -121,7 +125,7 @@ class Samples:
             raise tools.CorruptFileError(
                 f"a sample of the field {self.field.name!r} lies outside of the pages",
                 path=self.files[self.file[i]].file.path,
-                where=f"sample {i - sum(self.counts[: self.file[i]])}",
+                where=self.name_of(i),
                 expected=f"bytes {starts[i]} to {ends[i]}",
                 found=f"{size[i]} bytes from {ptr[i]} on",
             )
@@ -323,7 +327,7 @@ def _images(samples: Samples) -> LaidOut:
         raise tools.CorruptFileError(
             "an image of an unknown kind",
             path=samples.files[samples.file[i]].file.path,
-            where=f"sample {i - sum(samples.counts[: samples.file[i]])}",
+            where=samples.name_of(i),
             expected="0 for JPEG, or 1 for pixels",
             found=int(mode[i]),
         )
@@ -392,7 +396,7 @@ def _jpeg_bytes(samples: Samples, mode: Index, ptr: Index) -> Index:
             raise tools.CorruptFileError(
                 "an image is not in the allocation table",
                 path=file.file.path,
-                where=f"sample {i - sum(samples.counts[:k])}",
+                where=samples.name_of(i),
                 expected=f"a row for byte {int(ptr[i])}",
             )
         found[some] = np.minimum(rows["size"][place], file.file.size + 1)
