@@ -22,7 +22,8 @@ from dask_tiled.errors import (
     check_whole,
     printable,
 )
-from dask_tiled.formats.registry import describe_as, expanded, formats
+from dask_tiled.formats.describing import describe_as, expanded
+from dask_tiled.formats.registry import formats
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.registry import expanded
+from dask_tiled.formats.describing import expanded
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import Axis, Description

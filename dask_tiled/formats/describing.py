@@ -1,0 +1,150 @@
+"""From the paths that a user gives to the description of the files."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import replace
+from io import IOBase
+from typing import Any
+
+from dask_tiled.errors import DatasetError, UnknownFormatError
+from dask_tiled.formats.detection import detect
+from dask_tiled.formats.registry import formats
+from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File
+from dask_tiled.model.paths import is_url
+from dask_tiled.remote.session import Session, opened_together, session
+from dask_tiled.remote.stores import Options
+
+Path = str | os.PathLike[str]
+
+_NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
+"""What can be iterated over, but is no list of paths: a set has no order, for one."""
+
+
+@contextmanager
+def expanded(
+    path: Path | Sequence[Path], storage_options: Options = None
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant.
+
+    Inside of it, URLs are looked at with the storage options, and each of them once.
+
+    Yields
+    ------
+    tuple of str, bool
+        The paths, URLs without their queries, and whether no others belong to them.
+    """
+    listed = not isinstance(path, (str, os.PathLike))
+    paths = _listed(path) if listed else (_path_text(path),)
+    urls = [one for one in paths if is_url(one)]
+    if urls and len(urls) < len(paths):
+        local = next(one for one in paths if not is_url(one))
+        raise DatasetError("files in one list lie on this machine, and behind URLs", path=local)
+    if not urls:
+        if storage_options is not None:
+            problem = "storage options tell how to read URLs"
+            raise DatasetError(problem, path=paths[0], expected="a URL", found="a path")
+        yield (paths, True) if listed else _matches(paths[0])
+        return
+    known = session()
+    if not known.covers(urls):
+        known = Session(urls, storage_options)
+        urls = [*known.urls]
+    with opened_together(known):
+        yield (tuple(urls), True) if listed else _matching_urls(known, urls[0])
+
+
+def _listed(path: Any) -> tuple[str, ...]:
+    if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
+        raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
+    paths = tuple(map(_path_text, path))
+    if not paths:
+        raise DatasetError("no files", expected="at least one path", found="an empty list")
+    return paths
+
+
+def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
+    folder, name = os.path.split(url)
+    if "*" not in name:
+        return (url,), False
+    names = known.names(folder)
+    if names is None:
+        problem, hint = "the server does not list this folder", "Pass a list of URLs."
+        raise DatasetError(problem, path=folder, hint=hint)
+    pattern = glob.escape(name).replace("[*]", "*")  # brackets and question marks occur in names
+    found = sorted(fnmatch.filter(names, pattern), key=natural_key)
+    if not found:
+        raise FileNotFoundError(f"no file matches {url}")
+    return tuple(os.path.join(folder, name) for name in found), True
+
+
+def _matches(text: str) -> tuple[tuple[str, ...], bool]:
+    if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
+        return (text,), False
+    folder, name = os.path.split(text)
+    pattern = os.path.join(glob.escape(folder), name) if os.path.isdir(folder) else text
+    matches = tuple(sorted(glob.glob(pattern), key=natural_key))
+    if not matches:
+        raise FileNotFoundError(f"no file matches {text}")
+    return matches, True
+
+
+def _path_text(path: Any) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str) or "\0" in text or not text:
+        raise DatasetError("no path", expected="a path as text", found=repr(path))
+    return text.removeprefix("file://")
+
+
+def describe_as(
+    name: str | None,
+    paths: tuple[str, ...],
+    common: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    listed: bool,
+) -> Description:
+    """Describe files, in a format that is named or found out.
+
+    What is common to all formats, ``nav_shape``, ``sig_shape`` and ``dtype``, is handed over to
+    those that have an option of that name. Unless exactly these files are meant, formats with an
+    option ``series`` look for the series that a file belongs to.
+    """
+    paths = tuple(map(_completed, paths))
+    File.at(paths[0])  # before anything is opened: a pipe would wait for ever
+    there = formats()
+    if name is not None and (not isinstance(name, str) or name not in there):
+        raise UnknownFormatError("no such format", expected=", ".join(there), found=name)
+    format = detect(paths[0]) if name is None else there[name]
+    known = format.options()
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        problem = f"format {format.name!r} has no option {unknown[0]!r}"
+        expected = ", ".join(sorted(set(known) - set(common))) or "no options"
+        raise DatasetError(problem, path=paths[0], expected=expected)
+    given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
+    if "series" in known and listed:
+        given["series"] = False
+    desc = format.describe(paths, **{**given, **options})
+    sig_shape = common["sig_shape"]
+    if sig_shape is not None and desc.sig_shape != sig_shape:
+        problem = "the frames have another shape"
+        raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
+    return replace(desc, format=format.name)
+
+
+def _completed(path: str) -> str:
+    """Add the suffix that a user has left out, where the file is there with it only."""
+    if is_url(path) or (os.path.lexists(path) and not os.path.isdir(path)):
+        return path
+    suffixes = [format.implied for format in formats().values() if format.implied]
+    if os.path.isdir(path):
+        suffixes = [suffix for suffix in suffixes if suffix[0] == "/"]
+    return next((path + s for s in suffixes if os.path.isfile(path + s)), path)
