@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import dask_tiled
 from dask_tiled.formats.registry import _MODULES
 
 TESTS = Path(__file__).parents[1]
@@ -41,6 +42,8 @@ ONLY_IN = {
     "obstore": {"remote"},
     "tifffile": {"formats"},
 }
+# What brings names from everywhere.
+GATHERING = {"dask_tiled", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
 DERIVED = {"dask_tiled.kernels", "dask_tiled.export.codecs", "dask_tiled.export.virtual_store"}
 # What is imported where it is needed, because it takes long or is optional.
@@ -83,7 +86,7 @@ def trees():
 
 
 def test_imports_go_one_way(trees):
-    for module in MODULES[1:]:  # the first is the package itself, which gathers
+    for module in set(MODULES) - GATHERING:
         rank = ORDER.index(package_of(module))
         names = imports(trees[module], in_functions=True)
         used = {name for name in names if name.startswith("dask_tiled.")}
@@ -137,7 +140,6 @@ def test_public_names_have_docstrings(trees):
 
 
 def test_public_names_exist():
-    import dask_tiled
     import dask_tiled.testing
 
     for package in (dask_tiled, dask_tiled.testing):
@@ -145,17 +147,31 @@ def test_public_names_exist():
         assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 
+def printed(code):
+    """Give the words that a new process prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 @pytest.mark.slow
-def test_importing_loads_nothing_heavy():
+def test_importing_loads_nothing_until_a_name_is_asked_for():
+    loaded = printed("import sys, dask_tiled.formats.tools.series; print(*sys.modules)")
+    assert not loaded & {"dask", "dask_tiled.public"}
+    code = "import dask_tiled.formats.registry; print(*dask_tiled.formats(), *dir(dask_tiled))"
+    names = printed(code)
+    assert names == {*dask_tiled.formats(), *dask_tiled.__all__, "__version__"}
+
+
+@pytest.mark.slow
+def test_public_names_load_nothing_heavy():
     """More than dask.array loads by itself, which may be numba."""
     code = """
 import sys
 import dask.array
 before = set(sys.modules)
-import dask_tiled
+import dask_tiled.public
 print(*(set(sys.modules) - before))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = printed(code)
     assert "dask_tiled.array.tiled_array" in loaded
     assert not loaded & (HEAVY | {"dask_tiled.testing"})

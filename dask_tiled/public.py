@@ -1,0 +1,51 @@
+"""All public names, in one place: the package brings them when the first of them is asked for."""
+
+from __future__ import annotations
+
+import dask_tiled.tiles as tiles  # noqa: PLR0402 - from the package, it would ask this module
+from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
+from dask_tiled.array.tiled_array import TiledArray, scheme_of
+from dask_tiled.by_hand import from_pieces
+from dask_tiled.engine.jobs import TileInfo
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    MissingFramesWarning,
+    RemoteError,
+    StaleFileError,
+    TilingError,
+    TruncatedFileError,
+    UnknownFormatError,
+    VerificationError,
+)
+from dask_tiled.export.batches import iter_batches
+from dask_tiled.export.beton import to_beton
+from dask_tiled.export.iteration import ArrayBlock, iter_blocks
+from dask_tiled.export.references import to_references
+from dask_tiled.export.sample_fields import ImageField
+from dask_tiled.export.sample_sources import TarSamples
+from dask_tiled.export.verification import verify_zarr
+from dask_tiled.export.virtual import as_zarr
+from dask_tiled.export.zarr_export import to_zarr
+from dask_tiled.formats.format import Format
+from dask_tiled.formats.registry import formats, register_format
+from dask_tiled.frame_headers import frame_facts
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.pieces import Piece
+from dask_tiled.opening import describe, open_dataset
+from dask_tiled.tiling.negotiation import TilingRequest, negotiate
+from dask_tiled.tiling.scheme import TilingScheme
+from dask_tiled.volumes import open_volumes
+
+# fmt: off
+__all__ = [
+    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
+    "Format", "ImageField", "MissingFramesWarning", "Piece", "RemoteError", "StaleFileError",
+    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
+    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "describe",
+    "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
+    "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
+    "tiles", "to_beton", "to_references", "to_zarr", "verify_zarr",
+]
+# fmt: on
