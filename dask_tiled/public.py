@@ -32,6 +32,7 @@ from dask_tiled.formats.registry import formats, register_format
 from dask_tiled.frame_headers import frame_facts
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset
 from dask_tiled.tiling.negotiation import TilingRequest, negotiate
@@ -40,11 +41,11 @@ from dask_tiled.volumes import open_volumes
 
 # fmt: off
 __all__ = [
-    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Format", "ImageField", "MissingFramesWarning", "Piece", "RemoteError", "StaleFileError",
-    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
-    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "describe",
-    "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
+    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description", "Fact",
+    "Format", "ImageField", "Instrument", "MissingFramesWarning", "Piece", "RemoteError",
+    "StaleFileError", "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest",
+    "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
+    "describe", "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
     "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
     "tiles", "to_beton", "to_references", "to_zarr", "verify_zarr",
 ]

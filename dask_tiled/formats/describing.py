@@ -18,6 +18,7 @@ from dask_tiled.formats.registry import formats
 from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
+from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.paths import is_url
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
@@ -137,7 +138,8 @@ def describe_as(
     if sig_shape is not None and desc.sig_shape != sig_shape:
         problem = "the frames have another shape"
         raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
-    return replace(desc, format=format.name)
+    instrument = Instrument.read(desc.metadata, format.instrument)
+    return replace(desc, format=format.name, instrument=instrument)
 
 
 def _completed(path: str) -> str:

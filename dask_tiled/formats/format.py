@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.headers import Headers
+from dask_tiled.model.instrument import VOCABULARY, Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class Format:
     headers : callable, optional
         ``headers(desc)`` tells where the headers of the frames lie and what they say, for
         :func:`~dask_tiled.frame_facts`; it raises DatasetError where a file has none.
+    instrument : mapping
+        Where the metadata tell what is known of the instrument: names of the vocabulary, and for
+        each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first that says
+        something counts.
     peers : tuple of str
         Other libraries that read the format.
     implied : str
@@ -54,6 +59,7 @@ class Format:
     describe: Callable[..., Description]
     corrections: Callable[[Description], Corrections] | None = None
     headers: Callable[[Description], Headers] | None = None
+    instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
     peers: tuple[str, ...] = ()
     implied: str = ""
 
@@ -62,6 +68,10 @@ class Format:
             if not extension.startswith("."):
                 problem = f"format {self.name!r}: an extension begins with a dot"
                 raise DatasetError(problem, expected=f".{extension}", found=extension)
+        for name in self.instrument:
+            if name not in VOCABULARY:
+                problem = f"format {self.name!r}: no such word for an instrument"
+                raise DatasetError(problem, expected=", ".join(VOCABULARY), found=name)
 
     def options(self) -> dict[str, Any]:
         """Give the options of the format and their default values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,9 @@ from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index
+from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.tables import html_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,9 @@ class Description:
         Shape of the blocks that the file is read in, where they are more than units: chunks of an
         HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
         ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
+    instrument : Instrument
+        Beam energy, detector, date and the like, under the same names and in the same units in all
+        formats: a mapping of names to :class:`~dask_tiled.Fact`.
     """
 
     format: str
@@ -96,6 +101,7 @@ class Description:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base_shape: tuple[int, ...] = ()
     conversion: Conversion = field(default=None)  # type: ignore[assignment]
+    instrument: Instrument = field(default_factory=lambda: Instrument({}), hash=False)
 
     def __post_init__(self) -> None:
         conversion: Conversion | None = self.conversion
@@ -268,24 +274,9 @@ class Description:
 
     def _repr_html_(self) -> str:
         tree = html.escape(_tree(self.metadata)) or "none"
-        more = f"<details><summary>metadata</summary><pre>{tree}</pre></details>"
-        return html_table(self.rows()) + more
-
-
-def html_table(rows: Iterable[tuple[str, str]]) -> str:
-    """Write names and values for notebooks."""
-    left = 'style="text-align: left; vertical-align: top"'
-    cells = (
-        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
-        for name, value in rows
-    )
-    return f"<table>{''.join(cells)}</table>"
-
-
-def text_table(rows: Sequence[tuple[str, str]]) -> str:
-    """Write names and values as text."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        parts = {"instrument": self.instrument._repr_html_(), "metadata": f"<pre>{tree}</pre>"}
+        more = (f"<details><summary>{k}</summary>{v}</details>" for k, v in parts.items())
+        return html_table(self.rows()) + "".join(more)
 
 
 def _axis_text(axis: Axis, size: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_tiled.model.description import html_table, text_table
+from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.tiling import drawing
 from dask_tiled.tiling.bases import Base, Chunks, frames_base, split
 from dask_tiled.tiling.pictures import Picture, picture

@@ -218,6 +218,12 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
     return tools.Layout(files, grid, sig, pieces, kinds).show(nav if len(files) == 1 else grid)
 
 
+SCOPE = "dm/tags/Microscope Info"
+INSTRUMENT = {
+    "beam_energy": [tools.Entry(f"{SCOPE}/Voltage", "V")],
+    "beam_current": [tools.Entry(f"{SCOPE}/Probe Current (nA)", "nA")],
+}
+
 FORMAT = tools.Format(
     name="dm",
     extensions=(".dm3", ".dm4"),
@@ -225,5 +231,6 @@ FORMAT = tools.Format(
     nav_shape_from="the tags of the picture; files of one geometry are one stack",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
 )

@@ -35,15 +35,16 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.headers import Headers, WrongHeader
+from dask_tiled.model.instrument import Entry
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, opened, real
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
-    "CorruptFileError", "DatasetError", "Decoder", "Description", "Fetch", "Fields", "File",
-    "Format", "Headers", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Place", "Record",
-    "TruncatedFileError", "Value", "WrongHeader", "absolute", "after_lines", "axis_along",
+    "CorruptFileError", "DatasetError", "Decoder", "Description", "Entry", "Fetch", "Fields",
+    "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Place",
+    "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute", "after_lines", "axis_along",
     "axis_columns", "axis_names", "beside", "beside_frames", "check_bytes", "check_fields",
     "check_lengths", "check_whole", "choice", "choose_dataset", "codec", "common_stem",
     "count_frames", "decode_text", "describe_volume", "fields_between", "file_size", "gather",

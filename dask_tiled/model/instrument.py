@@ -1,0 +1,221 @@
+"""What a file says of the instrument, in one vocabulary, whatever its format calls it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.tables import html_table, text_table
+
+
+class Term(NamedTuple):
+    """A word of the vocabulary: the unit of its values, and what they are."""
+
+    unit: str
+    meaning: str
+    kind: str = "positive"
+    """Of a ``"positive"`` number, zero stands for nothing; others: ``"number"``, ``"text"``,
+    ``"date"``."""
+
+
+VOCABULARY: Mapping[str, Term] = {
+    "microscope": Term("", "name of the microscope", "text"),
+    "acquisition_mode": Term("", "such as TEM, STEM or SEM", "text"),
+    "beam_energy": Term("V", "voltage that accelerates the electrons"),
+    "beam_current": Term("A", "current of the beam that meets the specimen"),
+    "magnification": Term("", "as the microscope gives it"),
+    "camera_length": Term("m", "as the microscope gives it"),
+    "convergence_angle": Term("rad", "half of the angle of the cone that the beam is"),
+    "collection_angle": Term("rad", "half of the angle of the cone that the detector sees"),
+    "defocus": Term("m", "distance of the focus from the specimen", "number"),
+    "stage_x": Term("m", "position of the specimen", "number"),
+    "stage_y": Term("m", "position of the specimen", "number"),
+    "stage_z": Term("m", "height of the specimen", "number"),
+    "tilt_alpha": Term("rad", "tilt about the axis of the holder", "number"),
+    "tilt_beta": Term("rad", "tilt about the other axis", "number"),
+    "detector": Term("", "name of the detector or camera", "text"),
+    "exposure_time": Term("s", "of a frame"),
+    "dwell_time": Term("s", "of the beam at a position of the scan"),
+    "gain": Term("", "what pixels count for an electron"),
+    "gain_setting": Term("", "as the detector names it", "text"),
+    "threshold": Term("eV", "energy from which on the detector counts"),
+    "date": Term("", "of the acquisition, in ISO 8601; with a time zone where it is known", "date"),
+}
+"""Names are those of HyperSpy or, where it has none, of NeXus (NXem, NXdetector)."""
+
+_EXPONENTS = {"": 0, "k": 3, "M": 6, "G": 9, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12}
+_BASES = ("eV", "V", "A", "m", "s", "rad")
+_DEGREES = ("deg", "degree", "degrees", "°")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\D*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that a file says of the instrument.
+
+    Attributes
+    ----------
+    value : float or str
+    unit : str
+        Unit of the value; empty where it has none.
+    where : tuple of str
+        The keys that lead to it in the metadata of the description.
+    """
+
+    value: float | str
+    unit: str
+    where: tuple[str, ...]
+
+    def __str__(self) -> str:
+        value = f"{self.value:.10g}" if isinstance(self.value, float) else self.value
+        return f"{value} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the metadata of a format say something of the instrument.
+
+    Attributes
+    ----------
+    path : str
+        The keys that lead to it, with a slash between them; in each, ``*`` stands for anything.
+    unit : str
+        Unit of numbers that stand there, such as ``"kV"``; with ``"@"`` it stands beside
+        ``name``, at the key ``name@units``. Text may have a unit of its own behind the number.
+        Empty where there is none.
+    read : callable, optional
+        Makes a number, a text, a date or a datetime of what stands there, which may be a dict. It
+        may return None, and raise what comes of values of the wrong type.
+    """
+
+    path: str
+    unit: str = ""
+    read: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Instrument(Mapping[str, Fact]):
+    """What a file says of the instrument, by the names of the vocabulary.
+
+    It is a mapping that cannot be changed, and prints as a table.
+    """
+
+    facts: Mapping[str, Fact]
+
+    @classmethod
+    def read(
+        cls, metadata: Mapping[str, Any], entries: Mapping[str, Sequence[Entry]]
+    ) -> Instrument:
+        """Take from metadata what they say, of each name the first entry that says something.
+
+        What is not there, not set, or not what it should be is left out.
+        """
+        facts = {}
+        for name, term in VOCABULARY.items():
+            for entry in entries.get(name, ()):
+                fact = _read(metadata, entry, term)
+                if fact is not None:
+                    facts[name] = fact
+                    break
+        return cls(facts)
+
+    def __getitem__(self, name: str) -> Fact:
+        return self.facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.facts)
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """List names, values with units, and where these stand."""
+        return [(name, str(fact), " / ".join(fact.where)) for name, fact in self.items()]
+
+    def __repr__(self) -> str:
+        return text_table(self.rows()) or "nothing is known of the instrument"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows()) if self else "nothing is known of the instrument"
+
+
+def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
+    for where, value, beside in _standing(metadata, entry.path.split("/")):
+        try:
+            found = value if entry.read is None else entry.read(value)
+            unit = beside[f"{where[-1]}@units"] if entry.unit == "@" else entry.unit
+            told = _value(found, unit, term)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+            continue
+        if told is not None:
+            return Fact(told, term.unit, where)
+    return None
+
+
+def _standing(
+    tree: Any, path: Sequence[str], where: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any, Mapping[str, Any]]]:
+    """Find what a path leads to: the keys, the value, and the mapping that it stands in."""
+    if not isinstance(tree, Mapping):
+        return
+    key, *rest = path
+    keys = [key] if key in tree else []
+    if "*" in key:
+        keys = [one for one in tree if isinstance(one, str) and fnmatchcase(one, key)]
+    for one in keys:
+        if rest:
+            yield from _standing(tree[one], rest, (*where, one))
+        else:
+            yield (*where, one), tree[one], tree
+
+
+def _value(found: Any, unit: str, term: Term) -> float | str | None:
+    if term.kind == "text":
+        text = found.strip()
+        return text if text and text.isprintable() else None
+    if term.kind == "date":
+        if isinstance(found, str):
+            kind = datetime if ":" in found else date  # no midnight that nobody told of
+            found = kind.fromisoformat(found.strip())
+        return found.isoformat() if isinstance(found, date) and found.year > 1 else None
+    number = _number(found, unit, term.unit)
+    return None if number is not None and number <= 0 and term.kind == "positive" else number
+
+
+def _number(found: Any, unit: str, to: str) -> float | None:
+    if isinstance(found, str):
+        match = _NUMBER.fullmatch(found.strip())
+        if match is None:
+            return None
+        found, unit = float(match[1]), match[2].strip() or unit
+    if isinstance(found, bool) or not isinstance(found, (int, float, np.number)):
+        return None
+    number = converted(float(found), unit, to)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def converted(number: float, unit: str, to: str) -> float | None:
+    """Convert a number into a unit of the vocabulary, if its own one is known and alike.
+
+    Powers of ten are exact: 0.07 ms are 7e-05 s. The energy of electrons, in eV, is their voltage.
+    """
+    if unit == to:
+        return number
+    if to == "rad" and unit in _DEGREES:
+        return math.radians(number)
+    if to == "m" and unit in {"Å", "A"}:
+        return float(Decimal(repr(number)).scaleb(-10))
+    base = next((base for base in _BASES if unit.endswith(base)), "")
+    exponent = _EXPONENTS.get(unit.removesuffix(base))
+    alike = base == to or (base, to) == ("eV", "V")
+    if not alike or not base or exponent is None:
+        return None
+    return float(Decimal(repr(number)).scaleb(exponent))

@@ -1,0 +1,23 @@
+"""Rows of texts as tables, for terminals and notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+
+def html_table(rows: Iterable[Sequence[str]]) -> str:
+    """Write rows for notebooks; the first text of each is its name."""
+    left = 'style="text-align: left; vertical-align: top"'
+    lines = []
+    for name, *texts in rows:
+        cells = "".join(f"<td {left}>{html.escape(text)}</td>" for text in texts)
+        lines.append(f"<tr><th {left}>{html.escape(name)}</th>{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Write rows as text, with the columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""What is said of the instrument: names, units, and what counts as said."""
+
+import math
+import pickle
+from datetime import UTC, date, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_tiled import DatasetError, Fact, Format, Instrument
+from dask_tiled.formats import tools
+from dask_tiled.model.instrument import VOCABULARY, Entry, converted
+
+SAID = {"a": {"b c": {"energy": 200.0, "energy@units": "kV"}, "d/e": {"name": " Titan "}}}
+
+
+def told(value, name="beam_energy", unit="", read=None):
+    """Read one fact of metadata that hold one value."""
+    entries = {name: [Entry("there/it", unit, read)]}
+    fact = Instrument.read({"there": {"it": value}}, entries).get(name)
+    return fact and fact.value
+
+
+def test_paths_lead_to_values_with_units_and_places():
+    found = Instrument.read(
+        SAID,
+        {
+            "beam_energy": [Entry("a/nowhere", "V"), Entry("a/b*/energy", "kV"), Entry("a", "V")],
+            "microscope": [Entry("a/*/name")],
+        },
+    )
+    assert dict(found) == {
+        "microscope": Fact("Titan", "", ("a", "d/e", "name")),
+        "beam_energy": Fact(200e3, "V", ("a", "b c", "energy")),
+    }
+    assert list(found) == ["microscope", "beam_energy"]  # in the order of the vocabulary
+
+
+def test_units_that_stand_beside_values():
+    found = Instrument.read(SAID, {"beam_energy": [Entry("a/*/energy", "@")]})
+    assert found["beam_energy"].value == 200e3
+    assert not Instrument.read(SAID, {"microscope": [Entry("a/*/name", "@")]})
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "to", "expected"),
+    [
+        (0.07, "ms", "s", 7e-5),
+        (135.0, "mm", "m", 0.135),
+        (5.0, "keV", "eV", 5000.0),
+        (300.0, "keV", "V", 300e3),
+        (21.0, "mrad", "rad", 0.021),
+        (90.0, "deg", "rad", math.pi / 2),
+        (15.0, "Å", "m", 15e-10),
+        (3.0, "µm", "m", 3e-6),
+        (1e5, "", "", 1e5),
+        (1.0, "V", "eV", None),
+        (1.0, "", "V", None),
+        (1.0, "V", "", None),
+        (1.0, "min", "s", None),
+        (1.0, "furlong", "m", None),
+    ],
+)
+def test_units_are_converted_exactly_or_not_at_all(number, unit, to, expected):
+    assert converted(number, unit, to) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        0,
+        -1.0,
+        math.nan,
+        math.inf,
+        True,
+        "",
+        "unknown",
+        "200 apples",
+        (),
+        [200],
+        {"a": 1},
+        b"1",
+    ],
+)
+def test_what_is_no_voltage_is_left_out(value):
+    assert told(value, unit="V") is None
+
+
+@pytest.mark.parametrize("value", [200_000, 2e5, "2e5", "200 kV", "+2E5", " 200kV ", "2.e5 V"])
+def test_numbers_may_be_text_with_their_own_units(value):
+    assert told(value, unit="V") == 200e3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2019-06-06T13:30:00.164675", "2019-06-06T13:30:00.164675"),
+        ("2021-04-15T13:44:54.778214701Z", "2021-04-15T13:44:54.778214+00:00"),
+        ("2014-07-09", "2014-07-09"),
+        ("2021-04-15 14:44:54", "2021-04-15T14:44:54"),
+        (date(2014, 7, 9), "2014-07-09"),
+        (datetime(2014, 7, 9, 1, tzinfo=UTC), "2014-07-09T01:00:00+00:00"),
+        ("09/07/2014", None),
+        ("0001-01-01T00:00:00", None),
+        (20140709, None),
+        ("", None),
+    ],
+)
+def test_dates_are_of_iso_8601_and_nothing_is_added(value, expected):
+    assert told(value, "date") == expected
+
+
+def test_zero_is_a_position_but_no_magnification():
+    assert told(0, "stage_x", "m") == 0
+    assert told(0, "magnification") is None
+
+
+def test_what_reading_raises_is_not_there():
+    assert told("x", read=int) is None
+    assert told({}, read=lambda tags: tags["missing"]) is None
+    assert told(3, "microscope") is None
+    assert told("\x00\x01", "microscope") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
+)
+
+
+@given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "?"]))
+def test_nothing_that_a_header_holds_raises(value, name, unit):
+    entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("*/*/*", unit)]
+    found = Instrument.read({"there": {"it": value, "it@units": value}}, {name: entries})
+    for fact in found.values():
+        assert fact.unit == VOCABULARY[name].unit
+        assert isinstance(fact.value, str) or math.isfinite(fact.value)
+
+
+def test_an_instrument_prints_as_a_table_and_pickles():
+    found = Instrument({"beam_energy": Fact(2e5, "V", ("a", "b/c")), "date": Fact("<now>", "", ())})
+    assert repr(found).splitlines() == ["beam_energy  200000 V  a / b/c", "date         <now>"]
+    assert "&lt;now&gt;" in found._repr_html_()
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert repr(Instrument({})) == Instrument({})._repr_html_() != ""
+
+
+def test_a_format_speaks_the_vocabulary_only():
+    with pytest.raises(DatasetError, match="no such word for an instrument"):
+        Format("mine", (), "", "", print, print, instrument={"voltage": [tools.Entry("mine/v")]})
