@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class DatasetError(ValueError):
     hint : str, optional
         What the caller can do about it.
     """
+
+    _before_hint: ClassVar[str] = ". "
 
     def __init__(
         self,
@@ -52,9 +54,10 @@ class DatasetError(ValueError):
             text += f"; expected {expected}"
         if found is not None:
             text += f"; found {found}"
+        text = printable(text)
         if hint is not None:
-            text += f". {hint}"
-        super().__init__(printable(text))
+            text += self._before_hint + printable(hint)
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle their positional arguments only; workers send ours with the rest.
@@ -67,6 +70,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Give the hint that a word was mistyped, if one that is known is close to it."""
+    from difflib import get_close_matches  # only for what is wrong anyway
+
+    close = get_close_matches(word, sorted(set(known)), n=1)
+    return f"Do you mean {close[0]!r}?" if close else None
+
+
 def format_bytes(count: float) -> str:
     """Write a number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -77,7 +88,29 @@ def format_bytes(count: float) -> str:
 
 
 class UnknownFormatError(DatasetError):
-    """No format recognises the file, or no format has the name that was asked for."""
+    """No format recognises the file, or no format has the name that was asked for.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, in a few words.
+    reasons : mapping, optional
+        By the name of each format, why it does not recognise the file.
+    **place
+        As for :class:`DatasetError`.
+    """
+
+    _before_hint = "\n"
+
+    def __init__(
+        self, problem: str, *, reasons: Mapping[str, str] | None = None, **place: Any
+    ) -> None:
+        self.reasons = dict(reasons or {})
+        super().__init__(problem, **place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, values = super().__reduce__()
+        return partial(make, reasons=self.reasons), values
 
 
 class CorruptFileError(DatasetError):
@@ -161,7 +194,7 @@ def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleTyp
         raise DatasetError(
             f"it is read with {library}, which is not installed",
             path=path,
-            hint=f"Run: pip install dask-tiled[{extra}]",
+            hint=f'Run: pip install "dask-tiled[{extra}]"',  # the quotes of every shell
         ) from error
 
 
@@ -188,10 +221,12 @@ def choose_dataset(
     whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
     if not whole or not 0 <= int(wanted) < len(names):
         listed = [repr(name) for name in names if name][:20]
+        hint = nearest(wanted, names) if isinstance(wanted, str) else None
         raise DatasetError(
             "no such dataset",
             path=path,
             expected=f"a number below {len(names)}, or one of {', '.join(listed) or 'no names'}",
             found=repr(dataset),
+            hint=hint,
         )
     return int(wanted)

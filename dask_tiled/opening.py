@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,12 +43,12 @@ def open_dataset(
     path: Path | Sequence[Path],
     format: str | None = None,
     *,
-    nav_shape: tuple[int, ...] | None = None,
+    nav_shape: int | tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
     dtype: npt.DTypeLike | None = None,
     sync_offset: int = 0,
     roi: npt.ArrayLike | None = None,
-    tiling: TilingRequest | Sequence[TilingRequest] | None = None,
+    tiling: str | TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
     corrections: Corrections | str | None = None,
@@ -67,10 +68,13 @@ def open_dataset(
         A file, a list of files, or a pattern with ``*``: paths, or URLs as ``https://…``,
         ``s3://…`` and those that fsspec knows.
     format : str, optional
-        Name of the format, one of :func:`formats`; by default it is found out.
+        Name of the format, one of :func:`formats`, or what else it is called, as ".mib" or
+        "Merlin"; by default it is found out. What no format recognises is raw where ``dtype`` and
+        ``sig_shape`` are given.
     nav_shape : tuple of int, optional
         Shape of the scan, (y, x); by default what the file says. If it holds fewer frames than the
-        file, the first ones are taken; if it holds more, the others are missing.
+        file, the first ones are taken; if it holds more, the others are missing. One size may be
+        -1: as many as there are frames for.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not say it themselves.
     dtype : dtype, optional
@@ -82,8 +86,9 @@ def open_dataset(
     roi : boolean array or sequence of int, optional
         Which frames are shown, on one axis: a mask of the scan's shape, or places in it counted in
         C order, in any order.
-    tiling : TilingRequest or sequence of them, optional
-        What the consumers of the array wish; see :func:`negotiate`.
+    tiling : str, TilingRequest or sequence of them, optional
+        What the consumers of the array wish, or just "frame", "tile", "chunk" or "pixel"; see
+        :func:`negotiate`.
     chunks : optional
         Chunks as dask takes them, instead of negotiated ones.
     io : {"auto", "mmap", "buffered", "direct"}
@@ -148,7 +153,8 @@ def open_dataset(
     if missing is None and not follow:
         _warn_of_missing(desc)
     again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
-    opening = Opening.of(desc, again, chunks, settled=nav_shape is not None)
+    settled = nav_shape is not None and -1 not in np.atleast_1d(nav_shape)
+    opening = Opening.of(desc, again, chunks, settled=settled)
     return tiled(desc, tiling, chunks, io, opening)
 
 
@@ -173,7 +179,7 @@ def _absolute(path: Any) -> Any:
 
 def tiled(
     desc: Description,
-    tiling: TilingRequest | Sequence[TilingRequest] | None,
+    tiling: str | TilingRequest | Sequence[TilingRequest] | None,
     chunks: Any,
     io: str,
     opening: Opening | None = None,
@@ -194,7 +200,7 @@ def describe(
     path: Path | Sequence[Path],
     format: str | None = None,
     *,
-    nav_shape: tuple[int, ...] | None = None,
+    nav_shape: int | tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
     dtype: npt.DTypeLike | None = None,
     sync_offset: int = 0,
@@ -215,13 +221,17 @@ def describe(
     Description
         It prints as text, and as a table in a notebook.
     """
-    given = {"nav_shape": nav_shape, "sig_shape": sig_shape}
-    shapes = {name: _shape(name, shape) for name, shape in given.items()}
-    common = {**shapes, "dtype": dtype}
+    scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
+    is_open = scan is not None and OPEN in scan
+    common = {"nav_shape": None if is_open else scan, "sig_shape": frame, "dtype": dtype}
     with following(follow), expanded(path, storage_options) as (paths, listed):
         if follow:
             check_local(paths[0])
         desc = _describe_begun(format, paths, common, format_options, listed=listed)
+        if scan is not None and is_open:
+            scan = _filled(scan, desc, sync_offset)
+            common["nav_shape"] = scan
+            desc = _describe_begun(format, paths, common, format_options, listed=listed)
         known = _corrections(corrections, desc)
     first_path = desc.files[0].path
     if "dtype" in formats()[desc.format].options():
@@ -229,20 +239,32 @@ def describe(
     scaling = desc.conversion.scaling
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
-    return select_frames(desc, shapes["nav_shape"], sync_offset, roi, missing)
+    return select_frames(desc, scan, sync_offset, roi, missing)
 
 
 def _describe_begun(
-    format: str | None, paths: tuple[str, ...], *values: Any, listed: bool
+    format: str | None,
+    paths: tuple[str, ...],
+    common: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    listed: bool,
 ) -> Description:
     """Describe files; while they are followed, without the last of several if it has no frame."""
+    ask = partial(
+        describe_as, format, common=common, options=options, listed=listed, general=PARAMETERS
+    )
     try:
-        return describe_as(format, paths, *values, listed=listed)
+        return ask(paths)
     except DatasetError as error:
         at = None if error.path is None else absolute(error.path)
         if not is_following() or len(paths) < 2 or at != absolute(paths[-1]):
             raise
-    return describe_as(format, paths[:-1], *values, listed=listed)
+    return ask(paths[:-1])
+
+
+PARAMETERS = tuple(inspect.signature(open_dataset).parameters)
+"""What every format can be asked for."""
 
 
 def _corrections(given: Any, desc: Description) -> Corrections | None:
@@ -267,13 +289,40 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
     return given
 
 
-def _shape(name: str, shape: Any) -> tuple[int, ...] | None:
+OPEN = -1
+"""The size in a nav_shape that follows from the number of frames."""
+
+
+def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | None:
     if shape is None:
         return None
     sizes = shape.tolist() if isinstance(shape, np.ndarray) else shape
     if isinstance(sizes, str) or not isinstance(sizes, Sequence):
         sizes = (sizes,)
-    return tuple(check_whole(f"every size in {name}", n, least=1) for n in sizes)
+    left_open = sizes.index(OPEN) if open and OPEN in sizes else None
+    return tuple(
+        OPEN if k == left_open else check_whole(f"every size in {name}", n, least=1)
+        for k, n in enumerate(sizes)
+    )
+
+
+def _filled(scan: tuple[int, ...], desc: Description, sync_offset: Any) -> tuple[int, ...]:
+    """Let the open size of a scan follow from the frames that there are."""
+    path = desc.files[0].path
+    frames = math.prod(desc.nav_shape) - check_whole("sync_offset", sync_offset, path=path)
+    row = -math.prod(scan)
+    rows, rest = divmod(max(frames, 0), row)
+    # While files grow, rows are shown when they are complete.
+    if not rows or (rest and not desc.files[-1].grows):
+        least = tuple(max(rows, 1) if n == OPEN else n for n in scan)
+        raise DatasetError(
+            "the frames do not fill this scan",
+            path=path,
+            expected=f"a multiple of {row} frames, for nav_shape={scan}",
+            found=f"{frames} frames",
+            hint=f"Pass nav_shape={least} for the first {row * rows} of them." if rows else None,
+        )
+    return tuple(rows if n == OPEN else n for n in scan)
 
 
 def _check_backend(io: Any, desc: Description) -> None:

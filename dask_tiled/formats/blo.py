@@ -103,4 +103,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
+    aliases=("blockfile", "nanomegas"),
 )

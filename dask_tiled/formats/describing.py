@@ -12,8 +12,9 @@ from dataclasses import replace
 from io import IOBase
 from typing import Any
 
-from dask_tiled.errors import DatasetError, UnknownFormatError
-from dask_tiled.formats.detection import detect
+from dask_tiled.errors import DatasetError, UnknownFormatError, nearest
+from dask_tiled.formats.detection import detect, named, recognised_by
+from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats
 from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
@@ -111,35 +112,58 @@ def describe_as(
     options: Mapping[str, Any],
     *,
     listed: bool,
+    general: Sequence[str] = (),
 ) -> Description:
     """Describe files, in a format that is named or found out.
 
     What is common to all formats, ``nav_shape``, ``sig_shape`` and ``dtype``, is handed over to
     those that have an option of that name. Unless exactly these files are meant, formats with an
-    option ``series`` look for the series that a file belongs to.
+    option ``series`` look for the series that a file belongs to. ``general`` are the parameters
+    that are no options, which a mistyped one may have meant.
     """
     paths = tuple(map(_completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
-    there = formats()
-    if name is not None and (not isinstance(name, str) or name not in there):
-        raise UnknownFormatError("no such format", expected=", ".join(there), found=name)
-    format = detect(paths[0]) if name is None else there[name]
+    format = _found(paths[0], common) if name is None else named(name, paths[0])
     known = format.options()
     unknown = sorted(set(options) - set(known))
     if unknown:
         problem = f"format {format.name!r} has no option {unknown[0]!r}"
-        expected = ", ".join(sorted(set(known) - set(common))) or "no options"
-        raise DatasetError(problem, path=paths[0], expected=expected)
+        hint = nearest(unknown[0], (*known, *general))
+        own = ", ".join(sorted(set(known) - set(common)))
+        expected = f"one of {own}" if own else "no options"
+        raise DatasetError(problem, path=paths[0], expected=expected, hint=hint)
     given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False
-    desc = format.describe(paths, **{**given, **options})
+    try:
+        desc = format.describe(paths, **{**given, **options})
+    except DatasetError as error:
+        better = None if name is None else _recognised(paths[0])
+        if better in (None, format) or error.hint is not None:
+            raise
+        values = {key: getattr(error, key) for key in ("path", "where", "expected", "found")}
+        hint = f"The file looks like {better.name}: pass that as format=, or none."
+        raise type(error)(error.problem, **values, hint=hint) from error
     sig_shape = common["sig_shape"]
     if sig_shape is not None and desc.sig_shape != sig_shape:
         problem = "the frames have another shape"
         raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
     instrument = Instrument.read(desc.metadata, format.instrument)
     return replace(desc, format=format.name, instrument=instrument)
+
+
+def _found(path: str, common: Mapping[str, Any]) -> Format:
+    """Find out the format of a file; one that no format knows is raw, if all is said of it."""
+    try:
+        return detect(path)
+    except UnknownFormatError:
+        if common["dtype"] is None or common["sig_shape"] is None:
+            raise
+        return formats()["raw"]
+
+
+def _recognised(path: str) -> Format | None:
+    return recognised_by(formats().values(), path, {})
 
 
 def _completed(path: str) -> str:

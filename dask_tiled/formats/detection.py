@@ -3,27 +3,96 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
-from dask_tiled.errors import UnknownFormatError
+from dask_tiled.errors import UnknownFormatError, nearest
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.files import read_head
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that a format sees when it says whether the file is its own."""
+# fmt: off
+_SIGNATURES = (
+    (0, b"\x89PNG\r\n", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"), (0, b"%PDF-", "a PDF document"),
+    (0, b"PK\x03\x04", "a ZIP archive, or an .npz file of NumPy"), (0, b"BZh", "a bzip2 file"),
+    (0, b"\x1f\x8b", "a gzip file"), (0, b"\xfd7zXZ", "an xz file"),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard file"), (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (257, b"ustar", "a tar archive"), (0, b"CDF", "a netCDF file of before version 4"),
+    (0, b"MATLAB 5", "a MATLAB file of before version 7.3"), (128, b"DICM", "a DICOM file"),
+    (0, b"ZISRAWFILE", "a Zeiss CZI file"), (0, b"\xda\xce\xbe\x0a", "a Nikon ND2 file"),
+    (8, b"AVI ", "an AVI video"), (4, b"ftyp", "an MP4 video"), (0, b"PAR1", "a Parquet file"),
+    (0, b"SQLite format 3", "an SQLite database"), (0, b"\x80\x04\x95", "a pickle of Python"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS: the file itself was not fetched"),
+)
+# fmt: on
+"""What else files begin with that people try to open: at which byte, what, and what it is."""
+
+
+def named(name: Any, path: str) -> Format:
+    """Find the format that a user names: by its name, another name or a suffix, in any case.
+
+    Raises
+    ------
+    UnknownFormatError
+        There is none.
+    """
+    there, hint = formats(), None
+    if isinstance(name, str):
+        if name in there:
+            return there[name]
+        word = name.strip().lower().lstrip(".").replace("-", "_").replace(" ", "_")
+        meant = [one for one in there.values() if word in (one.name, *one.aliases)]
+        meant = meant or [one for one in there.values() if f".{word}" in one.extensions]
+        if meant:
+            return recognised_by(meant, path, {}) or meant[0]
+        suffixes = (end[1:] for one in there.values() for end in one.extensions)
+        aliases = (alias for one in there.values() for alias in one.aliases)
+        hint = nearest(word, (*there, *aliases, *suffixes))
+    raise UnknownFormatError(
+        "no such format",
+        expected=f"one of {', '.join(there)}",
+        found=repr(name),
+        hint=hint,
+    )
 
 
 def detect(path: str) -> Format:
     """Find out the format of a file: by its content first, by its suffix second.
 
     Formats whose files usually have that suffix are asked first.
+
+    Raises
+    ------
+    UnknownFormatError
+        None recognises it, and not one alone has its suffix.
     """
-    head = read_head(path, HEAD_BYTES)
     suffix = os.path.splitext(path)[1].lower()
     claimants = [format for format in formats().values() if suffix in format.extensions]
     others = [format for format in formats().values() if suffix not in format.extensions]
-    reasons = {}
-    for format in (*claimants, *others):
+    reasons: dict[str, str] = {}
+    format = recognised_by((*claimants, *others), path, reasons)
+    if format is None and len(claimants) == 1:
+        return claimants[0]
+    if format is None:
+        raise UnknownFormatError(
+            f"no format recognises the file, which looks like {_look(path)}",
+            path=path,
+            hint="Pass format= if you know it, or dtype= and sig_shape= if it holds plain frames;"
+            " formats() tells what is read, and .reasons of this error why each refuses it.",
+            reasons=reasons,
+        )
+    return format
+
+
+def recognised_by(
+    candidates: Iterable[Format], path: str, reasons: dict[str, str]
+) -> Format | None:
+    """Give the first format that recognises the content of a file, and note why others do not."""
+    head = read_head(path, HEAD_BYTES)
+    for format in candidates:
         try:
             reason = format.sniff(path, head)
         except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
@@ -31,7 +100,22 @@ def detect(path: str) -> Format:
         if reason is None:
             return format
         reasons[format.name] = reason
-    if len(claimants) == 1:
-        return claimants[0]
-    tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    raise UnknownFormatError("no format recognises the file", path=path, found=tried)
+    return None
+
+
+def _look(path: str) -> str:
+    """Say what people would call a file."""
+    head = read_head(path, HEAD_BYTES)
+    for at, magic, kind in _SIGNATURES:
+        if head.startswith(magic, at):
+            return kind
+    if not head.strip(b"\0"):
+        return "nothing but zeros at its start: perhaps a copy was not finished"
+    try:
+        text = head[: HEAD_BYTES - 4].decode()  # not inside of a character
+    except UnicodeDecodeError:
+        return "binary data"
+    if not all(c.isprintable() or c.isspace() for c in text):
+        return "binary data"
+    page = text.lstrip().lower().startswith(("<!doctype html", "<html"))
+    return "a web page: perhaps a download was refused" if page else "text"

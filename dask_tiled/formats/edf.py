@@ -122,4 +122,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("fabio",),
+    aliases=("esrf",),
 )

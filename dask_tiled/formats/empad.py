@@ -165,7 +165,7 @@ def describe(
         path=file.path,
         expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
         found=f"{layout.n_frames} frames",
-        hint="Pass a nav_shape to read them.",
+        hint=f"Pass nav_shape=({layout.n_frames},) to read them as they come.",
     )
 
 
@@ -191,4 +191,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("LiberTEM", "RosettaSciIO"),
+    aliases=("cornell",),
 )

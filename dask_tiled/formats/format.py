@@ -49,6 +49,8 @@ class Format:
         Other libraries that read the format.
     implied : str
         Suffix that may be left out of a path; of a folder, a slash and the name of a file in it.
+    aliases : tuple of str
+        What else people call the format, in small letters and ``_``.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Format:
     instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
     peers: tuple[str, ...] = ()
     implied: str = ""
+    aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for extension in self.extensions:

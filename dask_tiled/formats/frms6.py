@@ -316,4 +316,5 @@ FORMAT = tools.Format(
     headers=read_headers,
     corrections=read_corrections,
     peers=("LiberTEM",),
+    aliases=("pndetector", "pnccd"),
 )

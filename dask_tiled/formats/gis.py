@@ -227,4 +227,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     implied=".dim",
+    aliases=("aims", "brainvisa"),
 )

@@ -315,4 +315,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM",),
+    aliases=("gatan_k2", "k2"),
 )

@@ -96,4 +96,5 @@ FORMAT = tools.Format(
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,
+    aliases=("itk",),
 )

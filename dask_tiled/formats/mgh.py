@@ -76,4 +76,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("nibabel",),
+    aliases=("freesurfer",),
 )

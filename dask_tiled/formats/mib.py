@@ -405,4 +405,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
+    aliases=("merlin", "medipix", "medipix3", "quantum_detectors", "quantumdetector"),
 )

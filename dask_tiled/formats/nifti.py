@@ -255,4 +255,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("nibabel",),
+    aliases=("analyze",),
 )

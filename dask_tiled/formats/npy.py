@@ -128,4 +128,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("numpy", "LiberTEM"),
+    aliases=("numpy",),
 )

@@ -67,4 +67,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("LiberTEM", "RosettaSciIO"),
+    aliases=("binary", "memmap"),
 )

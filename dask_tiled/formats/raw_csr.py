@@ -194,4 +194,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("LiberTEM",),
+    aliases=("sparse",),
 )

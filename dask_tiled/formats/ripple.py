@@ -94,4 +94,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("RosettaSciIO",),
+    aliases=("lispix",),
 )

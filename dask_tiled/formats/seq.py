@@ -238,4 +238,5 @@ FORMAT = tools.Format(
     headers=read_headers,
     corrections=read_corrections,
     peers=("LiberTEM", "PIMS"),
+    aliases=("norpix", "streampix"),
 )

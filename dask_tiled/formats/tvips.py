@@ -279,4 +279,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
+    aliases=("temcam",),
 )

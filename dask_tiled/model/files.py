@@ -153,12 +153,12 @@ class File:
         if not found.st_nlink:  # to lose its name while it is open had to change its ctime
             now = (*now[:3], self.ctime_ns)
         if now != then:
-            names = ("bytes", "ns mtime", "inode", "ns ctime")
+            replaced = found.st_ino != self.inode
             raise StaleFileError(
-                "the file has changed since it was opened",
+                f"the file has {'been replaced' if replaced else 'changed'} since it was opened",
                 path=self.path,
-                expected=", ".join(f"{v} {n}" for v, n in zip(then, names, strict=True)),
-                found=", ".join(f"{v} {n}" for v, n in zip(now, names, strict=True)),
+                expected=_told(*then),
+                found=_told(*now),
                 hint="Open it again to read its present content.",
             )
 
@@ -201,8 +201,8 @@ class GrowingFile(File):
             raise StaleFileError(
                 f"the file has been {'cut off' if shorter else 'replaced'} since it was opened",
                 path=self.path,
-                expected=f"{self.size} bytes or more, {self.inode} inode",
-                found=f"{found.st_size} bytes, {found.st_ino} inode",
+                expected=f"{self.size} bytes or more",
+                found=_told(*_version(found)),
                 hint="Open it again to read its present content.",
             )
 
@@ -360,6 +360,12 @@ def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within:
 
 def _version(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
+
+
+def _told(size: int, mtime_ns: int, _: int, ctime_ns: int) -> str:
+    """Tell the version of a file to people."""
+    written, changed = (str(np.datetime64(ns // 1000, "us")) for ns in (mtime_ns, ctime_ns))
+    return f"{size} bytes, written {written}, changed {changed} (UTC)"
 
 
 def _no_file(path: str, found: os.stat_result) -> DatasetError:

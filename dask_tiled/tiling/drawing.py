@@ -59,7 +59,7 @@ def figure(picture: Picture) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.patches import Polygon
     except ImportError as error:
-        hint = "drawing needs matplotlib: pip install 'dask-tiled[plot]'"
+        hint = 'drawing needs matplotlib. Run: pip install "dask-tiled[plot]"'
         raise ImportError(hint, name="matplotlib") from error
     # Not from pyplot: nothing is shown, or kept, that nobody asks for.
     fig = Figure(figsize=(picture.width / 72, picture.height / 72), facecolor="none")

@@ -176,9 +176,10 @@ def parse_size(name: str, value: Any) -> int:
 
 
 def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
-    """Read one request or several; none stands for the usual tiles."""
+    """Read one request or several, or what they are by; none stands for the usual tiles."""
     many = isinstance(requests, Iterable) and not isinstance(requests, str)
-    wishes = tuple(requests) if many else (requests,)
+    given: Iterable[Any] = requests if many else (requests,)
+    wishes = tuple(TilingRequest(by=one) if isinstance(one, str) else one for one in given)  # type: ignore[arg-type]
     for wish in wishes:
         if not isinstance(wish, TilingRequest):
             raise TilingError("not a tiling request", expected="TilingRequest", found=repr(wish))

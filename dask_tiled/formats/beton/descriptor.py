@@ -421,4 +421,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("FFCV",),
+    aliases=("ffcv",),
 )

@@ -233,4 +233,5 @@ FORMAT = tools.Format(
     describe=describe,
     instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
+    aliases=("digital_micrograph", "digitalmicrograph", "gatan"),
 )

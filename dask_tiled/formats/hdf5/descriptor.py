@@ -124,4 +124,5 @@ FORMAT = Format(
     sniff=sniff,
     describe=describe,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
+    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd"),
 )

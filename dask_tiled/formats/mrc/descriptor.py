@@ -164,4 +164,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO", "mrcfile", "ncempy"),
+    aliases=("ccp4", "de"),
 )

@@ -171,4 +171,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("tifffile", "bioio"),
+    aliases=("ome",),
 )

@@ -188,7 +188,7 @@ def _read_elements(
             where=f"element {there}, byte {int(offsets[there])}",
             expected=f"{nbytes} bytes",
             found=f"{file.size} bytes in the file",
-            hint=f"Pass a nav_shape to read the {there} before it." if there else None,
+            hint=f"Pass nav_shape=({there},) to read those before it." if there else None,
         )
     offsets = offsets[:there]
     last = tools.read_fields(file.path, fields, at=int(offsets[-1]))
@@ -304,4 +304,5 @@ FORMAT = tools.Format(
     describe=describe,
     headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
+    aliases=("tia", "fei"),
 )

@@ -146,4 +146,5 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     peers=("tifffile", "bioio"),
+    aliases=("imagej",),
 )

@@ -113,7 +113,9 @@ def count_frames(
                 where=f"byte {min(file.size, header + whole * nbytes)}",
                 expected=f"{header} bytes and a multiple of {nbytes}",
                 found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
-                hint="Pass a nav_shape of whole frames to read those." if readable else None,
+                hint=f"Pass nav_shape=({sum(counts)},) to read the whole ones."
+                if readable
+                else None,
             )
     if not settled and sum(counts) < promised:
         raise TruncatedFileError(

@@ -208,4 +208,5 @@ FORMAT = Format(
     describe=describe,
     peers=("xarray", "zarr"),
     implied="/zarr.json",
+    aliases=("ome_zarr",),
 )

@@ -1,0 +1,207 @@
+"""What people read when something is mistyped, unknown or broken: what it is, and what to do."""
+
+import io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+from dask_tiled import (
+    DatasetError,
+    StaleFileError,
+    TilingError,
+    TilingRequest,
+    TruncatedFileError,
+    UnknownFormatError,
+    formats,
+    open_dataset,
+    scheme_of,
+    testing,
+)
+
+
+@pytest.fixture
+def pixels():
+    return np.arange(12 * 8 * 8, dtype="u2").reshape(12, 8, 8)
+
+
+@pytest.fixture
+def raw(tmp_path, pixels):
+    path = tmp_path / "f.bin"
+    pixels.tofile(path)
+    return path
+
+
+@pytest.fixture
+def mib(tmp_path, pixels):
+    path = tmp_path / "scan.mib"
+    testing.write_mib(path, pixels)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("navshape", "nav_shape"),
+        ("chunk", "chunks"),
+        ("corection", "corrections"),
+        ("serie", "series"),
+    ],
+)
+def test_mistyped_options_get_the_nearest(mib, typed, meant):
+    with pytest.raises(DatasetError, match=f"no option '{typed}'; .* Do you mean '{meant}'"):
+        open_dataset(mib, **{typed: 1})
+
+
+def test_options_that_are_like_none_get_the_list(mib):
+    with pytest.raises(DatasetError, match=r"no option 'xyzzy'; expected one of series$"):
+        open_dataset(mib, xyzzy=1)
+
+
+@pytest.mark.parametrize("name", ["mib", "MIB", ".mib", "Merlin", "quantum detectors"])
+def test_formats_are_known_by_what_people_call_them(mib, name):
+    assert open_dataset(mib, name).description.format == "mib"
+
+
+def test_a_suffix_of_several_formats_is_settled_by_the_content(tmp_path, pixels):
+    path = tmp_path / "stack.tif"
+    pytest.importorskip("tifffile").imwrite(path, pixels)
+    assert open_dataset(path, ".tif").description.format == "tiff"
+
+
+def test_no_two_formats_have_one_name():
+    names = [name for one in formats().values() for name in (one.name, *one.aliases)]
+    assert len(set(names)) == len(names)
+    assert all(name == name.lower() and not set(name) & set("-. ") for name in names)
+
+
+def test_mistyped_formats_get_the_nearest(mib):
+    with pytest.raises(UnknownFormatError, match="found 'nifty'\nDo you mean 'nifti'"):
+        open_dataset(mib, "nifty")
+    with pytest.raises(UnknownFormatError, match=r"found 3$"):
+        open_dataset(mib, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "look"),
+    [
+        (b"\x89PNG\r\n\x1a\n" + b"1" * 500, "a PNG image"),
+        (b"  <!DOCTYPE html><html>no</html>", "a web page: perhaps a download was refused"),
+        (b"hello\n" * 2000, "text"),
+        ("größer\n" * 2000, "text"),
+        (bytes(9000), "nothing but zeros"),
+        (bytes(range(256)) * 10, "binary data"),
+    ],
+    ids=["png", "html", "ascii", "utf-8", "zeros", "binary"],
+)
+def test_an_unknown_file_gives_two_lines(tmp_path, content, look):
+    """What it looks like, and what to do; the reasons of all formats are kept beside."""
+    path = tmp_path / "file.xyz"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UnknownFormatError) as caught:
+        open_dataset(path)
+    first, second = str(caught.value).splitlines()
+    assert f"looks like {look}" in first
+    assert "format=" in second
+    assert len(str(caught.value)) < 400
+    assert {*caught.value.reasons} == {*formats()}
+    assert pickle.loads(pickle.dumps(caught.value)).reasons == caught.value.reasons
+
+
+def test_an_archive_is_called_so(tmp_path):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a", b"1")
+    (tmp_path / "file.xyz").write_bytes(stream.getvalue())
+    with pytest.raises(UnknownFormatError, match="looks like a ZIP archive"):
+        open_dataset(tmp_path / "file.xyz")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".xyz", ""])
+def test_a_file_of_which_all_is_said_is_raw(raw, pixels, suffix):
+    path = raw.rename(raw.with_suffix(suffix))
+    arr = open_dataset(path, dtype="u2", sig_shape=(8, 8))
+    assert arr.description.format == "raw"
+    assert (arr.compute() == pixels).all()
+    with pytest.raises(UnknownFormatError):
+        open_dataset(path, dtype="u2")
+
+
+def test_a_wrong_format_says_which_it_looks_like(mib):
+    for name in ("blo", "tiff", "hdf5"):
+        with pytest.raises(DatasetError, match="looks like mib: pass that as format=, or none"):
+            open_dataset(mib, name)
+
+
+def test_a_right_format_says_no_such_thing(mib):
+    mib.write_bytes(mib.read_bytes()[:-100])
+    with pytest.raises(TruncatedFileError) as caught:
+        open_dataset(mib, "mib")
+    assert "looks like" not in str(caught.value)
+
+
+def test_a_truncated_file_names_the_scan_that_is_there(mib, pixels):
+    mib.write_bytes(mib.read_bytes()[:-100])
+    with pytest.raises(TruncatedFileError, match=r"Pass nav_shape=\(11,\)"):
+        open_dataset(mib)
+    assert (open_dataset(mib, nav_shape=(11,)).compute() == pixels[:11]).all()
+
+
+def test_a_changed_file_is_told_in_times_and_sizes(raw, pixels):
+    arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8))
+    os.utime(raw, (86_400, 86_400))
+    with pytest.raises(StaleFileError, match="1536 bytes, written 1970-01-02T00:00:00") as caught:
+        arr.compute()
+    assert "inode" not in str(caught.value)
+    other = raw.with_suffix(".new")
+    pixels.tofile(other)
+    other.replace(raw)
+    with pytest.raises(StaleFileError, match="has been replaced since"):
+        arr.compute()
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(-1, (12,)), ((-1,), (12,)), ((3, -1), (3, 4)), ((-1, 6), (2, 6)), ((2, -1, 3), (2, 2, 3))],
+)
+def test_one_size_of_a_scan_may_be_left_open(raw, pixels, given, shape):
+    arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=given)
+    assert arr.shape == (*shape, 8, 8)
+    assert (arr.compute() == pixels.reshape(arr.shape)).all()
+
+
+def test_an_open_size_counts_the_frames_that_are_shown(raw, pixels):
+    arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=(-1, 5), sync_offset=2)
+    assert (arr.compute() == pixels[2:].reshape(2, 5, 8, 8)).all()
+
+
+@pytest.mark.parametrize("given", [(-1, 5), (-1, 13), (-1, -1), -2, (0, -1)])
+def test_frames_that_do_not_fill_a_scan_are_told(raw, given):
+    with pytest.raises(DatasetError, match=r"do not fill this scan|must be a whole number"):
+        open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=given)
+
+
+def test_an_open_size_grows_with_the_file(raw, pixels):
+    """By whole rows."""
+    arr = open_dataset(raw, "raw", dtype="u2", sig_shape=(8, 8), nav_shape=(-1, 5), follow=True)
+    assert arr.shape == (2, 5, 8, 8)
+    with raw.open("ab") as stream:
+        stream.write(pixels[:3].tobytes())
+    grown = arr.refresh()
+    assert (grown.compute() == np.concatenate([pixels, pixels[:3]]).reshape(3, 5, 8, 8)).all()
+
+
+def test_tiling_may_be_a_word(raw):
+    known = {"dtype": "u2", "sig_shape": (8, 8)}
+    arr = open_dataset(raw, tiling="frame", **known)
+    assert scheme_of(arr) == scheme_of(open_dataset(raw, tiling=TilingRequest("frame"), **known))
+    with pytest.raises(TilingError, match="frames"):
+        open_dataset(raw, tiling="frames", **known)
+
+
+def test_results_without_axes_are_scalars_of_numpy(raw):
+    arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8))
+    for lazy in (arr.sum(), arr.mean(), arr[0, 0, 0], (arr + 1).max()):
+        assert isinstance(lazy.compute(), np.generic)
