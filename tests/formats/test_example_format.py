@@ -1,7 +1,10 @@
 """The worked example of docs/adding-a-format.rst, which shows the second half of this file."""
 
 import importlib.util
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +14,20 @@ import dask_tiled
 from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import check_format
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "my_format.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "dask-tiled-spe"
 
 
 @pytest.fixture(scope="module")
-def my_format():
-    spec = importlib.util.spec_from_file_location("my_format", EXAMPLE)
+def example():
+    spec = importlib.util.spec_from_file_location("dask_tiled_spe", EXAMPLE / "dask_tiled_spe.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(autouse=True)
-def registered(my_format):
-    dask_tiled.register_format(my_format.FORMAT)
+def registered(example):
+    dask_tiled.register_format(example.FORMAT)
     yield
     del _registered["spe"]
 
@@ -64,3 +67,22 @@ def test_a_header_that_makes_no_sense(tmp_path):
 
     with pytest.raises(dask_tiled.CorruptFileError, match=r"byte 108 \(datatype\).*found 17"):
         dask_tiled.open_dataset(path, format="spe")
+
+
+def test_the_package_is_found_where_it_is_installed(tmp_path):
+    """It is built and installed as any package is; nothing is registered by hand."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", tmp_path / "site", EXAMPLE], check=True)
+    write_spe(tmp_path / "run7.spe", np.ones((6, 7, 9), "<u2"), 3)
+    opened = "import dask_tiled; arr = dask_tiled.open_dataset('run7.spe'); "
+    said = "print(arr.description.format, arr.shape, int(arr.sum()))"
+    paths = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    printed = subprocess.run(
+        [sys.executable, "-c", opened + said],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert printed.stdout == "spe (6, 7, 9) 378\n"
