@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,17 +33,24 @@ VOCABULARY: Mapping[str, Term] = {
     "acquisition_mode": Term("", "such as TEM, STEM or SEM", "text"),
     "beam_energy": Term("V", "voltage that accelerates the electrons"),
     "beam_current": Term("A", "current of the beam that meets the specimen"),
+    "photon_energy": Term("eV", "of X-rays and light"),
+    "wavelength": Term("m", "of what hits the specimen"),
     "magnification": Term("", "as the microscope gives it"),
     "camera_length": Term("m", "as the microscope gives it"),
     "convergence_angle": Term("rad", "half of the angle of the cone that the beam is"),
     "collection_angle": Term("rad", "half of the angle of the cone that the detector sees"),
+    "inner_collection_angle": Term("rad", "that of the hole in it, of annular detectors"),
     "defocus": Term("m", "distance of the focus from the specimen", "number"),
+    "working_distance": Term("m", "from the last lens to the focus", "number"),
     "stage_x": Term("m", "position of the specimen", "number"),
     "stage_y": Term("m", "position of the specimen", "number"),
     "stage_z": Term("m", "height of the specimen", "number"),
     "tilt_alpha": Term("rad", "tilt about the axis of the holder", "number"),
     "tilt_beta": Term("rad", "tilt about the other axis", "number"),
+    "rotation": Term("rad", "of the stage, about its normal", "number"),
     "detector": Term("", "name of the detector or camera", "text"),
+    "y_pixel_size": Term("m", "of the detector"),
+    "x_pixel_size": Term("m", "of the detector"),
     "exposure_time": Term("s", "of a frame"),
     "dwell_time": Term("s", "of the beam at a position of the scan"),
     "gain": Term("", "what pixels count for an electron"),
@@ -51,7 +60,11 @@ VOCABULARY: Mapping[str, Term] = {
 }
 """Names are those of HyperSpy or, where it has none, of NeXus (NXem, NXdetector)."""
 
-_EXPONENTS = {"": 0, "k": 3, "M": 6, "G": 9, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12}
+MOST_WALKED = 2000
+"""So many dicts are looked into where a path does not say which."""
+_ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
+_EXPONENTS = {"": 0, "k": 3, "M": 6, "G": 9, "c": -2, "m": -3, "n": -9, "p": -12}
+_EXPONENTS |= dict.fromkeys("uµμ", -6)
 _BASES = ("eV", "V", "A", "m", "s", "rad")
 _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\D*)", re.ASCII)
@@ -86,11 +99,12 @@ class Entry:
     Attributes
     ----------
     path : str
-        The keys that lead to it, with a slash between them; in each, ``*`` stands for anything.
+        The keys that lead to it, with a slash between them; in each, ``*`` stands for anything,
+        and ``**`` for any number of keys.
     unit : str
-        Unit of numbers that stand there, such as ``"kV"``; with ``"@"`` it stands beside
-        ``name``, at the key ``name@units``. Text may have a unit of its own behind the number.
-        Empty where there is none.
+        Unit of numbers that stand there, such as ``"kV"``; with ``"@kV"`` the one that stands
+        beside ``name``, at the key ``name@units`` or ``name_units``, or else this. Text may have
+        a unit of its own behind the number. Empty where there is none.
     read : callable, optional
         Makes a number, a text, a date or a datetime of what stands there, which may be a dict. It
         may return None, and raise what comes of values of the wrong type.
@@ -151,7 +165,10 @@ def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
     for where, value, beside in _standing(metadata, entry.path.split("/")):
         try:
             found = value if entry.read is None else entry.read(value)
-            unit = beside[f"{where[-1]}@units"] if entry.unit == "@" else entry.unit
+            unit = entry.unit
+            if unit.startswith("@"):
+                units = (beside.get(f"{where[-1]}{mark}units") for mark in "@_")
+                unit = next(filter(None, units), unit[1:])
             told = _value(found, unit, term)
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
             continue
@@ -167,6 +184,10 @@ def _standing(
     if not isinstance(tree, Mapping):
         return
     key, *rest = path
+    if key == "**":
+        for place, inner in _below(tree, where):
+            yield from _standing(inner, rest, place)
+        return
     keys = [key] if key in tree else []
     if "*" in key:
         keys = [one for one in tree if isinstance(one, str) and fnmatchcase(one, key)]
@@ -175,6 +196,20 @@ def _standing(
             yield from _standing(tree[one], rest, (*where, one))
         else:
             yield (*where, one), tree[one], tree
+
+
+def _below(
+    tree: Mapping[str, Any], where: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Walk the dicts in a tree, itself first, near ones before others; so many, and no more."""
+    waiting = deque([(where, tree)])
+    for _ in range(MOST_WALKED):
+        if not waiting:
+            return
+        where, tree = waiting.popleft()
+        yield where, tree
+        inner = (((*where, key), one) for key, one in tree.items() if isinstance(one, dict))
+        waiting.extend(islice(inner, MOST_WALKED - len(waiting)))
 
 
 def _value(found: Any, unit: str, term: Term) -> float | str | None:
@@ -207,6 +242,7 @@ def converted(number: float, unit: str, to: str) -> float | None:
 
     Powers of ten are exact: 0.07 ms are 7e-05 s. The energy of electrons, in eV, is their voltage.
     """
+    unit = _ALIASES.get(unit, unit)
     if unit == to:
         return number
     if to == "rad" and unit in _DEGREES:

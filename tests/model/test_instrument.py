@@ -1,5 +1,6 @@
 """What is said of the instrument: names, units, and what counts as said."""
 
+import functools
 import math
 import pickle
 from datetime import UTC, date, datetime
@@ -40,7 +41,31 @@ def test_paths_lead_to_values_with_units_and_places():
 def test_units_that_stand_beside_values():
     found = Instrument.read(SAID, {"beam_energy": [Entry("a/*/energy", "@")]})
     assert found["beam_energy"].value == 200e3
-    assert not Instrument.read(SAID, {"microscope": [Entry("a/*/name", "@")]})
+    other = {"a": 200.0, "a_units": "kV", "b": 200.0}
+    assert Instrument.read(other, {"beam_energy": [Entry("a", "@V")]})["beam_energy"].value == 2e5
+    assert Instrument.read(other, {"beam_energy": [Entry("b", "@V")]})["beam_energy"].value == 200
+    assert not Instrument.read(other, {"beam_energy": [Entry("b", "@")]})
+
+
+def test_paths_may_leave_keys_out():
+    tree = {"top": {"x": {"y": {"energy": 3.0}}, "energy": 2.0}, "energy": 1.0}
+    for path, where in {"top/**/energy": ("top",), "**/y/energy": ("top", "x", "y")}.items():
+        found = Instrument.read(tree, {"beam_energy": [Entry(path, "V")]})
+        assert found["beam_energy"].where == (*where, "energy")
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {str(k): {str(m): {} for m in range(100)} for k in range(1000)},
+        functools.reduce(lambda inner, _: {"deeper": inner}, range(100_000), {}),
+    ],
+    ids=["wide", "deep"],
+)
+def test_looking_everywhere_has_an_end(tree):
+    assert not Instrument.read({"top": tree}, {"beam_energy": [Entry("top/**/energy", "V")]})
+    while tree:  # or taking it apart would need a deep stack
+        _, tree = tree.popitem()
 
 
 @pytest.mark.parametrize(
@@ -48,11 +73,14 @@ def test_units_that_stand_beside_values():
     [
         (0.07, "ms", "s", 7e-5),
         (135.0, "mm", "m", 0.135),
+        (25.0, "cm", "m", 0.25),
         (5.0, "keV", "eV", 5000.0),
         (300.0, "keV", "V", 300e3),
         (21.0, "mrad", "rad", 0.021),
         (90.0, "deg", "rad", math.pi / 2),
         (15.0, "Å", "m", 15e-10),
+        (15.0, "angstrom", "m", 15e-10),
+        (1.5, "mR", "rad", 1.5e-3),
         (3.0, "µm", "m", 3e-6),
         (1e5, "", "", 1e5),
         (1.0, "V", "eV", None),
@@ -130,9 +158,9 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "?"]))
+@given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "@V", "?"]))
 def test_nothing_that_a_header_holds_raises(value, name, unit):
-    entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("*/*/*", unit)]
+    entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("**/*/*", unit)]
     found = Instrument.read({"there": {"it": value, "it@units": value}}, {name: entries})
     for fact in found.values():
         assert fact.unit == VOCABULARY[name].unit

@@ -13,6 +13,7 @@ from dask_tiled.formats.hdf5.attributes import plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.filters import filters_of
+from dask_tiled.formats.hdf5.instrument import INSTRUMENT
 from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
@@ -123,6 +124,7 @@ FORMAT = Format(
     nav_shape_from="the shape of the dataset, all but its last axes",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
     aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd"),
 )

@@ -78,7 +78,7 @@ class Facts:
             top = [name for name in islice(self.tree.root, MOST_ITEMS) if isinstance(name, str)]
             own_top = folder.split("/")[1]
             beside = [f"/{name}" for name in top if name != own_top]
-            beside.append(f"/{own_top}/metadatabundle")
+            beside += [f"/{own_top}/metadata", f"/{own_top}/metadatabundle"]
         for path in beside or entries[:1]:
             group = self._look(path)
             if isinstance(group, Group) and path not in {"/", ""}:

@@ -39,6 +39,7 @@ class Scan(NamedTuple):
     path: str
     """The group that says so, after the name of the file."""
     facts: Mapping[str, Any]
+    """Its attributes; arrays of one item as that item."""
 
 
 def read_scan(tree: Tree, frames: int) -> Scan | None:
@@ -51,6 +52,7 @@ def read_scan(tree: Tree, frames: int) -> Scan | None:
         facts = plain_attributes(tree.get(tree.open(path), GROUP))
     except BROKEN:  # errors of this package, too: a file that nobody asked for
         return None
+    facts = {name: _only(value) for name, value in facts.items()}
     where = f"{os.path.basename(path)}/{GROUP}"
     shape, told_by = _shape(facts, frames)
     if shape is None:
@@ -65,11 +67,10 @@ def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | Non
     """Find two lengths that give so many frames; or else take the scan for square."""
     lengths: dict[str, tuple[str, int]] = {}
     for name, value in facts.items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        if len(numbers) == 1 and float(_whole(numbers[0])) > 0:
+        if _whole(value) > 0:
             for axis, pattern in LENGTHS.items():
                 if pattern.fullmatch(name.lower()):
-                    lengths.setdefault(axis, (name, _whole(numbers[0])))
+                    lengths.setdefault(axis, (name, _whole(value)))
     if len(lengths) == len(LENGTHS):
         shape = lengths["y"][1], lengths["x"][1]
         if math.prod(shape) == frames:
@@ -77,6 +78,10 @@ def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | Non
     side = math.isqrt(frames)
     told_by = f"inferred: {{}} tells of a scan, and {frames} frames make a square"
     return ((side, side), told_by) if side * side == frames else (None, "")
+
+
+def _only(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _whole(value: Any) -> int:

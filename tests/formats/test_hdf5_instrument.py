@@ -1,0 +1,413 @@
+"""HDF5: what files say of the instrument, in each convention, beside what RosettaSciIO reads."""
+
+import json
+import math
+import warnings
+from datetime import datetime
+
+import numpy as np
+import pytest
+from rsciio.emd import file_reader as read_emd
+from rsciio.hspy import file_reader as read_hspy
+
+from dask_tiled import describe
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+FRAMES = np.zeros((4, 5, 7), "u2")
+
+SAID = {
+    "more/hdf5/Camera_Ceta_Imaging_Micro.emd": {
+        "microscope": "Titan",
+        "acquisition_mode": "TEM",
+        "beam_energy": 300e3,
+        "magnification": 26996.349,
+        "camera_length": 0.378,
+        "defocus": 0,
+        "stage_x": 5.7681e-7,
+        "stage_y": 1.377e-8,
+        "stage_z": -6.879e-8,
+        "tilt_alpha": -3.136e-6,
+        "tilt_beta": 5.9311804e-4,
+        "detector": "BM-Ceta",
+        "exposure_time": 0.4,
+        "date": "2020-07-29T16:48:19+00:00",
+    },
+    "more/hdf5/fei_example_dpc_titles.emd": {
+        "microscope": "Titan",
+        "acquisition_mode": "STEM",
+        "beam_energy": 300e3,
+        "magnification": 910e3,
+        "camera_length": 3.028,
+        "convergence_angle": 1.046128207e-3,
+        "collection_angle": 3.362987419e-3,
+        "inner_collection_angle": 6.025374443e-4,
+        "defocus": 0,
+        "stage_x": -1.7292756e-4,
+        "stage_y": 2.658252e-5,
+        "stage_z": -1.148294577e-4,
+        "tilt_alpha": 0.08156077184,
+        "tilt_beta": 0.08831366015,
+        "detector": "DF4",
+        "dwell_time": 1e-5,
+        "gain_setting": "0",
+        "date": "2020-10-29T13:16:16+00:00",
+    },
+    "more/hdf5/Test_SI_16x16_215_kx.emd": {
+        "microscope": "Titan",
+        "acquisition_mode": "STEM",
+        "beam_energy": 300e3,
+        "magnification": 225e3,
+        "camera_length": 0.1159,
+        "convergence_angle": 0.02501065271,
+        "defocus": -2.486738962e-7,
+        "stage_x": -4.1612091e-4,
+        "stage_y": 4.00265934e-4,
+        "stage_z": -1.4365038e-4,
+        "tilt_alpha": 8.924343277e-5,
+        "tilt_beta": 1.016960377e-4,
+        "detector": "SuperXG2",
+        "dwell_time": 1e-3,
+        "date": "2024-02-29T06:58:04+00:00",
+    },
+    "hspy/example2_v3.1.hspy": {
+        "microscope": "FEI Tecnai",
+        "acquisition_mode": "TEM",
+        "beam_energy": 200e3,
+        "camera_length": 0.32,
+        "tilt_alpha": math.radians(10),
+        "exposure_time": 0.2,
+        "date": "2014-07-09T18:56:37",
+    },
+    "more/hspy/example1_v1.0.hdf5": {
+        "beam_energy": 120e3,
+        "beam_current": 12.345e-9,
+        "convergence_angle": 1.5e-3,
+        "collection_angle": 3.4e-3,
+        "dwell_time": 0.1,
+    },
+    "more/hdf5/Sample_Image_2021-03-16_095.hdf5": {
+        "photon_energy": 350,
+        "exposure_time": 0.01,
+        "date": "2021-03-16T15:06:05+01:00",
+    },
+    "more/hdf5/Focus_2021-03-16_051.hdf5": {
+        "photon_energy": 715.008807,
+        "exposure_time": 0.01,
+        "date": "2021-03-16T12:42:07+01:00",
+    },
+    "more/hdf5/example_spectrum.emd": {},
+    "hdf5/emd/py4DSTEM_size2x3x4x5.h5": {},
+    "hdf5/emd/example_signal.emd": {},
+    "hdf5/nexpy/example.nxs": {},
+    "hdf5/nexus/simple_signal.nxs": {},
+}
+"""All that is found; the files' bytes say so. What they leave empty is not there."""
+
+
+def instrument_of(path):
+    """Give names and values, after a look at where they stand."""
+    desc = describe(path)
+    for fact in desc.instrument.values():
+        found = desc.metadata
+        for key in fact.where:
+            found = found[key]
+        assert found is not None
+    return {name: fact.value for name, fact in desc.instrument.items()}
+
+
+def nearly(said, digits=1e-6, absolute=0):
+    """Let numbers differ a little."""
+    return {
+        name: value if isinstance(value, str) else pytest.approx(value, digits, absolute)
+        for name, value in said.items()
+    }
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_real_files(data, name):
+    assert instrument_of(data / name) == nearly(SAID[name])
+
+
+PEERS = {  # names of RosettaSciIO, and how many of our units theirs are
+    "beam_energy": ("beam_energy", 1e3),
+    "camera_length": ("camera_length", 1e-3),
+    "magnification": ("magnification", 1),
+    "microscope": ("microscope", None),
+    "Stage.tilt_alpha": ("tilt_alpha", math.pi / 180),
+    "Stage.tilt_beta": ("tilt_beta", math.pi / 180),
+    "Detector.Camera.exposure": ("exposure_time", 1),
+}
+
+
+def theirs(read, path):
+    """Read what RosettaSciIO says, by our names: from its metadata, or by what it maps to them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = read(str(path))[0]
+    said = dict(flat(found["metadata"]))
+    for source, (target, convert) in found.get("mapping", {}).items():
+        value = dict(flat(found["original_metadata"])).get(source)
+        if value is not None and target != "Sample.elements":
+            said[target] = value if convert is None else convert(value)
+    result = {}
+    for name, (ours, factor) in PEERS.items():
+        value = said.get(f"Acquisition_instrument.TEM.{name}")
+        if value:  # nothing has a magnification of 0
+            result[ours] = value if factor is None else value * factor
+    result["date"] = f"{said['General.date']}T{said['General.time']}"
+    return result
+
+
+def flat(tree, path=""):
+    for key, value in tree.items():
+        yield from (
+            flat(value, f"{path}{key}.") if isinstance(value, dict) else [(path + key, value)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (read_emd, "more/hdf5/Camera_Ceta_Imaging_Micro.emd"),
+        (read_emd, "more/hdf5/fei_example_dpc_titles.emd"),
+        (read_emd, "more/hdf5/Test_SI_16x16_215_kx.emd"),
+        (read_hspy, "hspy/example2_v3.1.hspy"),
+    ],
+)
+def test_rosettasciio_reads_the_same(data, read, name):
+    """It tells dates of Velox in the time zone of the machine, and a few digits of angles."""
+    expected, found = theirs(read, data / name), instrument_of(data / name)
+    ours, expected_date = (datetime.fromisoformat(one.pop("date")) for one in (found, expected))
+    assert (ours.astimezone().replace(tzinfo=None) if ours.tzinfo else ours) == expected_date
+    assert expected
+    assert {key: found[key] for key in expected} == nearly(expected, absolute=1e-5)
+
+
+# Files that are made here
+
+
+def write(path, fill):
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def add(file, path, **said):
+    """Add a group with attributes, and with datasets where there are units."""
+    group = file.require_group(path)
+    for name, value in said.items():
+        if isinstance(value, tuple):
+            group[name], group[name].attrs["units"] = value
+        else:
+            group.attrs[name] = value
+
+
+def hyperspy(path, group, **said):
+    def fill(file):
+        file["Experiments/a/data"] = FRAMES
+        add(file, f"Experiments/a/{group}", **said)
+
+    return instrument_of(write(path, fill))
+
+
+@pytest.mark.parametrize(
+    ("said", "date"),
+    [
+        ({"date": "2014-07-09"}, "2014-07-09"),
+        ({"date": "2014-07-09", "time": "18:56:37"}, "2014-07-09T18:56:37"),
+        (
+            {"date": "2014-07-09", "time": "18:56:37.5", "time_zone": "+09:00"},
+            "2014-07-09T18:56:37.500000+09:00",
+        ),
+        (
+            {"date": "2014-07-09", "time": "18:56:37", "time_zone": "UTC"},
+            "2014-07-09T18:56:37+00:00",
+        ),
+        (
+            {"date": "2014-07-09", "time": "18:56:37", "time_zone": "EST"},
+            "2014-07-09T18:56:37",
+        ),
+        ({"_datetime_date": "datetime.date(1991, 10, 1)"}, "1991-10-01"),
+        (
+            {
+                "_datetime_date": "datetime.date(1991, 10, 1)",
+                "_datetime_time": "datetime.time(12, 0)",
+            },
+            "1991-10-01T12:00:00",
+        ),
+        ({"date": "9 July 2014"}, None),
+        ({"time": "18:56:37"}, None),
+        ({"date": 20140709, "time": [1, 2]}, None),
+    ],
+)
+def test_dates_of_hyperspy(tmp_path, said, date):
+    """Zones that stand for several are left out."""
+    assert hyperspy(tmp_path / "a.hspy", "metadata/General", **said).get("date") == date
+
+
+def test_units_of_hyperspy(tmp_path):
+    """They are its own unless others stand beside."""
+    path = "metadata/Acquisition_instrument/SEM"
+    said = {"beam_energy": 5.0, "working_distance": 4.0, "convergence_angle": 1.5}
+    assert hyperspy(tmp_path / "a.hspy", path, **said) == {
+        "beam_energy": 5e3,
+        "working_distance": 4e-3,
+        "convergence_angle": 1.5e-3,
+    }
+    units = {"beam_energy_units": "eV", "convergence_angle_units": "furlong"}
+    found = hyperspy(tmp_path / "b.hspy", path, **said, **units)
+    assert found == {"beam_energy": 5, "working_distance": 4e-3}
+
+
+def test_nexus_of_electron_microscopes(tmp_path):
+    """In NXem, groups lie where a file wants them; each number has its unit."""
+
+    def fill(file):
+        add(file, "entry", NX_class="NXentry", default="data")
+        add(file, "entry/data", NX_class="NXdata", signal="data")
+        file["entry/data/data"] = FRAMES
+        file["entry/start_time"] = "2024-05-01T10:00:00+02:00"
+        add(file, "entry/measurement/instrument", NX_class="NXinstrument_em")
+        inner = "entry/measurement/events/event1/instrument"
+        add(file, f"{inner}/ebeam_column/electron_source", voltage=(200.0, "kV"))
+        optics = {"camera_length": (25.0, "cm"), "magnification": (5e4, "")}
+        add(file, f"{inner}/optics", semi_convergence_angle=(20, "mrad"), **optics)
+        add(file, f"{inner}/scan", dwell_time=(10.0, "us"))
+
+    assert instrument_of(write(tmp_path / "a.nxs", fill)) == nearly(
+        {
+            "beam_energy": 200e3,
+            "magnification": 5e4,
+            "camera_length": 0.25,
+            "convergence_angle": 0.02,
+            "dwell_time": 1e-5,
+            "date": "2024-05-01T10:00:00+02:00",
+        }
+    )
+
+
+def eiger(file):
+    add(file, "entry", NX_class="NXentry")
+    add(file, "entry/data", NX_class="NXdata")
+    file["entry/data/data_000001"] = FRAMES
+    add(file, "entry/instrument", NX_class="NXinstrument")
+    beam = {"incident_energy": (12398.0, "eV"), "incident_wavelength": (1.0, "angstrom")}
+    add(file, "entry/instrument/beam", NX_class="NXbeam", **beam)
+    detector = {
+        "count_time": (0.0099, "s"),
+        "detector_distance": (0.2, "m"),
+        "x_pixel_size": (7.5e-5, "m"),
+        "y_pixel_size": (7.5e-5, "m"),
+        "threshold_energy": (6.199, "keV"),
+    }
+    add(file, "entry/instrument/detector", NX_class="NXdetector", **detector)
+    file["entry/instrument/detector/description"] = "Dectris EIGER2 Si 4M"
+    date = "entry/instrument/detector/detectorSpecific/data_collection_date"
+    file[date] = "2025-05-03T01:51:00.302+02:00"
+
+
+OF_EIGER = {
+    "photon_energy": 12398,
+    "wavelength": 1e-10,
+    "camera_length": 0.2,
+    "detector": "Dectris EIGER2 Si 4M",
+    "y_pixel_size": 7.5e-5,
+    "x_pixel_size": 7.5e-5,
+    "exposure_time": 0.0099,
+    "threshold": 6199,
+    "date": "2025-05-03T01:51:00.302000+02:00",
+}
+
+
+def test_eiger_and_arina(tmp_path):
+    """The file beside an Arina master tells of the microscope."""
+    master = write(tmp_path / "a_master.h5", eiger)
+    assert instrument_of(master) == nearly(OF_EIGER)
+    scan = {"High Tension": [80e3], "Camera Length": [0.115], "Magnification": [0.0]}
+    write(tmp_path / "a.h5", lambda file: add(file, "STEM Metadata", **scan))
+    beside = {"beam_energy": 80e3, "camera_length": 0.115}
+    assert instrument_of(master) == nearly({**OF_EIGER, **beside})
+
+
+@pytest.mark.parametrize(
+    ("place", "said", "expected"),
+    [
+        (
+            "microscope",
+            {"name": "TEAM I", "voltage": 300.0, "voltage_units": "kV"},
+            {"microscope": "TEAM I", "beam_energy": 300e3},
+        ),
+        ("microscope", {"voltage": "80kV"}, {"beam_energy": 80e3}),
+        ("microscope", {"voltage": 80}, {}),
+        (
+            "data/metadata/metadata_0/microscope",
+            {"accelerating_voltage": 60.0, "accelerating_voltage_units": "kV", "dwell_time": 1},
+            {"beam_energy": 60e3},
+        ),
+        (
+            "data/metadata/metadata_0/microscope",
+            {"beam_energy": 60e3, "convergence_semiangle_mrad": 21.0},
+            {"beam_energy": 60e3, "convergence_angle": 0.021},
+        ),
+        (
+            "data/metadata/metadata_0/original/simulation_parameters",
+            {"E": 100.0, "sa": 30.0},
+            {"beam_energy": 100e3, "convergence_angle": 0.03},
+        ),
+        (
+            "data/metadatabundle/probe",
+            {"convergence_semiangle_mrad": 5.0},
+            {"convergence_angle": 5e-3},
+        ),
+    ],
+)
+def test_emd(tmp_path, place, said, expected):
+    """Of the NCEM, py4DSTEM and Prismatic: a number without a unit is left out."""
+
+    def fill(file):
+        add(file, "data/scan", emd_group_type=1)
+        file["data/scan/data"] = FRAMES
+        add(file, place, **said)
+
+    assert instrument_of(write(tmp_path / "a.emd", fill)) == nearly(expected)
+
+
+def velox(file, document):
+    file["Data/Image/a/Data"] = FRAMES.transpose(1, 2, 0)
+    column = np.zeros((max(len(document) + 1, 37_000), 4), "u1")
+    column[: len(document)] = np.frombuffer(document, "u1")[:, None]
+    file["Data/Image/a/Metadata"] = column
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Detectors": [], "BinaryResult": {"Detector": "HAADF"}},
+        {"Detectors": {"a": None}, "BinaryResult": {"Detector": "HAADF"}},
+        {"Detectors": {"a": {"DetectorName": "b", "ExposureTime": "3"}}, "BinaryResult": "HAADF"},
+        {"Acquisition": {"AcquisitionStartDatetime": {"DateTime": "1e300"}}},
+        {"Acquisition": {"AcquisitionStartDatetime": {"DateTime": "0"}}},
+        {"Optics": {"OperatingMode": [], "AccelerationVoltage": "nan", "CameraLength": "-1"}},
+        {"CustomProperties": {"X.TimeStamp": {"value": "now"}}},
+    ],
+    ids=json.dumps,
+)
+def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
+    path = write(tmp_path / "a.emd", lambda file: velox(file, json.dumps(said).encode()))
+    assert instrument_of(path).keys() <= {"detector"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"[" * 100_000,
+        b'{"a": ' * 900 + b"1" + b"}" * 900,
+        json.dumps({str(k): {str(m): m for m in range(9)} for k in range(8000)}).encode(),
+        b'{"Optics": {"AccelerationVoltage": "' + b"9" * 100_000 + b'"}}',
+    ],
+    ids=["open", "deep", "wide", "long"],
+)
+def test_damaged_and_huge_metadata_of_velox(tmp_path, document):
+    path = write(tmp_path / "a.emd", lambda file: velox(file, document))
+    assert instrument_of(path) == {}
