@@ -21,6 +21,7 @@ from dask_tiled.errors import (
 from dask_tiled.export.batches import iter_batches
 from dask_tiled.export.beton import to_beton
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
+from dask_tiled.export.labels import to_xarray
 from dask_tiled.export.references import to_references
 from dask_tiled.export.sample_fields import ImageField
 from dask_tiled.export.sample_sources import TarSamples
@@ -47,6 +48,6 @@ __all__ = [
     "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
     "describe", "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
     "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
-    "tiles", "to_beton", "to_references", "to_zarr", "verify_zarr",
+    "tiles", "to_beton", "to_references", "to_xarray", "to_zarr", "verify_zarr",
 ]
 # fmt: on

@@ -27,7 +27,7 @@ numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 
 nitpicky = True
 # Their inventories would have to be fetched.
-nitpick_ignore_regex = [("py:.*", r"(collections|dask|zarr)\..*")]
+nitpick_ignore_regex = [("py:.*", r"(collections|dask|xarray|zarr)\..*")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dask-tiled"

@@ -31,6 +31,11 @@ class Coordinate(NamedTuple):
     """The units, where there are any."""
 
 
+def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
+    """Name all dimensions, those of which nothing is known as xarray does."""
+    return [(axis and axis.name) or f"dim_{k}" for k, axis in enumerate(axes)]
+
+
 def coordinates_of(
     names: Sequence[str],
     axes: Sequence[Axis | None],

@@ -27,7 +27,7 @@ from dask_tiled.export.following import (
     rows_as_they_come,
 )
 from dask_tiled.export.grids import grids_of
-from dask_tiled.export.group import DATA
+from dask_tiled.export.group import DATA, dimension_names
 from dask_tiled.export.ome import image_of
 from dask_tiled.export.parts import Array
 from dask_tiled.export.pyramids import Pyramid, Stored, pyramid_of
@@ -279,10 +279,10 @@ def _names(shown: Shown, given: Any, layout: _LAYOUTS) -> list[Any] | None:
     """Choose the names of the dimensions: in a group, all have one, as xarray gives it."""
     count = len(shown.axes)
     if given is None:
+        if layout == "group":
+            return dimension_names(shown.axes)
         known = [axis and axis.name for axis in shown.axes]
-        if layout == "array":
-            return known if any(known) else None
-        return [name or f"dim_{k}" for k, name in enumerate(known)]
+        return known if any(known) else None
     names = None if isinstance(given, str) else list(given)
     if names is None or len(names) != count or not all(isinstance(x, str) for x in names):
         problem = "no names of dimensions"

@@ -41,13 +41,19 @@ ONLY_IN = {
     "numcodecs": {"formats", "export"},
     "obstore": {"remote"},
     "tifffile": {"formats"},
+    "xarray": {"export"},
 }
 # What brings names from everywhere.
 GATHERING = {"dask_tiled", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
-DERIVED = {"dask_tiled.kernels", "dask_tiled.export.codecs", "dask_tiled.export.virtual_store"}
+DERIVED = {
+    "dask_tiled.kernels",
+    "dask_tiled.export.codecs",
+    "dask_tiled.export.virtual_store",
+    "dask_tiled.export.xarray_engine",
+}
 # What is imported where it is needed, because it takes long or is optional.
-HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "xarray", "zarr"} - {"dask.array"}
+HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"dask.array"}
 
 
 def module_of(path):

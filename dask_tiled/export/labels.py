@@ -1,0 +1,112 @@
+"""Arrays as xarray has them: dimensions with names, coordinates with units, and attributes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dask.array as da
+
+from dask_tiled.array.axes import Axes, shown_of
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.facts import MARK, attributes_of
+from dask_tiled.export.group import DATA, coordinates_of, dimension_names
+from dask_tiled.model.description import Description
+from dask_tiled.opening import Path, open_dataset
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+LARGEST = 1 << 63
+"""Whole numbers from here on are written as text: netCDF has no larger ones."""
+
+
+class Labels(NamedTuple):
+    """What xarray is told of an array beside its pixels."""
+
+    dims: tuple[str, ...]
+    coords: dict[str, tuple[Any, ...]]
+    """By name: the dimension, numbers and attributes."""
+    attrs: dict[str, Any]
+
+
+def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.DataArray:
+    """Give an array with named dimensions, coordinates with units, and what the file says.
+
+    Parameters
+    ----------
+    data : path-like, sequence of path-like or dask.array.Array
+        What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
+        one, as long as it is known which axes are left.
+    **options
+        Those of :func:`open_dataset`, for what is not open yet.
+
+    Returns
+    -------
+    xarray.DataArray
+        It is called ``data`` and holds the lazy array itself, so that what xarray computes of it
+        runs on tiles. There is a coordinate for every axis with a scale, an offset or units, in
+        these units. The attributes are ``format``, ``source``, the name of the file, what is known
+        of the instrument, such as ``beam_energy`` and ``beam_energy_units``, and metadata:
+        ``dm.tags.Meta Data.Format`` is ``metadata["dm"]["tags"]["Meta Data"]["Format"]``.
+
+    Raises
+    ------
+    DatasetError
+        There are options for an array that is open already; or as for :func:`open_dataset`.
+    ImportError
+        There is no xarray.
+    """
+    try:
+        import xarray as xr
+    except ImportError as error:
+        raise ImportError("xarray is missing: pip install 'dask-tiled[xarray]'") from error
+
+    if not isinstance(data, da.Array):
+        data = open_dataset(data, **options)
+    elif options:
+        problem = "the array is open already"
+        raise DatasetError(problem, expected="no options", found=", ".join(options))
+    shown = shown_of(data)
+    labels = labels_of(shown.axes, data.shape, shown.of)
+    return xr.DataArray(data, labels.coords, labels.dims, DATA, labels.attrs)
+
+
+def labels_of(axes: Axes, shape: Sequence[int], of: Sequence[Description]) -> Labels:
+    """Tell which axes an array has, and what is known of the files it was made of."""
+    names = dimension_names(axes)
+    dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
+    coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
+    return Labels(tuple(dims), coords, _told_by(of[0]) if len(of) == 1 else {})
+
+
+def _told_by(desc: Description) -> dict[str, Any]:
+    """Write down what files say: numbers, texts and lists of them, which netCDF can hold."""
+    mark = attributes_of((), [desc])[MARK]
+    first, *others = mark["files"]
+    source = f"{first} and {len(others)} more" if others else first
+    told: dict[str, Any] = {"format": desc.format, "source": source}
+    for name, fact in desc.instrument.items():
+        told |= {name: fact.value} | ({f"{name}_units": fact.unit} if fact.unit else {})
+    return told | dict(_flat("", mark["metadata"]))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Go through nested metadata; names are put together with dots, and what is empty is left."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            inner = key.strip("/").replace("/", ".")
+            yield from _flat(f"{name}.{inner}" if name else inner, item)
+    elif isinstance(value, list):
+        alike = {type(item) for item in value} in ({str}, {int}, {float})
+        if value:
+            whole = alike and all(map(_fits, value))
+            yield name, value if whole else json.dumps(value, ensure_ascii=False)
+    elif value is not None:
+        yield name, int(value) if isinstance(value, bool) else value if _fits(value) else str(value)
+
+
+def _fits(value: Any) -> bool:
+    """Tell whether netCDF has such a number."""
+    return not isinstance(value, int) or -LARGEST <= value < LARGEST

@@ -1,0 +1,211 @@
+"""The engine of ``xarray.open_dataset``: pictures of files as variables.
+
+xarray finds it by an entry point, and reads pixels when they are asked for. Variables say in which
+chunks they are best read; ``chunks={}`` takes these.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.core.indexing import (
+    ExplicitIndexer,
+    IndexingSupport,
+    LazilyIndexedArray,
+    explicit_indexing_adapter,
+)
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.array.tasks import Edges
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.group import DATA, dimension_names
+from dask_tiled.export.labels import Labels, labels_of
+from dask_tiled.formats.detection import HEAD_BYTES
+from dask_tiled.formats.registry import formats
+from dask_tiled.model.description import Axis
+from dask_tiled.model.files import read_head
+from dask_tiled.opening import open_dataset
+
+OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
+"""Formats that other engines of xarray read, too: files of these open where we are asked for."""
+OF_ONE = {
+    "chunks", "corrections", "dataset", "dtype", "field", "follow", "nav_shape", "roi", "sig_shape",
+    "sync_offset", "tiling",
+}  # fmt: skip
+"""Options that speak of one picture: with one of them, it is the only one."""
+
+
+class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
+    """The pixels of an opened array, for xarray to read."""
+
+    def __init__(self, arr: da.Array) -> None:
+        self.arr = arr
+        self.shape = arr.shape
+        self.dtype = arr.dtype
+
+    def __getitem__(self, key: ExplicitIndexer) -> npt.NDArray[Any]:
+        return explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
+
+    def _read(self, index: tuple[Any, ...]) -> npt.NDArray[Any]:
+        """Read a part: integers, slices, and lists, each of which chooses along its axis alone."""
+        part = self.arr
+        for axis in reversed(range(len(index))):
+            part = part[(slice(None),) * axis + (index[axis],)]
+        # Whoever is in a thread of his own has as many tasks as there are cores.
+        main = threading.current_thread() is threading.main_thread()
+        pixels = part.compute(scheduler="threads" if main else "synchronous")
+        return np.require(pixels, requirements="W")  # no view of the file
+
+
+class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
+    """Files of detectors and microscopes, in xarray."""
+
+    description = "Open files of detectors and microscopes with dask-tiled"
+    open_dataset_parameters = ("filename_or_obj", "drop_variables")
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        **options: Any,
+    ) -> xr.Dataset:
+        """Open the pictures of a file.
+
+        Parameters
+        ----------
+        filename_or_obj : path-like or sequence of path-like
+            As for :func:`dask_tiled.open_dataset`.
+        drop_variables : str or iterable of str, optional
+            Variables and coordinates that are left out.
+        **options
+            Those of :func:`dask_tiled.open_dataset`.
+
+        Returns
+        -------
+        xarray.Dataset
+            A picture alone is the variable ``data``; several have their names. They share the
+            dimensions that they have in common; others begin with the name of the variable.
+
+        Raises
+        ------
+        DatasetError
+            As for :func:`dask_tiled.open_dataset`.
+
+        Warns
+        -----
+        UserWarning
+            One of several pictures cannot be opened, and is left out.
+        """
+        path = filename_or_obj
+        if isinstance(path, (str, os.PathLike)):
+            path = os.path.expanduser(path)
+        dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
+        opened = {name: arr for name, arr in _opened(path, options, dropped) if name not in dropped}
+        variables: dict[str, xr.Variable] = {}
+        coords: dict[str, tuple[Any, ...]] = {}
+        attrs: dict[str, Any] = {}
+        for name, labels in _labels_of_all(opened).items():
+            variables[name] = _variable(opened[name], labels)
+            coords |= {one: told for one, told in labels.coords.items() if one not in dropped}
+            attrs |= {key: labels.attrs[key] for key in ("format", "source") if key in labels.attrs}
+        return xr.Dataset(variables, coords, attrs)
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Tell whether a file on this machine has the suffix and the beginning of a format.
+
+        Those that other engines read, too, are left to them.
+        """
+        try:
+            path = os.path.expanduser(os.fspath(filename_or_obj))
+            suffix = os.path.splitext(path)[1].lower()
+            if not suffix or not os.path.isfile(path):
+                return False
+            ours = [one for one in formats().values() if suffix in one.extensions]
+            head = read_head(path, HEAD_BYTES)
+            return any(one.name not in OF_OTHERS and one.sniff(path, head) is None for one in ours)
+        except Exception:  # noqa: BLE001 - xarray asks about anything, and others come after us
+            return False
+
+
+def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:
+    """Label all variables of a data set: each of its dimensions has one length and one scale."""
+    known: dict[str, tuple[Axis, int]] = {}
+    labels = {}
+    for variable, arr in opened.items():
+        shown, axes = shown_of(arr), []
+        for name, axis, size in zip(
+            dimension_names(shown.axes), shown.axes, arr.shape, strict=True
+        ):
+            named = replace(axis or Axis(name), name=name)
+            if name in opened or known.setdefault(name, (named, size)) != (named, size):
+                named = replace(named, name=f"{variable}_{name}")
+            axes.append(named)
+        labels[variable] = labels_of(tuple(axes), arr.shape, shown.of)
+    return labels
+
+
+def _variable(arr: da.Array, labels: Labels) -> xr.Variable:
+    # Equal chunks as numbers, so that xarray makes larger ones of them where it is asked to.
+    edges = zip(labels.dims, arr.chunks, map(Edges, arr.chunks), strict=True)
+    chunks = {name: axis if each.bounds is not None else each.step for name, axis, each in edges}
+    pixels = LazilyIndexedArray(Pixels(arr))
+    return xr.Variable(labels.dims, pixels, labels.attrs, {"preferred_chunks": chunks})
+
+
+def _opened(
+    path: Any, options: Mapping[str, Any], dropped: set[str]
+) -> Iterator[tuple[str, da.Array]]:
+    """Open all pictures that a file lists, the one that it means first."""
+    first = open_dataset(path, **options)
+    desc = getattr(first, "description", None)
+    facts = {} if desc is None else desc.metadata.get(desc.format, {})
+    option = "field" if "fields" in facts else "dataset"
+    meant = facts.get(option)
+    names = _names(facts.get(f"{option}s", ()), meant)
+    if len(names) < 2 or meant not in names or OF_ONE & options.keys():
+        yield DATA, first
+        return
+    yield names.pop(meant), first
+    for key, name in names.items():
+        if name not in dropped:
+            try:
+                yield name, open_dataset(path, **options, **{option: key})
+            except (DatasetError, ImportError) as error:
+                warnings.warn(f"{name!r} is left out: {error}", stacklevel=2)
+
+
+def _names(listed: Any, meant: Any) -> dict[Any, str]:
+    """Name the pictures that metadata list, by what chooses them."""
+    items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
+    found = {key: _name(key, facts) for key, facts in items}
+    counts = Counter(found.values())
+    for key, name in found.items():
+        if name and counts[name] > 1:
+            found[key] = key if isinstance(key, str) else f"{name}_{key}"
+    named = {key: name.strip("/").replace("/", "_") for key, name in found.items()}
+    return {key: name for key, name in named.items() if name or key == meant}
+
+
+def _name(key: int | str, facts: Any) -> str:
+    """Name a picture that is listed by its path, with facts; by its name; or by its number.
+
+    Of what has a path, numbers on one axis without a title are no picture, and have no name.
+    """
+    if not isinstance(facts, Mapping):
+        return str(key if isinstance(key, str) else facts) or "dataset"
+    given = facts.get("title") or facts.get("name")
+    if given or not isinstance(key, str):
+        return given or "dataset"
+    return os.path.basename(key) if len(facts["shape"]) > 1 else ""

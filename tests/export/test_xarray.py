@@ -1,0 +1,379 @@
+"""Files and arrays in xarray: the same pixels, with the names, scales and facts of the files."""
+
+import io
+import json
+import os
+import pickle
+from importlib.metadata import entry_points
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from checks import on_tiles
+from conftest import ANY_PORT
+from distributed import Client, LocalCluster
+from formats_table import TABLE
+from hypothesis import given
+from hypothesis import strategies as st
+from manifest import by_file, manifest
+from ome_writer import document, image, tiff_data, write_pages
+
+import dask_tiled
+from dask_tiled import DatasetError, TiledArray, TilingRequest, open_dataset, to_beton, to_xarray
+from dask_tiled.export.xarray_engine import Engine
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+DIMS = "scan_y", "scan_x", "y", "x"
+AXES = [(1.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.0, "1/nm")]
+
+
+def in_xarray(path, **options):
+    return xr.open_dataset(path, engine="dask_tiled", **options)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Write a small scan."""
+    return write_mib(tmp_path / "scan.mib", FRAMES)
+
+
+@pytest.fixture
+def calibrated(tmp_path):
+    path = tmp_path / "scan.dm4"
+    write_dm(path, FRAMES, calibrations=AXES, tags={"Microscope Info": {"Voltage": 2e5}})
+    return path
+
+
+def test_xarray_knows_the_engine():
+    (entry,) = entry_points(group="xarray.backends", name="dask_tiled")
+    assert entry.load() is Engine
+    assert "dask_tiled" in xr.backends.list_engines()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_format(name, tmp_path):
+    """Lazily in the negotiated chunks, lazily without dask, and as an array."""
+    options = TABLE[name](tmp_path, "sample").options
+    arr = open_dataset(**options)
+    expected = arr.compute()
+    path, given = options["path"], {k: x for k, x in options.items() if k != "path"}
+    alone = {"field": 0} if name == "beton" else {}
+    lazy, eager = (in_xarray(path, chunks=x, **alone, **given) for x in ({}, None))
+    labelled = to_xarray(path, **given)
+    for found in (lazy["data"], eager["data"], labelled):
+        assert found.dims == arr.description.dims
+        assert found.dtype == arr.dtype
+        np.testing.assert_array_equal(found.to_numpy(), expected)
+    assert lazy["data"].chunks == labelled.chunks == arr.chunks
+
+
+class Uneven(Engine):
+    """The engine, for files that are best read in such chunks."""
+
+    CHUNKS = (1, 4), (7,), (3, 5), (16,)
+
+    def open_dataset(self, *args, **options):
+        return super().open_dataset(*args, chunks=self.CHUNKS, **options)
+
+
+def test_chunks_are_those_of_the_file(path):
+    """Those of a tiling request, and uneven ones; xarray warns where others cut them."""
+    with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
+        for tiling in (None, TilingRequest("pixel")):
+            found = in_xarray(path, chunks={}, tiling=tiling)["data"]
+            assert found.chunks == open_dataset(path, tiling=tiling).chunks
+    for chunks in ({}, "auto", -1):
+        found = xr.open_dataset(path, engine=Uneven, chunks=chunks)["data"]
+        assert found.chunks == Uneven.CHUNKS or chunks != {}
+        np.testing.assert_array_equal(found, FRAMES)
+    with pytest.warns(UserWarning, match="separate the stored chunks"):
+        xr.open_dataset(path, engine=Uneven, chunks={"y": 2})
+
+
+def indexers(n):
+    """Draw what xarray indexes an axis with."""
+    numbers = st.integers(-n, n - 1)
+    ends = st.none() | st.integers(-n - 1, n + 1)
+    steps = st.none() | st.sampled_from([1, 2, 3, -1, -2])
+    lists = st.lists(numbers, max_size=6).map(lambda x: np.array(x, int))
+    masks = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
+    return numbers | st.builds(slice, ends, ends, steps) | lists | masks
+
+
+@given(data=st.data())
+def test_any_part_without_dask(tmp_path_factory, data):
+    """Basic, outer and pointwise, one after the other; results belong to the user."""
+    path = write_raw(tmp_path_factory.mktemp("scan") / "scan.raw", FRAMES, frame_header=3)
+    told = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "frame_header": 3}
+    chunks = data.draw(st.sampled_from([None, (2, 3, 8, 16), (5, 2, 3, 16)]))
+    found = Engine().open_dataset(path, nav_shape=(5, 7), chunks=chunks, **told)["data"]
+    expected = xr.DataArray(FRAMES, dims=DIMS)
+    for _ in range(data.draw(st.integers(1, 2))):
+        axes = [one for one in expected.dims if one != "p" and expected.sizes[one]]
+        chosen = data.draw(st.sets(st.sampled_from(axes))) if axes else set()
+        index = {one: data.draw(indexers(expected.sizes[one])) for one in sorted(chosen)}
+        pair = sorted(set(axes) - chosen)[:2]
+        if len(pair) == 2 and "p" not in expected.dims and data.draw(st.booleans()):
+            count = data.draw(st.integers(1, 5))
+            for one in pair:
+                places = st.integers(0, expected.sizes[one] - 1)
+                listed = data.draw(st.lists(places, min_size=count, max_size=count))
+                index[one] = xr.DataArray(listed, dims="p")
+        found, expected = found.isel(index), expected.isel(index)
+    xr.testing.assert_equal(found.drop_attrs(), expected)
+    assert found.to_numpy().flags.writeable or not found.ndim
+
+
+def test_nothing_is_read_before(path, loads):
+    found = in_xarray(path, io="counting")["data"]
+    part = found.isel(y=2, x=3)
+    assert not loads
+    np.testing.assert_array_equal(part, FRAMES[..., 2, 3])
+    assert loads.nbytes == 35 * 2
+    lazy = in_xarray(path, chunks={}, io="counting", tiling=TilingRequest("frame", depth=5))
+    loads.clear()
+    np.testing.assert_array_equal(lazy["data"].compute(), FRAMES)
+    assert loads.nbytes == FRAMES.nbytes
+
+
+def test_what_is_opened_is_the_users_own(tmp_path):
+    """Pixels that lie in the file as they are wanted are not shown there, but copied."""
+    path = write_npy(tmp_path / "x.npy", FRAMES)
+    found = in_xarray(path)
+    found["data"][0, 0] = 7
+    found["data"].to_numpy()[1] = 9
+    assert (found["data"][0, 0] == 7).all()
+    np.testing.assert_array_equal(np.load(path), FRAMES)
+
+
+def test_names_units_and_facts(calibrated, tmp_path):
+    """The same of the engine and of arrays; in zarr and netCDF, too."""
+    arr = open_dataset(calibrated)
+    for found in (in_xarray(calibrated, chunks={})["data"], to_xarray(calibrated), to_xarray(arr)):
+        assert found.name == "data"
+        assert found.dims == DIMS
+        assert set(found.coords) == {"scan_y", "scan_x", "y"}  # a scale of 0 is none
+        for axis, size in zip(arr.description.axes[:3], arr.shape, strict=False):
+            numbers = axis.offset + axis.scale * np.arange(size)
+            np.testing.assert_array_equal(found[axis.name], numbers)
+            assert found[axis.name].attrs == {"units": axis.units}
+        assert found.attrs["format"] == "dm"
+        assert found.attrs["source"] == "scan.dm4"
+        assert found.attrs["dm.transposed_from"] == "the tag Data Order Swapped"
+        assert (found.attrs["beam_energy"], found.attrs["beam_energy_units"]) == (2e5, "V")
+        assert str(tmp_path) not in json.dumps(found.attrs)
+    found.to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
+    again = xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf")["data"]
+    np.testing.assert_array_equal(again, FRAMES)
+    xr.testing.assert_equal(again["y"], found["y"])
+    assert again.attrs["dm.name"] == found.attrs["dm.name"]
+
+
+def test_attributes_fit_netcdf(path):
+    """Lists of numbers stay; what it has no form for is text; what is empty is left out."""
+    desc = open_dataset(path).description.with_facts(
+        yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("a", (1, 2)),
+        deep={"/entry/x@units": "nm", "data": np.float32(0.5)},
+    )  # fmt: skip
+    attrs = to_xarray(dask_tiled.opening.tiled(desc, None, None, "auto")).attrs
+    told = {key.removeprefix("mib."): value for key, value in attrs.items()}
+    expected = {
+        "yes": 1, "nan": "nan", "huge": str(1 << 80), "ends": [2, 3], "mixed": '["a", [1, 2]]',
+        "deep.entry.x@units": "nm", "deep.data": 0.5,
+    }  # fmt: skip
+    assert {key: told[key] for key in expected} == expected
+    assert not {"none", "empty"} & told.keys()
+
+
+def test_arrays_stay_on_tiles(calibrated):
+    """What xarray calls on them is what the engine computes."""
+    found = to_xarray(calibrated)
+    assert type(found.data) is TiledArray
+    part = found.isel(scan_y=slice(1, 4), x=3).sel(y=slice(*found["y"][[1, 4]].values))
+    assert type(part.data) is TiledArray
+    np.testing.assert_array_equal(part, FRAMES[1:4, :, 1:5, 3])
+    expected = xr.DataArray(FRAMES, found.coords, DIMS)
+    for compute in (
+        lambda x: x.sum("x"),
+        lambda x: x.sum(["y", "x"]),
+        lambda x: x.mean(["scan_y", "scan_x"]),
+        lambda x: x.max("scan_y"),
+        lambda x: x.isel(scan_x=2).std(["y", "x"]),
+        lambda x: (x.astype("f4") - 3).mean(["y", "x"]),
+    ):
+        result = compute(found)
+        assert on_tiles(result.data)
+        xr.testing.assert_allclose(result.compute().drop_attrs(), compute(expected))
+
+
+def test_what_was_computed_keeps_its_axes(calibrated):
+    arr = open_dataset(calibrated)
+    found = to_xarray(np.sqrt(arr[1:]).sum(axis=(2, 3)))
+    assert found.dims == ("scan_y", "scan_x")
+    np.testing.assert_array_equal(found["scan_y"], to_xarray(arr)["scan_y"][1:])
+    assert found.attrs["source"] == "scan.dm4"
+    plain = to_xarray(da.zeros((2, 3), chunks=1))
+    assert (plain.dims, plain.attrs) == (("dim_0", "dim_1"), {})
+    pairs = to_xarray(da.einsum("abij,abkj->abik", arr, arr))
+    assert pairs.dims == (*DIMS[:2], "y_2", "y_3")
+    with pytest.raises(DatasetError, match="is open already; expected no options; found io"):
+        to_xarray(arr, io="mmap")
+
+
+def test_several_pictures_are_variables(tmp_path):
+    """With dimensions in common where these have one length and one scale."""
+    a, b = counting_frames((4, 6, 7), "u2"), counting_frames((4, 6, 7), "f4")
+    c, x = counting_frames((4, 3, 7), "u1"), counting_frames((2, 5), "i4")
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        for name, pixels in {"a": a, "g/b": b, "g/c": c, "h/x": x, "h/c": c + 1}.items():
+            file[name] = pixels
+        file["row"] = file["h/row"] = file["line"] = np.arange(9.0)
+    for chunks in ({}, None):
+        found = in_xarray(tmp_path / "scan.h5", chunks=chunks)
+        assert {name: one.dims for name, one in found.items()} == {
+            "a": ("frame", "y", "a_x"),
+            "b": ("frame", "y", "b_x"),
+            "g_c": ("frame", "g_c_y", "g_c_x"),
+            "h_c": ("frame", "h_c_y", "h_c_x"),
+            "x": ("x_y", "x_x"),
+        }
+        for name, pixels in {"a": a, "b": b, "g_c": c, "h_c": c + 1, "x": x}.items():
+            np.testing.assert_array_equal(found[name], pixels)
+    some = in_xarray(tmp_path / "scan.h5", drop_variables=["a", "x", "h_c"])
+    assert set(some) == {"b", "g_c"}
+    assert not in_xarray(tmp_path / "scan.h5", drop_variables=set(found))
+    (one,) = in_xarray(tmp_path / "scan.h5", dataset="h/x").values()
+    assert one.name == "data"
+    np.testing.assert_array_equal(one, x)
+
+
+def test_pictures_by_name_number_and_field(tmp_path):
+    frames = counting_frames((3, 5, 7), "u2")
+    beton = tmp_path / "samples.beton"
+    to_beton(beton, {"x": frames, "n": np.arange(3)}, page_size=1 << 21, progress=False)
+    found = in_xarray(beton, chunks={})
+    np.testing.assert_array_equal(found["n"], np.arange(3))
+    assert found["x"].dims == ("sample", "y", "x_x")
+    np.testing.assert_array_equal(found["x"], frames)
+    path = tmp_path / "two.ome.tif"
+    sizes = {"T": 1, "C": 1, "Z": 1, "Y": 5, "X": 7}
+    images = [image(sizes, tiff_data(k, 1), number=k, PhysicalSizeX=k + 1) for k in range(2)]
+    write_pages(path, frames[:2], document("".join(images)))
+    found = in_xarray(path)
+    assert {name: one.dims for name, one in found.items()} == {
+        "img_0": ("y", "x"),
+        "img_1": ("y", "img_1_x"),
+    }
+    for k, one in enumerate(found.values()):
+        np.testing.assert_array_equal(one, frames[k])
+        np.testing.assert_array_equal(one[one.dims[1]], (k + 1) * np.arange(7))
+
+
+def test_a_picture_that_fails_is_left_out(tmp_path):
+    """The others open, and it is named."""
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["good"] = FRAMES
+        link = h5py.VirtualLayout((2, 3), "u2")
+        link[:] = h5py.VirtualSource("other.h5", "d", (2, 3))
+        file.create_virtual_dataset("bad", link)
+    with pytest.warns(UserWarning, match="'bad' is left out: .*is missing"):
+        found = in_xarray(tmp_path / "scan.h5")
+    np.testing.assert_array_equal(found["good"], FRAMES)
+    assert list(found) == ["good"]
+
+
+def test_options_reach_the_file(path):
+    """Those of open_dataset, of formats, and wrong ones."""
+    found = in_xarray(path, nav_shape=(2, 3), sync_offset=1, dtype="f4", missing="raise")["data"]
+    np.testing.assert_array_equal(found, FRAMES.reshape(35, 8, 16)[1:7].reshape(2, 3, 8, 16))
+    assert found.dtype == "f4"
+    assert in_xarray(path, drop_variables="data").sizes == {}
+    with pytest.raises(DatasetError, match="no option 'nav_shap'"):
+        in_xarray(path, nav_shap=(2, 3))
+    with pytest.raises(FileNotFoundError):
+        in_xarray(path.with_name("none.mib"))
+
+
+def test_several_files_at_once(tmp_path):
+    paths = [write_mib(tmp_path / f"{name}.mib", FRAMES + k) for k, name in enumerate("abc")]
+    options = {"combine": "nested", "concat_dim": "t"}
+    found = xr.open_mfdataset(paths, engine="dask_tiled", **options)["data"]
+    np.testing.assert_array_equal(found, np.stack([FRAMES + k for k in range(3)]))
+
+
+def test_exports_keep_chunks(calibrated, tmp_path):
+    """xarray writes the chunks that it was given, and what it writes opens with the same axes."""
+    with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
+        found = in_xarray(calibrated, chunks={})
+    chunks = found["data"].encoding["preferred_chunks"]
+    assert len(found["data"].chunks[0]) > 1
+    found.to_zarr(tmp_path / "out.zarr", consolidated=False)
+    stored = zarr.open_array(tmp_path / "out.zarr", path="data", mode="r")
+    assert stored.chunks == tuple(chunks.values())
+    np.testing.assert_array_equal(stored[:], FRAMES)
+    again = in_xarray(tmp_path / "out.zarr", dataset="data")["data"]
+    for name in DIMS[:3]:
+        xr.testing.assert_allclose(again[name], found[name])
+        assert again[name].attrs == found[name].attrs
+
+
+def test_pickling(path):
+    eager, lazy = in_xarray(path), in_xarray(path, chunks={})
+    for found in (eager, lazy, to_xarray(path)):
+        copy = pickle.loads(pickle.dumps(found))
+        xr.testing.assert_identical(copy.compute(), found.compute())
+
+
+@pytest.mark.slow
+def test_clusters(path):
+    with LocalCluster(n_workers=1, threads_per_worker=2, **ANY_PORT) as cluster, Client(cluster):
+        found = in_xarray(path, chunks={}, tiling=TilingRequest("frame", depth=7))["data"]
+        expected = FRAMES.sum((2, 3))
+        for one in (found, to_xarray(path)):
+            np.testing.assert_array_equal(one.sum(["y", "x"]).compute(), expected)
+        np.testing.assert_array_equal(in_xarray(path)["data"], FRAMES)
+
+
+def test_guessing(path, tmp_path, monkeypatch):
+    """Files that other engines read are left to them, and nothing that is asked about fails."""
+    guess = Engine().guess_can_open
+    assert guess(path)
+    assert guess(str(path))
+    np.testing.assert_array_equal(xr.open_dataset(path)["data"], FRAMES)
+    (tmp_path / "fake.mib").write_bytes(b"nothing like it")
+    (tmp_path / "scan.nc").write_bytes(path.read_bytes())
+    os.mkfifo(tmp_path / "pipe.mib")
+    for other in (
+        "fake.mib", "scan.nc", "pipe.mib", "none.mib", "", tmp_path, "https://host/scan.mib",
+        None, 3, b"scan.mib", [path], io.BytesIO(FRAMES.tobytes()), "\0.mib",
+    ):  # fmt: skip
+        one = tmp_path / other if isinstance(other, str) and "/" not in other else other
+        assert guess(one) is False
+    monkeypatch.setattr("dask_tiled.export.xarray_engine.read_head", lambda *_: 1 / 0)
+    assert guess(path) is False
+
+
+@pytest.mark.parametrize("name", ["hdf5", "zarr", "tiff", "ome tiff"])
+def test_no_default_changes(name, tmp_path):
+    """What others open without us goes on being opened by them."""
+    known = [one for one in TABLE if one.startswith(name.replace(" ", "_"))]
+    assert known
+    for one in known:
+        sample = TABLE[one](tmp_path, f"s{known.index(one)}")
+        assert not Engine().guess_can_open(sample.options["path"])
+
+
+@by_file([*manifest("EMD"), *manifest("HDF5", "more/"), *manifest("DM")], "row")
+def test_real_files(data, row):
+    """Whatever pictures they hold."""
+    path = data / row["file"]
+    found = in_xarray(path, chunks={})
+    first = found[next(iter(found))]
+    arr = open_dataset(path)
+    assert first.dims == to_xarray(arr).dims
+    np.testing.assert_array_equal(first, arr.compute())
