@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_tiled.public import *  # noqa: F403
 
-__version__ = "0.1.0"
-
 # The public name is that of the function. Imported now, the package never takes its place later.
 import_module("dask_tiled.formats")
 del globals()["formats"]
@@ -17,6 +15,10 @@ del globals()["formats"]
 
 def __getattr__(name: str) -> Any:
     """Bring what is public when the first of it is asked for: dask takes a second to import."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dask-tiled")
     if name == "__all__" or not name.startswith("__"):
         public = import_module("dask_tiled.public")
         names = {key: getattr(public, key) for key in public.__all__}

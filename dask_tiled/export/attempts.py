@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import uuid
@@ -114,6 +113,8 @@ def _check_attempt(attempt: str) -> None:
 
 def _lock(descriptor: int, folder: str) -> None:
     """Lock a folder until it is closed or the process ends."""
+    import fcntl  # not on Windows, where to import must not fail
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

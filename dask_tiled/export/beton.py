@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -221,6 +220,8 @@ def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
 
 def _claimed(part: str) -> int:
     """Open a file that nobody else writes to."""
+    import fcntl  # not on Windows, where to import must not fail
+
     while True:
         file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:

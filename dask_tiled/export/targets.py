@@ -94,7 +94,8 @@ class JournaledFolder:
         part = os.path.join(self.writing, uuid.uuid4().hex)
         try:
             with open(part, "xb", buffering=0) as file:
-                if data:  # to find room for all at once takes half the time
+                # To find room for all at once takes half the time; macOS has no call for it.
+                if data and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, len(data))
                 rest = memoryview(data)
                 while rest:

@@ -92,7 +92,7 @@ class File:
         FileNotFoundError
             Nothing has that path.
         DatasetError
-            It is a directory or a device.
+            It is a directory or a device, or this system has no calls to read it with.
         TruncatedFileError
             It is empty.
         PermissionError, RemoteError
@@ -101,6 +101,9 @@ class File:
         if is_url(path):
             return RemoteFile.of(*session().look(os.fspath(path)))
         full = os.path.abspath(os.fspath(path))
+        if not hasattr(os, "preadv"):
+            problem, hint = "files are not read on Windows", "Use the Windows Subsystem for Linux."
+            raise DatasetError(problem, path=full, expected="Linux or macOS", hint=hint)
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):
             raise _no_file(full, found)

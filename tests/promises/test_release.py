@@ -1,0 +1,60 @@
+"""What is released: that it builds, holds what it should, and works where only it is installed."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command, **options):
+    return subprocess.run(
+        [sys.executable, *command], check=True, capture_output=True, text=True, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the sdist, and from that the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    run("-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+def test_an_index_would_take_it(built):
+    run("-m", "twine", "check", "--strict", *built)
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built):
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "dask_tiled").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    names = {name for name in zipfile.ZipFile(built[1]).namelist() if ".dist-info/" not in name}
+    assert names == sources
+
+
+def test_the_sdist_holds_what_a_packager_tests(built):
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/conftest.py"} <= names
+
+
+def test_the_wheel_works(built, tmp_path):
+    """It says its version, which comes from the tags, and its commands and plugins are found."""
+    run("-m", "pip", "install", "--no-deps", "--target", tmp_path, built[1])
+    script = "import dask_tiled, numpy; print(dask_tiled.__file__, dask_tiled.__version__)"
+    said = run("-c", script, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}).stdout
+    place, version = said.split()
+    assert Path(place).is_relative_to(tmp_path)
+    assert version in built[1].name
+    assert re.match(r"\d+\.\d+", version)
