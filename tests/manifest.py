@@ -8,14 +8,14 @@ import pytest
 from conftest import DATA
 
 
-def manifest(format, folder=""):
-    """List the rows of a manifest for one format, or nothing where it is absent."""
+def manifest(format=None, folder=""):
+    """List the rows of a manifest, for one format or all; nothing where it is absent."""
     try:
         with open(DATA / folder / "MANIFEST.tsv", encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
     except FileNotFoundError:
         return []
-    return [row | {"file": folder + row["file"]} for row in rows if row["format"] == format]
+    return [row | {"file": folder + row["file"]} for row in rows if format in (None, row["format"])]
 
 
 def by_file(rows, name):

@@ -132,7 +132,8 @@ def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
     along = tools.parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
     step, value, at, kind, units = along.values()
     step = 0.0 if "-" in kind or any(map(TURNED.match, header)) else step
-    return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, value + (1 - at) * step)
+    start = value + (1 - at) * step
+    return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, start, signed=True)
 
 
 FORMAT = tools.Format(

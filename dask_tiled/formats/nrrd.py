@@ -105,11 +105,14 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
         word = kind[0].lower() if kind else "domain"
         in_space.append(word in SPACE and direction != ((),))
         name = next(names, f"dim_{k}") if in_space[k] else KINDS.get(word, "component")
+        name = "".join(label) or name
         if any(direction):
-            step, sizes = direction[0], [abs(number) for number in direction[0]]
+            sizes = [abs(number) for number in direction[0]]
             units = values["spaceunits"][sizes.index(max(sizes)) :][:1]
-        start = origin if any(direction) else ()
-        axes.append(tools.axis_along("".join(label) or name, "".join(units), step, start))
+            axes.append(tools.axis_along(name, "".join(units), direction[0], origin))
+        else:
+            scale = sum(step)
+            axes.append(tools.Axis.calibrated(name, "".join(units), scale, signed=True))
     return axes[::-1], 2 + [*in_space, True].index(True)
 
 

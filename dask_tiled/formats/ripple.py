@@ -83,7 +83,7 @@ def _axis(axis: str, values: dict[str, Any], default: str) -> tools.Axis:
     scale, origin = values[f"{axis}-scale"], values[f"{axis}-origin"]
     if default == "channel" and not scale:  # the one calibration that Lispix knows
         scale, units = values["ev-per-chan"], units or "eV"
-    return tools.Axis.calibrated(name or default, units, scale, origin)
+    return tools.Axis.calibrated(name or default, units, scale, origin, signed=True)
 
 
 FORMAT = tools.Format(

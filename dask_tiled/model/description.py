@@ -39,9 +39,14 @@ class Axis:
     offset: float = 0.0
 
     @classmethod
-    def calibrated(cls, name: str, units: str, scale: float, offset: float = 0.0) -> Axis:
-        """Give an axis with a scale from a file, or one without where it is no positive number."""
-        if not 0 < scale < math.inf:
+    def calibrated(
+        cls, name: str, units: str, scale: float, offset: float = 0.0, *, signed: bool = False
+    ) -> Axis:
+        """Give an axis with a scale from a file, or one without where that cannot be a scale.
+
+        Sizes are positive; where positions are counted, ``signed``, they may run backwards.
+        """
+        if not 0 < (abs(scale) if signed else scale) < math.inf:
             return cls(name)
         return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
 
@@ -53,6 +58,9 @@ class Axis:
         """Give the axis of bins of so many positions, of which each stands for their middle."""
         middle = self.offset + self.scale * (count - 1) / 2
         return replace(self, offset=middle, scale=self.scale * count)
+
+    def __str__(self) -> str:
+        return self.name + _steps(self)
 
 
 def nav_axes(ndim: int) -> tuple[Axis, ...]:
@@ -280,8 +288,16 @@ class Description:
 
 
 def _axis_text(axis: Axis, size: int) -> str:
-    calibration = f" ({axis.scale:g} {axis.units} apart)" if axis.units else ""
-    return f"{axis.name} {size}{calibration}"
+    return f"{axis.name} {size}{_steps(axis)}"
+
+
+def _steps(axis: Axis) -> str:
+    """Write a scale, with its sign and where it begins, or nothing where there is none."""
+    if axis == Axis(axis.name):
+        return ""
+    units = axis.units and f" {axis.units}"
+    start = f" from {axis.offset:g}{units}" if axis.offset else ""
+    return f" (steps of {axis.scale:g}{units}{start})"
 
 
 def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:

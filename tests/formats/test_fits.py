@@ -93,6 +93,8 @@ def test_axes(tmp_path):
         assert hdus[0].header["CRVAL1"] == 400
     assert (y.name, y.scale, y.units) == ("y", 1.0, "")  # a projection is no scale
     assert z == dask_tiled.Axis("z")
+    write_fits(path, np.ones((5, 7), "u1"), cards={**cards, "CRVAL1": 400, "CDELT1": -2.5})
+    assert dask_tiled.describe(path).axes[1] == dask_tiled.Axis("x", "nm", -2.5, 405)
     write_fits(path, np.ones((2, 5, 7), "u1"), cards={**cards, "CRVAL1": 4, "CD1_2": 0.5})
     assert dask_tiled.describe(path).axes[2] == dask_tiled.Axis("x")
 

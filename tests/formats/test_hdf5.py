@@ -55,34 +55,6 @@ def test_real_file_equals_h5py_pixel_for_pixel(data, row):
     np.testing.assert_array_equal(arr.compute(), largest)
 
 
-REAL_AXES = {
-    "py4DSTEM_size2x3x4x5.h5": [
-        *[(name, "nm", 0.126796875, 0.0) for name in ("Rx", "Ry")],
-        *[(name, "A^-1", 0.044251566616087125, 0.0) for name in ("Qx", "Qy")],
-    ],
-    "example_signal.emd": [("frame", "", 1, 0), ("y", "", 1, 0), ("x", "", 1, 0)],
-    "simple_signal.nxs": [
-        *[("yaxis", "", 2, 20), ("xaxis", "", 1, 20)],
-        *[("y", "", 1, 0), ("x", "", 1, 0)],
-    ],
-    "example.nxs": [(name, "", np.pi / 50, 0) for name in "yx"],
-    "example2_v3.1.hspy": [
-        ("y", "1/nm", 0.17443285882472992, 131.87124127149582),
-        ("x", "1/nm", 0.17443285882472992, 137.10422703623772),
-    ],
-}
-
-
-@by_file(ROWS, "row")
-def test_axes_of_real_files(data, row):
-    """Names, units and scales as the files have them."""
-    for found, axis in zip(
-        calibrations(data / row["file"]), REAL_AXES[os.path.basename(row["file"])], strict=True
-    ):
-        assert found[:2] == axis[:2]
-        assert found[2:] == pytest.approx(axis[2:])
-
-
 def test_hyperspy_tells_signal_axes(tmp_path):
     """A spectrum in every place of a scan."""
 

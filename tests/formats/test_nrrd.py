@@ -161,10 +161,10 @@ def calibration(path):
 
 
 def test_spacings_units_and_labels(tmp_path):
-    fields = {"spacings": "0.5 nan 3", "units": '"mm" "s" ""', "labels": '"a \\"b\\"" "" "x"'}
+    fields = {"spacings": "0.5 nan -3", "units": '"mm" "s" ""', "labels": '"a \\"b\\"" "" "x"'}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
-    assert calibration(path) == [("x", "", 3, 0), ("y", "", 1, 0), ('a "b"', "mm", 0.5, 0)]
-    assert dask_tiled.describe(path).metadata["nrrd"]["header"]["spacings"] == "0.5 nan 3"
+    assert calibration(path) == [("x", "", -3, 0), ("y", "", 1, 0), ('a "b"', "mm", 0.5, 0)]
+    assert dask_tiled.describe(path).metadata["nrrd"]["header"]["spacings"] == "0.5 nan -3"
 
 
 def test_space_directions_and_origin(tmp_path):

@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,34 +128,6 @@ def test_real_companion(data, name):
     totals = {row["file"]: row["sum"] for row in manifest("OME-TIFF")}
     for k, plane in enumerate(expected, 1):
         assert plane.sum() == int(totals[f"ometiff/multi_companion/multifile-Z{k}.ome.tiff"])
-
-
-EVERY = [
-    *FILES,
-    *(f"ometiff/multi_companion/{name}" for name in COMPANIONS),
-    *(row["file"] for row in SINGLES),
-]
-
-
-@pytest.mark.parametrize("name", EVERY or ["none"])
-def test_axes_are_those_that_ome_types_reads(data, name):
-    """Sizes, scales and units of the image that the file opens; its names are those listed."""
-    ome_types = pytest.importorskip("ome_types", reason="ome-types is not installed")
-    desc = describe(data / name, squeeze=False)
-    facts = desc.metadata["ome_tiff"]
-    path = Path(facts["xml_path"])
-    if path.suffix == ".ome":
-        told = ome_types.from_xml(path.read_bytes())
-    else:
-        told = ome_types.from_tiff(path)
-    assert facts["datasets"] == tuple(image.name or "" for image in told.images)
-    pixels = told.images[facts["dataset"]].pixels
-    assert desc.shape == tuple(getattr(pixels, f"size_{axis}") for axis in desc.dims)
-    for axis in desc.axes:
-        word = "time_increment" if axis.name == "t" else f"physical_size_{axis.name}"
-        scale, units = (getattr(pixels, name, None) for name in (word, f"{word}_unit"))
-        expected = (scale, units.value) if scale else (1.0, "")
-        assert (axis.scale, axis.units) == expected
 
 
 @by_file(SINGLES, "row")

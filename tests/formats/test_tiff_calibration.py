@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import tifffile
-from manifest import by_file, manifest
 from rsciio.tiff import file_reader
 
 from dask_tiled import describe
@@ -47,29 +46,6 @@ def write(path, frames=None, **options):
     return path
 
 
-# Real files
-
-
-VENDORS = {
-    "JEOL-SightX-TEM-mag-dummy.tif": {"y": ("nm", 1.82079, 0), "x": ("nm", 1.82079, 0)},
-    "FEI-Helios-Ebeam-8bits.tif": {"y": ("m", 3.3724e-6, 0), "x": ("m", 3.3724e-6, 0)},
-    "test_tiff_Zeiss_SEM_512pix.tif": {"y": ("m", 1.1649976e-8, 0), "x": ("m", 1.1649976e-8, 0)},
-    "test_hamamatsu_streak_SCAN.tif": {"x": ("nm", 0.0171411, 231.091)},
-}
-"""What the list of the files says of them."""
-
-
-@by_file(manifest("TIFF", "more/"), "row")
-def test_vendors_scales_are_those_that_rosettasciio_reads(data, row):
-    path = data / row["file"]
-    found, told = scales(path), VENDORS[path.name]
-    assert found.keys() == told.keys()
-    for name, (units, *numbers) in told.items():
-        assert found[name][0] == theirs(path)[name][0] == units
-        assert found[name][1:] == pytest.approx(numbers, rel=1e-5)
-        assert found[name][1:] == pytest.approx(theirs(path)[name][1:], rel=1e-6)
-
-
 def test_positions_that_are_not_even_are_metadata(data):
     """RosettaSciIO makes them even unless it is asked for what is there."""
     path = data / "more/tiff/test_hamamatsu_streak_SCAN.tif"
@@ -78,25 +54,6 @@ def test_positions_that_are_not_even_are_metadata(data):
     assert found["y"]["units"] == "ps"
     (other,) = file_reader(path, hamamatsu_streak_axis_type="data")
     np.testing.assert_array_equal(found["y"]["values"], other["axes"][0]["axis"])
-
-
-@by_file(manifest("TIFF"), "row")
-def test_dots_per_inch_are_no_scale(data, row):
-    """RosettaSciIO has none for these files either, but for one that it cannot read."""
-    path = data / row["file"]
-    if not path.name.endswith("planar.tif"):
-        assert not any(units for units, _, _ in theirs(path).values())
-    assert scales(path) == {} or path.parent.name == "series_181003"
-
-
-def test_what_bio_formats_writes_for_imagej_has_the_scale_of_its_resolution(data):
-    """RosettaSciIO leaves it out where no unit is named; the pages give one."""
-    path = data / "tiff/series_181003/P1_T0.tif"
-    with tifffile.TiffFile(path) as file:
-        page = file.pages[0]
-        step, told = 1 / page.resolution[0], page.resolutionunit
-    assert scales(path) == {name: ("cm", pytest.approx(step), 0) for name in "yx"}
-    assert told == tifffile.RESUNIT.CENTIMETER
 
 
 # Files that tifffile writes
@@ -177,7 +134,13 @@ def test_vendors_scales_of_a_pyramid(tmp_path):
     assert scales(path, level=1) == {"y": ("nm", 2, 4), "x": ("µm", 1, -3)}
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_digital_micrograph_backwards(tmp_path):
+    tags = digital_micrograph(stack=False, scale=-0.5)
+    path = write(tmp_path / "a.tif", extratags=tags)
+    assert scales(path) == theirs(path) == {"y": ("nm", -1, 4), "x": ("µm", -0.5, -3)}
+
+
+@pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
 def test_scales_that_cannot_be_are_left_out(tmp_path, scale):
     path = write(tmp_path / "a.tif", extratags=digital_micrograph(stack=False, scale=scale))
     assert scales(path) == {}

@@ -66,10 +66,12 @@ class Calibration(NamedTuple):
     positions: Mapping[str, Mapping[str, Any]] = {}  # of axes that have none: units and values
 
     @classmethod
-    def of(cls, **axes: tuple[str, float, float]) -> Calibration:
+    def of(
+        cls, axes: Mapping[str, tuple[str, float, float]], *, signed: bool = False
+    ) -> Calibration:
         """Calibrate axes with units, step and offset; those that have none are left out."""
-        made = {name: tools.Axis.calibrated(name, *one) for name, one in axes.items()}
-        return cls({name: axis for name, axis in made.items() if axis.units})
+        made = {k: tools.Axis.calibrated(k, *one, signed=signed) for k, one in axes.items()}
+        return cls({k: axis for k, axis in made.items() if axis.units})
 
 
 def read_calibration(page: Page) -> tuple[Calibration, str]:
@@ -101,7 +103,7 @@ def _imagej(page: Page) -> Calibration | None:
         "t": _unit(pairs.get("tunit", "s")),
     }
     return Calibration.of(
-        **{name: (units[name], step, 0.0 - origins[name] * step) for name, step in steps.items()}
+        {name: (units[name], step, 0.0 - origins[name] * step) for name, step in steps.items()}
     )
 
 
@@ -112,7 +114,7 @@ def _digital_micrograph(page: Page) -> Calibration | None:
     for k, name in enumerate(("x", "y", "frame")):
         units, offset, step = (page.tags.get(str(tag + k)) for tag in (65003, 65006, 65009))
         axes[name] = _unit(str(units or "")), _number(step), 0.0 + _number(offset)
-    return Calibration.of(**axes)
+    return Calibration.of(axes, signed=True)
 
 
 def _fei(page: Page) -> Calibration | None:
@@ -126,7 +128,7 @@ def _fei(page: Page) -> Calibration | None:
         }
         sizes = {name: _find(facts, "Image", f"Resolution{name.upper()}") for name in "yx"}
         steps = {name: fields[name] / sizes[name] if sizes[name] else 0.0 for name in "yx"}
-    return Calibration.of(**{name: ("m", step, 0.0) for name, step in steps.items()})
+    return Calibration.of({name: ("m", step, 0.0) for name, step in steps.items()})
 
 
 def _zeiss(page: Page) -> Calibration | None:
@@ -136,7 +138,7 @@ def _zeiss(page: Page) -> Calibration | None:
     numbers = facts.get("")  # those that have no names, in SI units
     step = _number(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
     step *= ZEISS_WIDTH / page.sizes["x"]
-    return Calibration.of(y=("m", step, 0.0), x=("m", step, 0.0))
+    return Calibration.of(dict.fromkeys("yx", ("m", step, 0.0)))
 
 
 def _jeol(page: Page) -> Calibration | None:
@@ -160,7 +162,7 @@ def _jeol(page: Page) -> Calibration | None:
         wave = _wavelength(_find(report, "ElectronGun", "AccelerationVoltage"))
         units, factor = "1/nm", 1e-9 / (length * wave) if length * wave > 0 else 0.0
     factor *= LENGTHS.get(page.resolution_unit, 0.0)
-    return Calibration.of(**{name: (units, page.step(name) * factor, 0.0) for name in "yx"})
+    return Calibration.of({name: (units, page.step(name) * factor, 0.0) for name in "yx"})
 
 
 def _hamamatsu(page: Page) -> Calibration | None:
@@ -195,7 +197,7 @@ def _resolution(page: Page) -> Calibration | None:
     unit = page.resolution_unit
     steps = {name: page.step(name) for name in "yx"}
     fine = all(step * LENGTHS.get(unit, math.inf) < FINEST_PRINT for step in steps.values())
-    return Calibration.of(**{name: (unit, step, 0.0) for name, step in steps.items() if fine})
+    return Calibration.of({name: (unit, step, 0.0) for name, step in steps.items() if fine})
 
 
 WAYS = {
