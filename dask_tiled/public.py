@@ -36,6 +36,7 @@ from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset
+from dask_tiled.showing import show
 from dask_tiled.tiling.negotiation import TilingRequest, negotiate
 from dask_tiled.tiling.scheme import TilingScheme
 from dask_tiled.volumes import open_volumes
@@ -48,6 +49,6 @@ __all__ = [
     "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
     "describe", "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
     "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
-    "tiles", "to_beton", "to_references", "to_xarray", "to_zarr", "verify_zarr",
+    "show", "tiles", "to_beton", "to_references", "to_xarray", "to_zarr", "verify_zarr",
 ]
 # fmt: on

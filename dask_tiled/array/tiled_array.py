@@ -289,15 +289,21 @@ def read_once(arr: da.Array) -> da.Array:
 
     To map pages again and again for a part of each takes longer than to read the parts.
     """
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        return arr
+    cut = any(len(axis) > 1 for axis in arr.chunks[arr.description.nav_ndim :])
+    return fetched(arr, "buffered" if cut else "mmap")
+
+
+def fetched(arr: da.Array, io: str) -> da.Array:
+    """Show an array whose bytes are fetched in one way, where nobody has said how."""
     if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
         return arr
     if any(map(is_remote, {os.path.dirname(file.path) for file in arr.description.files})):
         return arr
-    cut = any(len(axis) > 1 for axis in arr.chunks[arr.description.nav_ndim :])
-    io = "buffered" if cut else "mmap"
     shown = arr.description, arr._scheme, io, arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
-    once: da.Array = TiledArray(*shown)
-    return once
+    other: da.Array = TiledArray(*shown)
+    return other
 
 
 def build(

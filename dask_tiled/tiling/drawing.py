@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from dask_tiled.tiling.pictures import Picture, Shape, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dask_tiled.tiling.figures import ShownFigure
 
 BLUE, ORANGE = "#4a90d9", "#e8833a"
 # The colour of lines and fillings (None is that of the text), width of lines, opacity of fillings.
@@ -52,17 +55,31 @@ def _svg_text(text: Text) -> str:
     )
 
 
-def figure(picture: Picture) -> Figure:
-    """Draw a picture with matplotlib, in the colour that its style has for text."""
+def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
+    """Make a figure of so many inches, which shows itself in a notebook.
+
+    Raises
+    ------
+    ImportError
+        There is no matplotlib.
+    """
     try:
-        from matplotlib import rcParams
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Polygon
+        importlib.import_module("matplotlib")
     except ImportError as error:
         hint = 'drawing needs matplotlib. Run: pip install "dask-tiled[plot]"'
         raise ImportError(hint, name="matplotlib") from error
-    # Not from pyplot: nothing is shown, or kept, that nobody asks for.
-    fig = Figure(figsize=(picture.width / 72, picture.height / 72), facecolor="none")
+    from dask_tiled.tiling.figures import ShownFigure
+
+    return ShownFigure(width, height, **options)
+
+
+def figure(picture: Picture) -> Figure:
+    """Draw a picture with matplotlib, in a colour for every background."""
+    fig = new_figure(picture.width / 72, picture.height / 72)
+    from matplotlib.patches import Polygon
+
+    from dask_tiled.tiling.figures import INK
+
     axes = fig.add_axes((0, 0, 1, 1), facecolor="none")
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
     axes.set_axis_off()
@@ -72,6 +89,7 @@ def figure(picture: Picture) -> Figure:
                 part.x,
                 part.y,
                 part.text,
+                color=INK,
                 ha="left" if part.anchor == "start" else "center",
                 size=FONT_SIZE,
                 weight="bold" if part.bold else "normal",
@@ -84,7 +102,7 @@ def figure(picture: Picture) -> Figure:
             part.points,
             closed=part.style != "cut",
             facecolor=(colour, opacity) if colour else "none",
-            edgecolor=(colour or rcParams["text.color"]) if width else "none",
+            edgecolor=(colour or INK) if width else "none",
             linewidth=width,
             joinstyle="round",
         )

@@ -48,6 +48,7 @@ GATHERING = {"dask_tiled", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
 DERIVED = {
     "dask_tiled.kernels",
+    "dask_tiled.tiling.figures",
     "dask_tiled.export.codecs",
     "dask_tiled.export.virtual_store",
     "dask_tiled.export.xarray_engine",
