@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-PERCENTILES = 0.5, 99.5
+PERCENTILES, DARK = (0.5, 99.5), 0.1
+"""Of the pixels, what is darkest and brightest; if half of them is darker than that, it is lit."""
 SAVED_DOTS_PER_INCH = 200
 WIDEST, TALLEST = 9.6, 4.0
 """Inches: of all panels side by side, and of one. A notebook is about as wide."""
@@ -236,8 +237,8 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any]) -> None:
 
     from dask_tiled.tiling.figures import INK
 
-    low, high, is_root = contrast(image.values)
-    norm = PowerNorm(0.5, low, high) if is_root else Normalize(low, high)
+    low, high, gamma = contrast(image.values)
+    norm = Normalize(low, high) if gamma == 1 else PowerNorm(gamma, low, high)
     cmap = "inferno" if image.is_frame else "gray"
     bar = axes.figure.colorbar(
         axes.imshow(image.values, cmap=cmap, norm=norm, **shown),
@@ -246,21 +247,23 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any]) -> None:
     bar.formatter = EngFormatter(sep="") if max(abs(low), abs(high)) >= 1e4 else bar.formatter
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=INK, labelsize=8, length=2, width=0.6)
-    if is_root:
-        bar.set_label("square root", size=7, color=INK)
+    if gamma != 1:
+        bar.set_label(f"gamma {gamma:.2g}", size=7, color=INK)
 
 
-def contrast(values: Array) -> tuple[float, float, bool]:
-    """Choose the darkest and the brightest value, and whether square roots show more."""
+def contrast(values: Array) -> tuple[float, float, float]:
+    """Choose the darkest and the brightest value, and a power that brings out the dark ones."""
     finite = values[np.isfinite(values)]
     if not finite.size:
-        return 0.0, 1.0, False
+        return 0.0, 1.0, 1.0
     low, middle, high = np.percentile(finite, (PERCENTILES[0], 50, PERCENTILES[1])).tolist()
     if low == high:
         low, high = float(finite.min()), float(finite.max())
     if low == high:
-        return low, low + 1, False
-    return low, high, low >= 0 and high - low > 10 * (middle - low)
+        return low, low + 1, 1.0
+    share = max((middle - low) / (high - low), 1e-9)
+    dark = low >= 0 and share < DARK
+    return low, high, max(0.25, round(math.log(2 * DARK) / math.log(share), 2)) if dark else 1.0
 
 
 def _colours(values: Array) -> Array:
@@ -274,16 +277,18 @@ def _colours(values: Array) -> Array:
 
 def _draw_scale_bar(axes: Axes, width: float, units: str) -> None:
     """Draw a length of 1, 2 or 5, which can be seen on light and on dark pixels."""
-    from matplotlib.patheffects import withStroke
+    from matplotlib.font_manager import FontProperties
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     length = round_length(width / 3)
-    part, text = length / width, f"{length:g} {units}"
-    style: dict[str, Any] = {"color": "white", "transform": axes.transAxes}
-    around = [[withStroke(linewidth=w, foreground="#000000a0")] for w in (4, 1.6)]
-    ends = [0.05, 0.05 + part], [0.06, 0.06]
-    axes.plot(*ends, linewidth=2.5, solid_capstyle="butt", path_effects=around[0], **style)
-    middle = {"ha": "center", "va": "bottom", "size": 8.5}
-    axes.text(0.05 + part / 2, 0.085, text, path_effects=around[1], **middle, **style)
+    font, text = FontProperties(size=8), f"{length:g} {units}"
+    height = abs(axes.viewLim.height) / 70
+    look: dict[str, Any] = {"color": "white", "label_top": True, "fontproperties": font}
+    bar = AnchoredSizeBar(
+        axes.transData, length, text, "lower left", borderpad=0.6, size_vertical=height, **look
+    )
+    bar.patch.set(facecolor="#00000090", edgecolor="none")
+    axes.add_artist(bar)
 
 
 def _draw_line(axes: Axes, line: Line) -> None:

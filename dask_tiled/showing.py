@@ -42,6 +42,8 @@ SAMPLE_FRAMES = 128 * 128
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
 """Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
+DEPTHS = "z", "depth"
+"""What formats call the axis along which images make a volume."""
 COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 """What formats call an axis of three or four colours."""
 
@@ -143,10 +145,13 @@ class _Source(NamedTuple):
         kept = [k for k, n in enumerate(arr.shape) if n > 1]
         axes = [known.axes[k] or Axis(f"axis {k}") for k in kept]
         arr = fetched(arr[index], "buffered")  # to map a few pages here and there takes longer
+        nav_ndim = sum(k < nav_ndim for k in kept)
+        if nav_ndim == 1 and arr.ndim == 3 and axes[0].name in DEPTHS:
+            nav_ndim = 0
         return cls(
             arr,
             tuple(axes),
-            sum(k < nav_ndim for k in kept),
+            nav_ndim,
             arr.description if isinstance(arr, TiledArray) else None,
             title,
             subtitle,

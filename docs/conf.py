@@ -1,13 +1,16 @@
 """Sphinx configuration. The build reads nothing from the network."""
 
 import importlib.metadata
+import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
 
 import dask_tiled
+from dask_tiled.testing import write_dm, write_nrrd
 from dask_tiled.tiling.drawing import svg
 
 project = "dask-tiled"
@@ -61,6 +64,37 @@ def draw_schemes(app: Sphinx) -> None:
         (folder / f"{name}.svg").write_text(svg(scheme.picture()), "utf8")
 
 
+def draw_arrays(app: Sphinx) -> None:
+    """Draw the pictures of the page about them: of a simulated scan, with scales."""
+    sys.path.append(str(Path(app.srcdir).parent / "examples"))
+    from gold_on_carbon import FIELD_OF_VIEW, MRAD_PER_PIXEL, Specimen
+
+    folder = Path(app.srcdir) / "_generated"
+    folder.mkdir(exist_ok=True)
+    if (folder / "volume.png").exists():
+        return
+    # Four by four pixels of the detector are one here.
+    rows = Specimen(40).counts()
+    binned = [row.reshape(-1, 64, 4, 64, 4).sum((2, 4), dtype="uint16") for row in rows]
+    nm, mrad = (0.0, FIELD_OF_VIEW / 40, "nm"), (32.0, 4 * MRAD_PER_PIXEL, "mrad")
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "gold.dm4"
+        write_dm(
+            path, np.concatenate(binned), nav_shape=(40, 40), calibrations=[nm, nm, mrad, mrad]
+        )
+        arr = dask_tiled.open_dataset(path)
+        dask_tiled.show(arr, folder / "scan.png")
+        dask_tiled.show(arr, folder / "sample.png", frames=150)
+        dask_tiled.show(arr.std(axis=(0, 1)), folder / "deviation.png")
+        dask_tiled.show(arr.reshape(1600, 64, 64), folder / "stack.png")
+        z, y, x = np.ogrid[-1:1:40j, -1:1:64j, -1:1:64j]
+        ball = (200 * (np.hypot(np.hypot(x, y), z) < 0.9) * np.cos(6 * (x + y * z)) ** 2).astype(
+            "u1"
+        )
+        header, *_ = write_nrrd(Path(made) / "ball.nrrd", ball)
+        dask_tiled.show(header, folder / "volume.png")
+
+
 def list_formats(app: Sphinx) -> None:
     """Write the table of formats, and below it what their options mean."""
     heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
@@ -92,4 +126,5 @@ def list_formats(app: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     """Make what is generated before the pages are read."""
     app.connect("builder-inited", draw_schemes)
+    app.connect("builder-inited", draw_arrays)
     app.connect("builder-inited", list_formats)

@@ -12,7 +12,7 @@ import pytest
 import dask_tiled
 from dask_tiled import DatasetError, panels, show
 from dask_tiled.model.description import Axis
-from dask_tiled.testing import write_mib
+from dask_tiled.testing import write_mib, write_nrrd
 
 NAV, SIG = (12, 16), (24, 24)
 ROWS, COLUMNS = np.ogrid[:24, :24]
@@ -172,6 +172,14 @@ def test_axes_that_remain_are_named(opened):
     assert labels(show(arr.mean((0, 1)))) == [("y", "x")]
     assert labels(show(arr[3, :, 5, 5])) == [("", "scan_x")]
     assert labels(show(da.ones((8, 9)))) == [("axis 0", "axis 1")]
+
+
+def test_images_along_z_are_a_volume(tmp_path):
+    pixels = COUNTS.reshape(30, 4, 7)
+    header, *_ = write_nrrd(tmp_path / "volume.nrrd", pixels)
+    found = drawn(show(header))
+    assert [*found] == ["z = 15", "y = 2", "x = 3"]
+    assert np.array_equal(found["y = 2"], pixels[:, 2])
 
 
 @pytest.mark.parametrize("first", [False, True])
