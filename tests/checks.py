@@ -1,4 +1,4 @@
-"""What several tests ask: of errors, of damaged files, and of how something is computed."""
+"""What several tests ask: of errors, of damaged files, of facts, of how something is computed."""
 
 import pytest
 from dask._task_spec import TaskRef
@@ -6,7 +6,7 @@ from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled import DatasetError, open_dataset, to_zarr
+from dask_tiled import DatasetError, describe, open_dataset, to_zarr
 from dask_tiled.array.rewriting import rewritten
 from dask_tiled.array.tasks import pixels_of
 
@@ -33,6 +33,25 @@ def opens_or_says_why(path, **options):
         return
     assert says.path is not None
     assert len(str(says)) < 5000
+
+
+def instrument_of(path, **options):
+    """Give names and values of what a file says of its instrument, which stand where they say."""
+    desc = describe(path, **options)
+    for fact in desc.instrument.values():
+        found = desc.metadata
+        for key in fact.where:
+            found = found[key]
+        assert found is not None
+    return {name: fact.value for name, fact in desc.instrument.items()}
+
+
+def nearly(said, digits=1e-6, absolute=0):
+    """Let numbers differ a little."""
+    return {
+        name: value if isinstance(value, str) else pytest.approx(value, digits, absolute)
+        for name, value in said.items()
+    }
 
 
 def stop_export(monkeypatch, journaled, arr, place, after, **options):

@@ -117,6 +117,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
         "creator": document.creator,
         "channels": image.channels,
         "image": image.facts,
+        "devices": image.devices,
         "modulo": {axis: inner._asdict() for axis, inner in modulo.items()},
     }
     if not stack.there.all():
@@ -163,6 +164,16 @@ def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:
     return tools.Axis.calibrated(name, inner.units, inner.step, inner.start)
 
 
+INSTRUMENT = {
+    "microscope": [tools.Entry("ome_tiff/devices/instrument/Microscope/@Model")],
+    "magnification": [
+        tools.Entry("ome_tiff/devices/objective/@CalibratedMagnification"),
+        tools.Entry("ome_tiff/devices/objective/@NominalMagnification"),
+    ],
+    "detector": [tools.Entry("ome_tiff/devices/detector/@Model")],
+    "date": [tools.Entry("ome_tiff/image/AcquisitionDate")],
+}
+
 FORMAT = tools.Format(
     name="ome_tiff",
     extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
@@ -170,6 +181,7 @@ FORMAT = tools.Format(
     nav_shape_from="the OME-XML",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("tifffile", "bioio"),
     aliases=("ome",),
 )

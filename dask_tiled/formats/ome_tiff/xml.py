@@ -25,6 +25,14 @@ HEAD_BYTES = 1 << 12  # what comes before the UUID of the document fits into the
 LARGEST = 1 << 48
 """Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""
 MAX_RUNS = 2_000_000
+MAX_DEVICES = 1000
+DEVICES = {
+    "InstrumentRef": "instrument",
+    "ObjectiveSettings": "objective",
+    "ObjectiveRef": "objective",
+    "DetectorSettings": "detector",
+}
+"""What leads from an image to devices, which stand before all images."""
 WHOLE_FILE = -1  # as the planes of a run: all pages of its file
 
 _SPACE = b"\0 \t\r\n"
@@ -60,6 +68,7 @@ class Image(NamedTuple):
     scales: dict[str, tuple[float, str]]  # distances of two positions, where there are any
     channels: tuple[str, ...]
     annotations: tuple[str, ...]  # their identifiers
+    devices: dict[str, Any]  # its instrument, and the first objective and detector
     facts: dict[str, Any]
 
 
@@ -118,11 +127,13 @@ class _Reader:
         self.runs: list[tuple[int, ...]] = []
         self.images: list[Image] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
+        self.devices: dict[str, Any] = {}  # by their identifiers
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
         ignored = ["Plane", "ROI", *(f"{kind}Annotation" for kind in kinds.split())]
         self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
         self.take |= {"TiffData": self.add_run, "Image": self.add_image}
         self.take["XMLAnnotation"] = self.add_modulo
+        self.take |= dict.fromkeys(["Instrument", "Objective", "Detector"], self.add_device)
 
     def add_run(self, element: Element) -> None:
         if len(self.runs) == MAX_RUNS:
@@ -145,6 +156,11 @@ class _Reader:
         order = pixels.get("DimensionOrder", "XYZCT")
         if sorted(order[2:]) != ["C", "T", "Z"] or order[:2] != "XY":
             raise ValueError(f"the DimensionOrder {order!r}")
+        devices: dict[str, Any] = {}
+        for one in element.iter():
+            name, number = DEVICES.get(tools.local_name(one)), one.get("ID")
+            if name and number in self.devices:
+                devices.setdefault(name, self.devices[number])
         channels = [child for child in pixels if tools.local_name(child) == "Channel"]
         self.images.append(
             Image(
@@ -155,9 +171,14 @@ class _Reader:
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
                 tuple(c.get("ID", "") for c in element if tools.local_name(c) == "AnnotationRef"),
+                devices,
                 tools.plain_tree(element),
             )
         )
+
+    def add_device(self, element: Element) -> None:
+        if len(self.devices) < MAX_DEVICES:
+            self.devices[element.get("ID", "")] = tools.plain_tree(element)
 
     def add_modulo(self, element: Element) -> None:
         names = {f"ModuloAlong{axis}": axis for axis in "ZCT"}

@@ -40,6 +40,7 @@ class Page(NamedTuple):
     ifd: int  # the byte that it is at
     tags: Mapping[str, Any]
     sizes: Mapping[str, int]  # along y and x
+    report: Mapping[str, Any]  # of JEOL SightX, empty where there is none
 
     def text(self, tag: str) -> str:
         """Read an entry that is text; empty where it is none."""
@@ -72,6 +73,21 @@ class Calibration(NamedTuple):
         """Calibrate axes with units, step and offset; those that have none are left out."""
         made = {k: tools.Axis.calibrated(k, *one, signed=signed) for k, one in axes.items()}
         return cls({k: axis for k, axis in made.items() if axis.units})
+
+
+def is_jeol(tags: Mapping[str, Any]) -> bool:
+    """Tell whether a page is of JEOL."""
+    return str(tags.get("Make", "")).strip().startswith("JEOL")
+
+
+def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
+    """Read the XML with which JEOL SightX describes a page; empty where that cannot be read."""
+    text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(file, ifd))
+    with suppress(tools.CorruptFileError):
+        report = tools.plain_tree(tools.parse_xml(text.encode(), file.path))
+        if isinstance(report, Mapping):
+            return report
+    return {}
 
 
 def read_calibration(page: Page) -> tuple[Calibration, str]:
@@ -143,13 +159,10 @@ def _zeiss(page: Page) -> Calibration | None:
 
 def _jeol(page: Page) -> Calibration | None:
     """Take the resolution for that of the camera, which magnification or camera length divide."""
-    if not page.text("Make").startswith("JEOL"):
+    if not is_jeol(page.tags):
         return None
-    text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(page.file, page.ifd))
-    report: Any = None
-    with suppress(tools.CorruptFileError):  # then it says nothing
-        report = tools.plain_tree(tools.parse_xml(text.encode(), page.file.path))
-    if not isinstance(report, Mapping) or _find(report, "Eos", "EosMode", plain=str) != "eosTEM":
+    report = page.report
+    if _find(report, "Eos", "EosMode", plain=str) != "eosTEM":
         return Calibration()
     lens = "ImageFormingSystem"
     mode = _find(report, lens, "ModeString", plain=str)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.calibration import Page, read_calibration
+from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
+from dask_tiled.formats.tiff.instrument import INSTRUMENT
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
@@ -79,7 +80,9 @@ def describe(
     row, page = rows[0], chain[series[number].numbers[0]]
     whole, kind, tags = pages.kind_of(page), pages.kind_of(row), pages.tags(page)
     sizes = dict(zip(whole.axes, whole.shape, strict=True))
-    told = Page(pages.file_of(page), pages[page].ifd, tags, {name: sizes[name] for name in "yx"})
+    file, ifd = pages.file_of(page), pages[page].ifd
+    report = read_report(file, ifd) if is_jeol(tags) else {}
+    told = Page(file, ifd, tags, {name: sizes[name] for name in "yx"}, report)
     calibration, told_by = read_calibration(told)
     axes = _axes(letters, calibration.axes, whole, kind)
     facts = {
@@ -94,6 +97,8 @@ def describe(
     }
     if calibration.positions:
         facts["positions"] = calibration.positions
+    if report:
+        facts["jeol"] = report
     layout = layout_of(pages, rows).show(nav)
     base_shape = base_shape_of(kind)
     return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
@@ -145,6 +150,7 @@ FORMAT = tools.Format(
     nav_shape_from="ImageJ's or tifffile's description, else the number of pages",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("tifffile", "bioio"),
     aliases=("imagej",),
 )

@@ -1,0 +1,136 @@
+"""What TIFF files call what they say of the instrument: private tags and texts of vendors.
+
+Names: files of FEI, Zeiss SEM, JEOL SightX and Hamamatsu HPD-TA; TIFF, revision 6.0, for DateTime,
+which has no time zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate
+from typing import Any
+
+from dask_tiled.formats.tools import Entry
+
+FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
+ZEISS = "tiff/tags/CZ_SEM"
+JEOL = "tiff/jeol"
+TEXT = "tiff/tags/ImageDescription"
+MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
+"""What JEOL means by its ``EosMode``."""
+
+
+def _zeiss(told: tuple[Any, ...]) -> str:
+    """Read an entry of Zeiss: a name, a value, and perhaps a unit."""
+    return " ".join(map(str, told[1:]))
+
+
+def _times(told: tuple[Any, ...]) -> str:
+    """Read a magnification of Zeiss: ``50.00 K X``."""
+    return "".join(_zeiss(told).removesuffix("X").replace("K", "e3").split())
+
+
+def _of_zeiss(name: str) -> Entry:
+    return Entry(f"{ZEISS}/{name}", read=_zeiss)
+
+
+def _date_of_zeiss(tags: Mapping[str, Any]) -> datetime | None:
+    moment = parsedate(f"{_zeiss(tags['ap_date'])} {_zeiss(tags['ap_time'])}")
+    return datetime(*moment[:6]) if moment else None  # noqa: DTZ001 - no zone is told
+
+
+def _date_of_fei(text: str) -> datetime:
+    return datetime.strptime(text, "%d.%m.%Y %H:%M:%S")  # noqa: DTZ007 - no zone is told
+
+
+def _date_of_tiff(text: str) -> str:
+    return re.sub(r"^(\d{4}):(\d\d):", r"\1-\2-", text)
+
+
+def _beam_current(tags: Mapping[str, Any]) -> Any:
+    """Read that of the beam, electrons or ions, with which FEI made the picture."""
+    return tags[tags["Beam"]["Beam"]]["BeamCurrent"]
+
+
+def _selected(unit: str | None = None) -> Callable[[Mapping[str, str]], str | None]:
+    """Read what the selector of JEOL stands at, if it has a unit."""
+
+    def read(system: Mapping[str, str]) -> str | None:
+        value, told = system["SelectorValue"], system["SelectorUnitString"]
+        return (value if told == unit else None) if unit else f"{value} {told}"
+
+    return read
+
+
+def _hamamatsu(section: str, name: str) -> Entry:
+    """Look for a value in a section, which is a line; quotes are around texts."""
+
+    def read(text: str) -> str:
+        known = text if text.startswith("[Application]") else ""
+        line = known.partition(f"[{section}]")[2].partition("\n")[0]
+        return line.partition(f",{name}=")[2].partition(",")[0].strip('"')
+
+    return Entry(TEXT, read=read)
+
+
+INSTRUMENT = {
+    "microscope": [
+        Entry(f"{FEI}/System/SystemType"),
+        _of_zeiss("sv_serial_number"),
+        Entry(f"{JEOL}/Instruments"),
+        _hamamatsu("Streak camera", "DeviceName"),
+    ],
+    "acquisition_mode": [Entry(f"{JEOL}/Eos/EosMode", read=MODES.get)],
+    "beam_energy": [
+        Entry(f"{FEI}/Beam/HV", "V"),
+        _of_zeiss("ap_actualkv"),
+        Entry(f"{JEOL}/ElectronGun/AccelerationVoltage", "V"),
+    ],
+    "beam_current": [
+        Entry(FEI, "A", _beam_current),
+        _of_zeiss("ap_iprobe"),
+        Entry(f"{JEOL}/ElectronGun/BeamCurrent", "pA"),
+    ],
+    "magnification": [
+        Entry(f"{ZEISS}/ap_mag", read=_times),
+        Entry(f"{JEOL}/ImageFormingSystem", read=_selected("X")),
+    ],
+    "camera_length": [Entry(f"{JEOL}/ImageFormingSystem", read=_selected())],
+    "working_distance": [Entry(f"{FEI}/Stage/WorkingDistance", "m"), _of_zeiss("ap_wd")],
+    "stage_x": [Entry(f"{FEI}/Stage/StageX", "m"), _of_zeiss("ap_stage_at_x")],
+    "stage_y": [Entry(f"{FEI}/Stage/StageY", "m"), _of_zeiss("ap_stage_at_y")],
+    "stage_z": [
+        Entry(f"{FEI}/Stage/StageZ", "m"),
+        _of_zeiss("ap_stage_at_z"),
+        Entry(f"{JEOL}/GonioStage/StagePosition/MZ", "nm"),
+    ],
+    "tilt_alpha": [
+        Entry(f"{FEI}/Stage/StageT", "rad"),
+        _of_zeiss("ap_stage_at_t"),
+        Entry(f"{JEOL}/GonioStage/StagePosition/TX", "deg"),
+    ],
+    "tilt_beta": [Entry(f"{JEOL}/GonioStage/StagePosition/TY", "deg")],
+    "rotation": [Entry(f"{FEI}/Stage/StageR", "rad"), _of_zeiss("ap_stage_at_r")],
+    "detector": [
+        Entry(f"{FEI}/Detectors/Name"),
+        _of_zeiss("dp_detector_type"),
+        _of_zeiss("dp_detector_channel"),
+        Entry(f"{JEOL}/ImageSourceDetector"),
+        _hamamatsu("Camera", "CameraName"),
+    ],
+    "exposure_time": [
+        Entry(f"{JEOL}/*Camera/Parameter/ExposureTimeValue", "us"),
+        _hamamatsu("Acquisition", "ExposureTime"),
+    ],
+    "dwell_time": [Entry(f"{FEI}/Scan/Dwelltime", "s"), _of_zeiss("dp_dwell_time")],
+    "gain_setting": [_hamamatsu("Streak camera", "MCP Gain")],
+    "date": [
+        Entry(f"{FEI}/PrivateFei/TimeOfCreation", read=_date_of_fei),
+        Entry(ZEISS, read=_date_of_zeiss),
+        Entry(f"{JEOL}/DateTime"),
+        Entry("tiff/tags/DateTime", read=_date_of_tiff),
+    ],
+}
+"""What tells of the instrument in the tags and in the report of JEOL SightX."""
