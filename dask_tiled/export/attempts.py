@@ -8,8 +8,9 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.export.locking import locked
 from dask_tiled.export.ownership import (
     at_once,
     check_ours,
@@ -28,19 +29,17 @@ _GONE = re.compile("gone-[0-9a-f]{32}")
 @contextmanager
 def claimed(part: str) -> Iterator[None]:
     """Make the folder that is written to, or take one that an export left, and lock it."""
-    while True:
-        if os.path.lexists(part):
-            _check_names(part)
-        with telling_of(part):
-            os.makedirs(part, exist_ok=True)
-            lock = os.open(part, os.O_RDONLY)
-        try:
-            _lock(lock, part)
-            if _is_at(lock, part):  # not one that the export before has just removed
-                yield
-                return
-        finally:
-            os.close(lock)
+    with locked(part, partial(_made, part)):
+        yield
+
+
+def _made(part: str) -> int:
+    """Make a folder, or take one of attempts that is there, and open it."""
+    if os.path.lexists(part):
+        _check_names(part)
+    with telling_of(part):
+        os.makedirs(part, exist_ok=True)
+        return os.open(part, os.O_RDONLY)
 
 
 def clear(part: str, name: str | None) -> None:
@@ -109,24 +108,3 @@ def _check_attempt(attempt: str) -> None:
         for key in files(folder):
             if not is_name(key):
                 raise foreign(part, f"{name}/{inside}/{key}")
-
-
-def _lock(descriptor: int, folder: str) -> None:
-    """Lock a folder until it is closed or the process ends."""
-    import fcntl  # not on Windows, where to import must not fail
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DatasetError(
-            "another export is writing there", path=folder, hint="Wait until it is done."
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False

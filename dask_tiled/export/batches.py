@@ -25,6 +25,8 @@ PAGE_BYTES = 8 << 20
 """Samples that follow one another, and are read in one go."""
 PAGES = 8
 """So many of them are shuffled together."""
+OBJECT_BYTES = 1 << 16
+"""What an object that is still to be computed is taken for."""
 
 
 def iter_batches(
@@ -80,8 +82,9 @@ def iter_batches(
     prefetch = check_whole("prefetch", prefetch, least=0)
     limit = check_whole("max_bytes", max_bytes, least=0)
     sample = max(1, sum(map(_sample_bytes, arrays.values())))
+    chance = [check_whole("seed", seed, least=0), check_whole("epoch", epoch, least=0)]
     count = len(next(iter(arrays.values())))
-    order = _order(count, shuffle, sample, (check_whole("seed", seed), check_whole("epoch", epoch)))
+    order = _order(count, shuffle, sample, chance)
     order = order[: count - count % size if drop_last else count][first:]
     # What is handed out, what waits, and what is being read.
     part = max(1, min(limit, PAGES * PAGE_BYTES) // (prefetch + 2) // (sample * size)) * size
@@ -116,19 +119,21 @@ def _arrays(fields: Any) -> dict[str, Any]:
 
 
 def _sample_bytes(arr: Any) -> int:
-    """Give the bytes of a sample; of objects, the mean."""
-    desc = description_of(arr) if isinstance(arr, da.Array) else None
-    pixel = 0 if desc is None else desc.layout.object_bytes
-    return math.prod(arr.shape[1:]) * max(pixel, arr.dtype.itemsize)
+    """Give the bytes of a sample; of objects, the mean, or a guess."""
+    pixel = arr.dtype.itemsize
+    if isinstance(arr, da.Array) and arr.dtype.hasobject:
+        desc = description_of(arr)
+        pixel = OBJECT_BYTES if desc is None else desc.layout.object_bytes
+    return math.prod(arr.shape[1:]) * pixel
 
 
-def _order(count: int, shuffle: Any, sample: int, chance: tuple[int, int]) -> Index:
+def _order(count: int, shuffle: Any, sample: int, chance: list[int]) -> Index:
     """Give the numbers of the samples in the order of an epoch."""
-    if not any(shuffle is known or shuffle == known != 0 for known in get_args(Shuffle)):
+    if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
         raise DatasetError("no such shuffle", expected=get_args(Shuffle), found=repr(shuffle))
     if not shuffle:
         return np.arange(count)
-    rng = np.random.default_rng([abs(n) for n in chance])
+    rng = np.random.default_rng(chance)
     if shuffle == "all":
         return rng.permutation(count)
     page = max(1, PAGE_BYTES // sample)
@@ -161,17 +166,14 @@ class _Part(NamedTuple):
         in_order = bool((np.diff(places) == 1).all())
         values = {}
         for name, arr in self.arrays.items():
-            found = arr[some]
-            if isinstance(found, da.Array):
-                found = found.compute(scheduler="synchronous")
+            if isinstance(arr, da.Array):
+                found = arr[some].compute(scheduler="synchronous")
+            else:
+                found = arr[wanted]  # a copy, which nobody else has
             values[name] = found if in_order else found[places]
         edges = range(0, len(self.numbers), self.size)
-        return iter(
-            [
-                {name: _batch(found[at : at + self.size]) for name, found in values.items()}
-                for at in edges
-            ]
-        )
+        cut = [(at, at + self.size) for at in edges]
+        return iter([{name: _batch(x[a:b]) for name, x in values.items()} for a, b in cut])
 
 
 def _batch(values: npt.NDArray[Any]) -> Any:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -14,14 +22,24 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.export.locking import locked
 from dask_tiled.export.pages import PageWriter
 from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
 from dask_tiled.export.sample_sources import Batch, array_batches, dataset_batches
+from dask_tiled.export.targets import flush_folders, telling_of
 from dask_tiled.formats.beton.descriptor import sniff
-from dask_tiled.formats.beton.structure import LEAST_PAGE, is_page_size
+from dask_tiled.formats.beton.structure import (
+    FIELD_BYTES,
+    HEADER_BYTES,
+    LEAST_PAGE,
+    is_page_size,
+)
 from dask_tiled.model.files import read_head
 
 Index = npt.NDArray[np.int64]
+
+HEAD_BYTES = HEADER_BYTES + FIELD_BYTES
+"""What sample files are known by."""
 
 
 def to_beton(
@@ -80,24 +98,23 @@ def to_beton(
         The arguments do not suit one another, a sample cannot be made or written, which the error
         names, or something else is there already. No file is left.
     """
-    target = os.path.abspath(os.fspath(path))
+    target = os.path.abspath(os.fsdecode(path))
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
         raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)
     seed = check_whole("seed", seed, least=0)
-    arrays = isinstance(fields, Mapping)
     known = _fields(fields, types, seed)
     order = _order(_count(fields), indices, seed if shuffle else None)
     threads = check_whole("workers", workers, least=1) if workers is not None else _processors()
     with _replacing(target, overwrite=overwrite) as file:
-        writer = PageWriter(file, known, len(order), page_size)
-        if arrays:
-            batches = array_batches(fields, known, order)
+        writer = PageWriter(target, file, known, order, page_size)
+        if isinstance(fields, Mapping):
+            batches = array_batches(fields, known, order, page_size // 2)
         else:
             batches = dataset_batches(fields, known, order, writer.mean, page_size // 2)
         pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="dask-tiled")
         try:
-            _write(writer, batches, pool, threads, len(order), show=progress)
+            _write(writer, batches, pool, threads, show=progress)
         finally:
             if executor is None:
                 # Nobody waits for what is being made, and is not wanted any more.
@@ -132,7 +149,10 @@ def _fields(fields: Any, types: Mapping[str, Any] | None, seed: int) -> list[Fie
         unknown = sorted(set(kinds) - set(fields))
         if unknown:
             raise DatasetError("a type for no field", expected=", ".join(fields), found=unknown[0])
-        kinds = {name: kinds.get(name) or kind_of(arr) for name, arr in fields.items()}
+        kinds = {
+            name: kind_of(arr) if kinds.get(name) is None else kinds[name]
+            for name, arr in fields.items()
+        }
     elif not hasattr(fields, "__len__") or not hasattr(fields, "__getitem__"):
         expected = "arrays by name, or a data set that has a length and items"
         raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
@@ -164,7 +184,6 @@ def _write(
     batches: Iterator[Batch],
     pool: Executor,
     workers: int,
-    count: int,
     *,
     show: bool | None,
 ) -> None:
@@ -175,7 +194,7 @@ def _write(
     following = next(batches, None)
     limit = workers * writer.page_size
     disable = None if show is None else not show
-    with tqdm(total=count, desc="to_beton", unit=" samples", disable=disable) as bar:
+    with tqdm(total=len(writer.numbers), desc="to_beton", unit=" samples", disable=disable) as bar:
         while pending or following is not None:
             held = sum(batch.nbytes for batch, _ in pending)
             while following is not None and len(pending) < 2 * workers:
@@ -184,8 +203,9 @@ def _write(
                     break
                 pending.append((following, pool.submit(following.load)))
                 following = next(batches, None)
-            for future in wait([future for _, future in pending], None, FIRST_COMPLETED).done:
-                future.result()  # raises what has gone wrong, whoever's turn it is
+            if not pending[0][1].done():
+                wait([future for _, future in pending if not future.done()], None, FIRST_COMPLETED)
+            _check(writer, pending)
             while pending and pending[0][1].done():
                 batch, future = pending.popleft()
                 writer.append(batch.places, future.result())
@@ -193,54 +213,55 @@ def _write(
                 del future
 
 
+def _check(writer: PageWriter, pending: Iterable[tuple[Batch, Future[list[Column]]]]) -> None:
+    """Raise what has gone wrong, whoever's turn it is."""
+    try:
+        for _, future in pending:
+            if future.done():
+                future.result()
+    except BrokenExecutor as error:
+        numbers = np.concatenate([writer.numbers[batch.places] for batch, _ in pending])
+        where = f"one of the samples {numbers.min()} to {numbers.max()}"
+        raise DatasetError("a process that makes samples has died", where=where) from error
+
+
 @contextmanager
 def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     """Open a file beside a path, and move it there if all goes well."""
     _refuse_foreign(path, overwrite=overwrite)
     part = f"{path}.part"
-    file = _claimed(part)
-    try:
+    with locked(part, partial(_made, part)) as file:
         try:
-            os.ftruncate(file, 0)
+            with telling_of(path, hint=None):
+                os.ftruncate(file, 0)
             yield file
-            os.fsync(file)
+            with telling_of(path, hint=None):
+                os.fsync(file)
             _refuse_foreign(path, overwrite=overwrite)
             os.replace(part, path)
         except BaseException:
-            os.unlink(part)
+            with suppress(FileNotFoundError):
+                os.unlink(part)
             raise
-    finally:
-        os.close(file)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_folders(os.path.dirname(path))
 
 
-def _claimed(part: str) -> int:
-    """Open a file that nobody else writes to."""
-    import fcntl  # not on Windows, where to import must not fail
-
-    while True:
+def _made(part: str) -> int:
+    """Make a file to write to, or take one that a writer left when it was stopped."""
+    with telling_of(part, hint=None):
         file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(file)
-            raise DatasetError("somebody else is writing there", path=part) from error
-        # Who had it before may have moved it to its place meanwhile, or removed it.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), os.lstat(part)):
-                return file
+    head = os.pread(file, HEAD_BYTES, 0)
+    if any(head) and sniff(part, head):  # the header is written last
         os.close(file)
+        raise DatasetError("something else is there, and stays", path=part)
+    return file
 
 
 def _refuse_foreign(path: str, *, overwrite: bool) -> None:
     """Make sure that there is nothing at a path, or a sample file that may go."""
     if not os.path.lexists(path):
         return
-    if os.path.islink(path) or not os.path.isfile(path) or sniff(path, read_head(path, 4096)):
+    if os.path.islink(path) or not os.path.isfile(path) or sniff(path, read_head(path, HEAD_BYTES)):
         raise DatasetError("something else is there, and stays", path=path)
     if not overwrite:
         raise DatasetError("a file is there already", path=path, hint="Pass overwrite=True.")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.sample_fields import Column, Field
+from dask_tiled.export.targets import telling_of
 from dask_tiled.formats.beton import structure
 
 Index = npt.NDArray[np.int64]
@@ -25,20 +26,26 @@ class PageWriter:
 
     Parameters
     ----------
+    path : str
+        Where the file will be.
     file : int
         File descriptor of an empty file.
     fields : sequence of Field
-    count : int
-        Number of samples.
+    numbers : int64 array
+        What the samples are called, in the order of their records.
     page_size : int
         Bytes of a page.
     """
 
-    def __init__(self, file: int, fields: Sequence[Field], count: int, page_size: int) -> None:
-        self.file = file
+    def __init__(
+        self, path: str, file: int, fields: Sequence[Field], numbers: Index, page_size: int
+    ) -> None:
+        self.path, self.file = path, file
+        self.numbers = numbers
         self.fields = fields
         self.page_size = page_size
-        self.records = np.zeros(count, structure.record_of([field.type_id for field in fields]))
+        record = structure.record_of([field.type_id for field in fields])
+        self.records = np.zeros(len(numbers), record)
         self.start = structure.HEADER_BYTES + structure.FIELD_BYTES * len(fields)
         end = self.start + self.records.nbytes
         self.data = -(-end // page_size) * page_size
@@ -93,7 +100,7 @@ class PageWriter:
                 if totals[first] > self.page_size:
                     raise DatasetError(
                         "a sample is larger than a page",
-                        where=f"sample {int(places[first])}",
+                        where=f"sample {self.numbers[places[first]]}",
                         expected=f"at most {self.page_size} bytes",
                         found=f"{int(totals[first])} bytes",
                         hint="Pass a larger page_size.",
@@ -107,7 +114,7 @@ class PageWriter:
             pointers[first:stop] = at + np.cumsum(some).reshape(some.shape) - some
             nbytes = int(ends[stop - 1]) - before
             if nbytes:
-                write_at(self.file, _interleaved(stored, slice(first, stop)), at)
+                self._write(_interleaved(stored, slice(first, stop)), at)
                 self.used += nbytes
             first = stop
         rows = np.empty(sizes.size, structure.ALLOCATION)
@@ -129,13 +136,23 @@ class PageWriter:
             end,
         )
         descriptors = b"".join(field.descriptor for field in self.fields)
-        write_at(self.file, header.tobytes() + descriptors, 0)
-        write_at(self.file, self.records.view(np.uint8), self.start)
-        os.ftruncate(self.file, end)  # what fills up a page reads as zeros
+        self._write(header.tobytes() + descriptors, 0)
+        self._write(self.records.view(np.uint8), self.start)
+        with telling_of(self.path, hint=None):
+            os.ftruncate(self.file, end)  # what fills up a page reads as zeros
         at = end
         for rows in self.table:
-            write_at(self.file, rows.view(np.uint8), at)
+            self._write(rows.view(np.uint8), at)
             at += rows.nbytes
+
+    def _write(self, data: Any, at: int) -> None:
+        """Write all bytes of what is contiguous at a place of the file."""
+        flat: Any = data.reshape(-1) if isinstance(data, np.ndarray) else data
+        view = memoryview(flat).cast("B")
+        with telling_of(self.path, hint=None):
+            while len(view):
+                done = os.pwrite(self.file, view, at)
+                view, at = view[done:], at + done
 
 
 def _interleaved(stored: Sequence[Column], some: slice) -> Any:
@@ -146,12 +163,3 @@ def _interleaved(stored: Sequence[Column], some: slice) -> Any:
     if all(isinstance(payload, np.ndarray) for payload in payloads):
         return np.concatenate(payloads, axis=1)
     return b"".join(memoryview(part) for sample in zip(*payloads, strict=True) for part in sample)
-
-
-def write_at(file: int, data: Any, at: int) -> None:
-    """Write all bytes of what is contiguous at a place of a file."""
-    flat: Any = data.reshape(-1) if isinstance(data, np.ndarray) else data
-    view = memoryview(flat).cast("B")
-    while len(view):
-        done = os.pwrite(file, view, at)
-        view, at = view[done:], at + done

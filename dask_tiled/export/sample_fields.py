@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -35,6 +36,9 @@ class Column(NamedTuple):
             return np.full(len(self.payload), self.payload.shape[1], np.int64)
         return np.fromiter(map(len, self.payload or ()), np.int64)
 
+
+MOST_JPEG = 65500
+"""Pixels along a side with which JPEG libraries do."""
 
 Encode = Callable[[Values, Sequence[int]], Column]
 """Makes a column of values of samples, and their numbers."""
@@ -69,12 +73,12 @@ class ImageField:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Modes):
             raise DatasetError("no such mode", expected=get_args(Modes), found=repr(self.mode))
-        check_whole("quality", self.quality, least=1)
+        check_whole("quality", self.quality, least=1, most=100)
         for name in ("max_resolution", "smart_threshold"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=1)
-        if not 0 <= self.proportion <= 1:
-            raise DatasetError("no share", expected="0 to 1", found=self.proportion)
+        if not isinstance(self.proportion, Real) or not 0 <= self.proportion <= 1:
+            raise DatasetError("no share", expected="0 to 1", found=repr(self.proportion))
 
 
 class Field(NamedTuple):
@@ -84,11 +88,6 @@ class Field(NamedTuple):
     type_id: int
     arguments: bytes
     encode: Encode
-
-    @property
-    def stores(self) -> bool:
-        """Whether samples have bytes in the pages."""
-        return self.type_id not in (structure.FLOAT, structure.INT)
 
     @property
     def descriptor(self) -> bytes:
@@ -111,9 +110,9 @@ def field_of(name: str, kind: Any, seed: int) -> Field:
     Raises
     ------
     DatasetError
-        There is no such type, or a name that cannot be stored.
+        There is no such type, or a name or a type that cannot be stored.
     """
-    if not name.isascii() or not name.strip("\0"):
+    if not isinstance(name, str) or not name.isascii() or not name or "\0" in name:
         raise DatasetError("a field cannot have that name", expected="ASCII", found=repr(name))
     if isinstance(kind, str) and kind == "image":
         kind = ImageField()
@@ -132,14 +131,20 @@ def field_of(name: str, kind: Any, seed: int) -> Field:
             expected=f"{', '.join(_KINDS)}, image, an ImageField, or (dtype, shape)",
             found=repr(kind),
         ) from error
-    if dtype.hasobject or not shape or min(shape) < 1:
+    try:
+        arguments = structure.pack_array(dtype, shape)
+        stored = structure.parse_array(arguments) == (dtype, shape)
+    except ValueError:
+        stored = False
+    if not stored or 0 in shape or not shape:
         raise DatasetError(
             "such arrays cannot be stored",
             where=f"field {name!r}",
-            expected="numbers, in at least one axis, none of which is empty",
+            expected="numbers, in 1 to 32 axes, none of which is empty",
             found=f"{dtype} of shape {shape}",
+            hint=None if shape else 'Say in types what they are, such as "bytes" or "json".',
         )
-    return Field(name, structure.ARRAY, structure.pack_array(dtype, shape), _Arrays(dtype, shape))
+    return Field(name, structure.ARRAY, arguments, _Arrays(dtype, shape))
 
 
 def kind_of(values: Any) -> Any:
@@ -147,7 +152,11 @@ def kind_of(values: Any) -> Any:
     dtype, shape = values.dtype, values.shape[1:]
     if dtype.kind in "biu" and not shape:
         return "int"
-    if dtype.kind == "f" and not shape:
+    if (
+        dtype.kind == "f"
+        and dtype.itemsize <= structure.STORED[structure.FLOAT].itemsize
+        and not shape
+    ):
         return "float"
     return (dtype, shape)
 
@@ -207,26 +216,24 @@ class _Arrays:
     shape: tuple[int, ...]
 
     def __call__(self, values: Values, _: Sequence[int]) -> Column:
-        if not isinstance(values, np.ndarray):
+        if isinstance(values, np.ndarray) and not values.dtype.hasobject:
+            self._check(values.dtype, values.shape[1:])
+        else:
             values = np.stack([self._loaded(one) for one in values])
-        if values.shape[1:] != self.shape or values.dtype.newbyteorder("=") != self._native:
-            raise ValueError(
-                f"{values.dtype} of shape {values.shape[1:]}, not {self.dtype} of {self.shape}"
-            )
         stored = np.ascontiguousarray(values, self.dtype)
         rows = stored.reshape(len(stored), -1).view(np.uint8)
         return Column(np.zeros(len(stored), structure.STORED[structure.ARRAY]), rows)
 
-    @property
-    def _native(self) -> np.dtype:
-        return self.dtype.newbyteorder("=")
+    def _check(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        same = dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
+        if not same or shape != self.shape:
+            raise ValueError(f"{dtype} of shape {shape}, not {self.dtype} of {self.shape}")
 
     def _loaded(self, one: Any) -> Array:
         if isinstance(one, bytes):
             one = np.load(io.BytesIO(one), allow_pickle=False)
         found = np.asarray(one)
-        if found.shape != self.shape:
-            raise ValueError(f"shape {found.shape}, not {self.shape}")
+        self._check(found.dtype, found.shape)
         return found
 
 
@@ -264,12 +271,15 @@ class _Images:
             image = Image.fromarray(pixels)
         longest, most = max(image.size), options.max_resolution
         shrunk = most is not None and longest > most
-        if max(image.size) > 65535 and not shrunk:
-            raise ValueError(f"an image of {image.size} pixels, and 65535 can be counted")
+        if image.mode[0] in "IF" or image.has_transparency_data:
+            raise ValueError(f"an image of mode {image.mode}, no RGB image of bytes")
         size = image.size
         if shrunk:
             size = tuple(max(1, round(n * most / longest)) for n in size)  # type: ignore[operator, assignment]
-        if not self._is_jpeg(3 * size[0] * size[1], number):
+        jpeg = self._is_jpeg(3 * size[0] * size[1], number)
+        if max(size) > (MOST_JPEG if jpeg else 65535):
+            raise ValueError(f"an image of {size} pixels, too many along one side")
+        if not jpeg:
             return structure.RAW, size, self._sized(image, size).tobytes()
         as_it_is = isinstance(value, bytes) and not shrunk
         if as_it_is and image.format == "JPEG" and image.mode == "RGB":

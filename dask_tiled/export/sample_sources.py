@@ -14,9 +14,10 @@ import numpy.typing as npt
 from dask.base import compute, get_scheduler
 
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.errors import CorruptFileError, DatasetError, TilingError
 from dask_tiled.export.sample_fields import Column, Field
-from dask_tiled.model.files import read_exactly
+from dask_tiled.model.files import read_exactly, read_head
+from dask_tiled.reading.cluster import on_a_cluster
 
 Index = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
@@ -41,30 +42,33 @@ class Batch(NamedTuple):
 
 
 def array_batches(
-    arrays: Mapping[str, Any], fields: Sequence[Field], order: Index
+    arrays: Mapping[str, Any], fields: Sequence[Field], order: Index, most: int
 ) -> Iterator[Batch]:
     """Go through arrays chunk by chunk, as they lie; samples go where the order has them.
 
-    Chunks are those of the array with the most bytes; of arrays in memory, all is one.
+    Chunks are those of the dask array with the most bytes; if all are in memory, of so many bytes.
     """
+    options = _scheduler()
     ranked = np.argsort(order, kind="stable")
     ascending = order[ranked]
-    whole = {name: _whole_samples(arr) for name, arr in arrays.items()}
-    lazy = [arr for arr in whole.values() if isinstance(arr, da.Array)]
-    chunks = max(lazy, key=lambda arr: arr.nbytes).chunks[0] if lazy else (_length(arrays),)
-    edges = np.cumsum((0, *chunks))
+    whole = [_whole_samples(arrays[field.name]) for field in fields]
+    lazy = [arr for arr in whole if isinstance(arr, da.Array)]
+    count = len(whole[0])
+    sample = sum(arr.nbytes for arr in whole) // max(1, count)
+    if lazy:
+        edges = np.cumsum((0, *max(lazy, key=lambda arr: arr.nbytes).chunks[0]))
+    else:
+        unknown = any(arr.dtype.hasobject for arr in whole)
+        step = MOST_SAMPLES if unknown else max(1, most // max(1, sample))
+        edges = np.append(np.arange(0, count, step), count)
     cuts = np.searchsorted(ascending, edges)
-    sample = sum(arr.nbytes for arr in whole.values()) // max(1, _length(arrays))
     for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         if low < high:
             numbers, places = ascending[low:high], ranked[low:high]
-            span = int(numbers[-1] - numbers[0]) + 1
-            load = partial(_load_arrays, whole, fields, numbers, places)
-            yield Batch(places, span * sample, load)
-
-
-def _length(arrays: Mapping[str, Any]) -> int:
-    return len(next(iter(arrays.values())))
+            first, stop = int(numbers[0]), int(numbers[-1]) + 1
+            parts = [arr[first:stop] for arr in whole]
+            load = partial(_load_arrays, parts, fields, numbers, places, options)
+            yield Batch(places, (stop - first) * sample, load)
 
 
 def _whole_samples(arr: Any) -> Any:
@@ -76,15 +80,30 @@ def _whole_samples(arr: Any) -> Any:
     return read_once(arr.rechunk(dict.fromkeys(range(1, arr.ndim), -1)))
 
 
+def _scheduler() -> dict[str, Any]:
+    """Say what computes: a cluster what is asked of it; else the threads that are there already.
+
+    A worker of a cluster that asked the cluster would wait for itself.
+    """
+    cluster = getattr(get_scheduler(), "__self__", None) is not None
+    return {} if cluster and not on_a_cluster() else {"scheduler": "synchronous"}
+
+
 def _load_arrays(
-    arrays: Mapping[str, Any], fields: Sequence[Field], numbers: Index, places: Index
+    parts: Sequence[Any],
+    fields: Sequence[Field],
+    numbers: Index,
+    places: Index,
+    options: Mapping[str, Any],
 ) -> list[Column]:
-    first, stop = int(numbers[0]), int(numbers[-1]) + 1
-    parts = [_chunk_of(arrays[field.name][first:stop]) for field in fields]
-    # A cluster computes what is asked of it; here, threads of our own are there already.
-    on_cluster = getattr(get_scheduler(), "__self__", None) is not None
-    (found,) = compute(parts, **({} if on_cluster else {"scheduler": "synchronous"}))
-    some = numbers - first
+    try:
+        (found,) = compute([_chunk_of(arr) for arr in parts], **options)
+    except DatasetError:
+        raise
+    except Exception as error:
+        where = f"samples {numbers[0]} to {numbers[-1]}"
+        raise DatasetError("they cannot be computed", where=where, found=repr(error)) from error
+    some = numbers - numbers[0]
     if (np.diff(some) != 1).any():
         found = [values[some] for values in found]
     return _encoded(fields, found, numbers.tolist(), places.tolist())
@@ -181,7 +200,7 @@ class TarSamples:
     Raises
     ------
     DatasetError
-        A file is no tar file, or is compressed.
+        A file is no tar file, is compressed, is damaged, or has a member twice.
     """
 
     def __init__(self, paths: Path | Sequence[Path]) -> None:
@@ -204,7 +223,18 @@ class TarSamples:
                     if key != last:
                         self._samples.append((path, key, {}))
                         last = key
-                    self._samples[-1][2][ending.lower()] = member.offset_data, member.size
+                    members, ending = self._samples[-1][2], ending.lower()
+                    if ending in members or member.issparse():
+                        problem = (
+                            "twice the same member" if ending in members else "a sparse member"
+                        )
+                        raise DatasetError(problem, path=path, where=member.name)
+                    members[ending] = member.offset_data, member.size
+                # What is no header after the first one ends the file, as the module has it.
+                if any(read_head(path, tarfile.BLOCKSIZE, tar.offset)):
+                    expected = "a header, or zeros"
+                    where = f"byte {tar.offset}"
+                    raise CorruptFileError("damaged", path=path, where=where, expected=expected)
         except tarfile.TarError as error:
             hint = "Unpack it if it is compressed."
             raise DatasetError("no tar file", path=path, found=str(error), hint=hint) from error

@@ -250,20 +250,24 @@ def _gathered(texts: Iterable[bytes | None]) -> dict[str, list[list[int]]]:
     return found
 
 
-def unwritable(path: str, error: BaseException, where: str | None = None) -> DatasetError:
+GO_ON = "What is stored so far stays: call it again to go on."
+
+
+def unwritable(
+    path: str, error: BaseException, where: str | None = None, hint: str | None = GO_ON
+) -> DatasetError:
     """Say that something cannot be written, and why."""
     found = getattr(error, "strerror", None) or said(error)
-    hint = "What is stored so far stays: call it again to go on."
     return DatasetError("it cannot be written", path=path, where=where, found=found, hint=hint)
 
 
 @contextmanager
-def telling_of(path: str) -> Iterator[None]:
+def telling_of(path: str, hint: str | None = GO_ON) -> Iterator[None]:
     """Name the place where the system refuses to write."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, hint=hint) from error
 
 
 def flush_folders(path: str) -> None:

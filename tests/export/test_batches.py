@@ -105,6 +105,25 @@ def test_memory_is_bounded():
     assert most[0] <= 5
 
 
+def test_batches_are_nobody_elses():
+    values = np.zeros((20, 3))
+    for batch in iter_batches({"x": values}, 5):
+        batch["x"] += 1
+    assert not values.any()
+
+
+def test_memory_is_bounded_where_objects_are_computed():
+    sizes = []
+
+    def load(values):
+        sizes.append(len(values))
+        return np.array([bytes(1000)] * len(values), object)
+
+    arr = da.arange(10_000, chunks=100).map_blocks(load, dtype=object, meta=np.empty(0, object))
+    next(iter_batches({"x": arr}, 10, prefetch=0))
+    assert sum(sizes) < 1000
+
+
 @pytest.mark.parametrize(
     ("fields", "options", "problem"),
     [
@@ -114,6 +133,9 @@ def test_memory_is_bounded():
         ({"a": np.zeros(3)}, {"shuffle": "page"}, "no such shuffle"),
         ({"a": np.zeros(3)}, {"shuffle": True}, "no such shuffle"),
         ({"a": np.zeros(3)}, {"shuffle": 0}, "no such shuffle"),
+        ({"a": np.zeros(3)}, {"shuffle": np.arange(3)}, "no such shuffle"),
+        ({"a": np.zeros(3)}, {"seed": -1}, "seed"),
+        ({"a": np.zeros(3)}, {"epoch": -1}, "epoch"),
         ({"a": np.zeros(3)}, {"start": -1}, "start"),
         ({"a": np.zeros(3)}, {"batch_size": 0}, "batch_size"),
     ],

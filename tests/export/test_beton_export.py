@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 
 import beton_reader
 import dask.array as da
@@ -22,7 +23,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dask_tiled import DatasetError, ImageField, TarSamples, open_dataset, to_beton
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    ImageField,
+    TarSamples,
+    open_dataset,
+    to_beton,
+)
+from dask_tiled.export import beton, sample_fields
 
 KINDS = {0: "float", 1: "int", 2: "image", 3: "bytes", 5: "json"}
 PAGE = 1 << 21
@@ -198,8 +207,16 @@ def test_sample_larger_than_a_page_is_refused(tmp_path):
         ({"x": [1, 2]}, None, "no array"),
         ({"x": np.zeros(2, "c8")}, None, "such arrays"),
         ({"x": np.zeros((2, 0))}, None, "such arrays"),
+        ({"x": np.zeros((2, 3), [(f"name{i}", "i4") for i in range(60)])}, None, "such arrays"),
+        ({"x": np.zeros((2, 3), [(("title", "a"), "i4")])}, None, "such arrays"),
+        ({"x": np.zeros((2,) + (1,) * 33)}, None, "such arrays"),
+        ({"x": np.zeros(2, "g")}, None, "such arrays"),
+        ({"x": np.array([b"a", b"b"], object)}, None, "in types"),
         ({"x": np.full(2, 1 << 63, "u8")}, None, "beyond int64"),
         ({"ö": np.zeros(2)}, None, "that name"),
+        ({1: np.zeros(2)}, None, "that name"),
+        ({"a": np.zeros(2), "a\0": np.zeros(2)}, None, "that name"),
+        ({"x": np.zeros(2)}, {"x": ""}, "no type of fields"),
         ({"a" * 16 + "b": np.zeros(2), "a" * 16 + "c": np.zeros(2)}, None, "16 letters"),
         ({}, None, "at least one"),
         (Dataset([(1,)]), None, "at least one"),
@@ -212,6 +229,179 @@ def test_what_cannot_be_written_is_refused(tmp_path, fields, types, problem):
     with pytest.raises(DatasetError, match=problem):
         save(tmp_path / "a.beton", fields, types)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        ">i2",
+        [("a", "i4"), ("b", [("c", ">f8", (2,))])],
+        np.dtype([("a", "i1"), ("b", "f8")], align=True),
+    ],
+)
+def test_arrays_of_any_type_come_back(tmp_path, dtype):
+    values = np.frombuffer(np.random.default_rng(0).bytes(4096), "u1")[
+        : 6 * np.dtype(dtype).itemsize
+    ]
+    values = (values % 8).view(dtype).reshape(3, 2)[::-1]
+    found = open_dataset(save(tmp_path / "a.beton", {"x": values})).compute()
+    assert found.dtype.names == values.dtype.names
+    assert repr(found.tolist()) == repr(values.tolist())
+
+
+def test_arrays_of_objects_are_written(tmp_path):
+    objects = np.empty(300, object)
+    for i in range(300):
+        objects[i] = np.full(2, i, "f4")
+    fields = {"x": objects, "text": np.array([bytes(i) for i in range(300)], object)}
+    path = save(tmp_path / "a.beton", fields, {"x": ("f4", (2,)), "text": "bytes"})
+    np.testing.assert_array_equal(open_dataset(path), np.stack(objects))
+    assert open_dataset(path, field="text").compute().tolist() == fields["text"].tolist()
+
+
+def test_one_sample_of_another_type_among_many_is_refused(tmp_path):
+    """Stacked with others, it would be cast to their type, or not, as batches happen to fall."""
+    samples = Dataset(
+        [(np.ones(3, "f4"),)] * 50 + [(np.ones(3, "i2"),)] + [(np.ones(3, "f4"),)] * 50
+    )
+    with pytest.raises(DatasetError, match=r"sample 50, field 'x'.*int16"):
+        save(tmp_path / "a.beton", samples, {"x": ("f4", (3,))})
+
+
+def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
+    """A batch of all samples would hold all images, made by one thread."""
+    sizes = []
+    encode = sample_fields._Images.__call__
+
+    def counting(self, values, numbers):
+        sizes.append(len(values))
+        return encode(self, values, numbers)
+
+    monkeypatch.setattr(sample_fields._Images, "__call__", counting)
+    images = np.zeros((900, 40, 40, 3), "u1")
+    save(tmp_path / "a.beton", {"x": images}, {"x": "image"})
+    assert sum(sizes) == 900
+    assert max(sizes) * 40 * 40 * 3 <= PAGE // 2
+
+
+def test_writer_sleeps_while_a_sample_takes_long(tmp_path, monkeypatch):
+    waits = []
+    wait = beton.wait
+
+    def counting(*args):
+        waits.append(args)
+        return wait(*args)
+
+    monkeypatch.setattr(beton, "wait", counting)
+
+    class Slow(Dataset):
+        def __getitem__(self, number):
+            time.sleep(0.5 * (number == 0))
+            return (number,)
+
+    save(tmp_path / "a.beton", Slow(range(60)), {"n": "int"}, workers=2)
+    assert len(waits) <= 60
+
+
+class Dying(Dataset):
+    """Takes its process along."""
+
+    def __getitem__(self, number):
+        if number == 20:
+            os._exit(1)
+        return (number,)
+
+
+@pytest.mark.slow
+def test_process_that_dies_ends_it(tmp_path):
+    with ProcessPoolExecutor(1) as pool, pytest.raises(DatasetError, match=r"process.*samples"):
+        save(tmp_path / "a.beton", Dying(range(30)), {"n": "int"}, executor=pool)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_children_of_a_killed_writer_do_not_keep_others_out(tmp_path):
+    """Processes that make samples live on when their parent is killed."""
+    path, part = tmp_path / "a.beton", tmp_path / "a.beton.part"
+    script = tmp_path / "write.py"
+    script.write_text(KILLED)
+    with subprocess.Popen(
+        [sys.executable, script, path, "fork"], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        process.stdout.readline()
+        while not (part.exists() and part.stat().st_size):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        try:
+            save(path, {"x": np.arange(3)})
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert open_dataset(path).compute().tolist() == [0, 1, 2]
+
+
+def test_errors_name_samples_as_their_source_does(tmp_path):
+    samples = Dataset([(bytes(10),), (bytes(PAGE + 1),)])
+    with pytest.raises(DatasetError, match=r"sample 1;.*page"):
+        save(tmp_path / "a.beton", samples, {"text": "bytes"}, indices=[1, 0])
+
+    def load(block_id):
+        raise OSError("no such disk") if block_id[0] == 2 else ValueError("wrong")
+
+    arr = da.map_blocks(load, chunks=((10,) * 3,), dtype="i8", meta=np.empty(0, "i8"))
+    with pytest.raises(DatasetError, match=r"samples 20 to 29.*no such disk"):
+        save(tmp_path / "a.beton", {"x": arr}, indices=range(20, 30))
+    assert list(tmp_path.iterdir()) == []
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+import dask_tiled
+resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
+try:
+    dask_tiled.to_beton(sys.argv[1], {"x": np.zeros((10, 1 << 20), "u1")}, progress=False)
+except dask_tiled.DatasetError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_full_disk_is_said(tmp_path):
+    path = tmp_path / "a.beton"
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, path], check=True, capture_output=True, text=True
+    )
+    assert f"{path}: it cannot be written; found File too large" in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_named_like_a_part_stays(tmp_path):
+    """Browsers call what they download so."""
+    part = tmp_path / "a.beton.part"
+    part.write_bytes(b"half a download")
+    with pytest.raises(DatasetError, match="stays"):
+        save(tmp_path / "a.beton", {"x": np.zeros(3)})
+    assert part.read_bytes() == b"half a download"
+    part.write_bytes(bytes(5000))  # what a writer leaves that was killed
+    save(tmp_path / "a.beton", {"x": np.zeros(3)})
+    assert not part.exists()
+
+
+@pytest.mark.slow
+def test_a_worker_writes_its_own_file(tmp_path):
+    """It would wait for itself, if the cluster were to compute its arrays."""
+    distributed = pytest.importorskip("distributed")
+    arr = da.from_array(np.arange(60), 9)
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, **ANY_PORT
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=20)
+    np.testing.assert_array_equal(open_dataset(path), np.arange(60))
 
 
 def test_seeds_are_no_negative_numbers(tmp_path):
@@ -237,7 +427,8 @@ def test_nothing_that_is_there_is_lost(tmp_path):
 
 
 KILLED = """
-import sys, time
+import multiprocessing, sys, time
+from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 from dask_tiled import to_beton
 
@@ -247,8 +438,10 @@ class Slow:
         time.sleep(0.002)
         return (np.full(30_000, i % 256, "u1"),)
 
+pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork")) if sys.argv[2:] else None
+types = {"x": ("u1", (30_000,))}
 print("ready", flush=True)
-to_beton(sys.argv[1], Slow(), {"x": ("u1", (30_000,))}, page_size=1 << 21, progress=False)
+to_beton(sys.argv[1], Slow(), types, page_size=1 << 21, progress=False, executor=pool)
 """
 
 
@@ -285,7 +478,7 @@ def test_two_writers_do_not_mix(tmp_path):
     first.start()
     inside.wait(20)
     try:
-        with pytest.raises(DatasetError, match="somebody else"):
+        with pytest.raises(DatasetError, match="another export"):
             save(path, Dataset([(2,)]), {"n": "int"})
     finally:
         go_on.set()
@@ -348,6 +541,55 @@ def test_tar_shards_are_written(tmp_path):
     (tmp_path / "no.tar").write_bytes(b"no tar" * 100)
     with pytest.raises(DatasetError, match="no tar file"):
         TarSamples(tmp_path / "no.tar")
+
+
+def test_damaged_tar_files_are_refused(tmp_path):
+    members = {f"{i}.cls": b"%d" % i for i in range(4)}
+    path = tar_of(tmp_path / "a.tar", members)
+    content = bytearray(path.read_bytes())
+    content[2 * 1024 + 20] ^= 255  # the third header: Python's module takes it for the end
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="byte 2048"):
+        TarSamples(path)
+    with tarfile.open(tmp_path / "b.tar", "w") as tar:
+        for _ in range(2):
+            tar.addfile(tarfile.TarInfo("0.cls"), io.BytesIO())
+    with pytest.raises(DatasetError, match=r"twice.*0\.cls"):
+        TarSamples(tmp_path / "b.tar")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pixels"),
+    [
+        ("PNG", np.full((4, 4), 40_000, "u2")),
+        ("PNG", np.full((4, 4, 4), 100, "u1")),
+        ("TIFF", np.full((4, 4), 0.5, "f4")),
+    ],
+)
+def test_images_that_would_lose_something_are_refused(tmp_path, kind, pixels):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind)
+    with pytest.raises(DatasetError, match=r"of mode .*no RGB image"):
+        save(tmp_path / "a.beton", Dataset([(stream.getvalue(),)]), {"image": "image"})
+
+
+def test_images_with_long_sides(tmp_path):
+    longest = np.zeros((1, 1, 65535, 3), "u1")
+    assert (
+        open_dataset(save(tmp_path / "a.beton", {"x": longest}, {"x": "image"})).shape[2] == 65535
+    )
+    for kind, size in (
+        (ImageField("jpg"), 65535),
+        (ImageField("raw", max_resolution=70_000), 80_000),
+    ):
+        with pytest.raises(DatasetError, match="too many along one side"):
+            save(tmp_path / "b.beton", {"x": np.zeros((1, 1, size, 3), "u1")}, {"x": kind})
+
+
+@pytest.mark.parametrize("wrong", [{"quality": 101}, {"proportion": "half"}, {"mode": "png"}])
+def test_wrong_options_of_images(wrong):
+    with pytest.raises(DatasetError):
+        ImageField(**wrong)
 
 
 def test_images_are_made_smaller(tmp_path):

@@ -7,6 +7,7 @@ the allocation table. Everything is little-endian, and every pointer counts from
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +22,8 @@ HEADER: tools.Fields = {
 }  # fmt: skip
 FIELD: tools.Fields = {"type_id": (0, "u1"), "name": (1, "S16"), "arguments": (17, "V1024")}
 HEADER_BYTES, FIELD_BYTES = tools.size_of(HEADER), tools.size_of(FIELD)
-LEAST_PAGE = 1 << 21
-"""Bytes of the smallest page; others are larger powers of two."""
+LEAST_PAGE, MOST_PAGE = 1 << 21, 1 << 31
+"""Bytes of the smallest and of the largest page; the others are powers of two between them."""
 
 ALLOCATION = np.dtype([("sample", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
 FLOAT, INT, IMAGE, BYTES, ARRAY, JSON, TENSOR = range(7)
@@ -53,7 +54,7 @@ def record_of(type_ids: Sequence[int]) -> np.dtype:
 
 def is_page_size(size: int) -> bool:
     """Tell whether pages may have so many bytes."""
-    return LEAST_PAGE <= size < 1 << 32 and not size & (size - 1)
+    return LEAST_PAGE <= size <= MOST_PAGE and not size & (size - 1)
 
 
 def pack_array(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
@@ -71,21 +72,24 @@ def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     ValueError
         They are none. An axis of no length at the end cannot be told from the zeros behind it.
     """
-    shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b")
+    shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b").tolist()
     length = int.from_bytes(arguments[SHAPE_BYTES : SHAPE_BYTES + 8], "little")
     if length > TYPE_BYTES:
         raise ValueError(f"a type of {length} letters")
     text = arguments[SHAPE_BYTES + 8 :][:length]
-    return _dtype(json.loads(text)), tuple(shape.tolist())
+    try:
+        dtype = _dtype(json.loads(text))
+    except (ArithmeticError, LookupError, RecursionError, SyntaxError, TypeError) as error:
+        raise ValueError(f"no type: {text!r}") from error
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"no type of pixels: {dtype}")
+    if math.prod(n or 1 for n in shape) * dtype.itemsize > MOST_PAGE:
+        raise ValueError(f"shape {shape} of {dtype}, which is larger than a page can be")
+    return dtype, tuple(shape)
 
 
 def _dtype(descr: Any) -> np.dtype:
     """Read what ``numpy.dtype.descr`` gives, a list of fields; a plain type is one without name."""
-    if not isinstance(descr, list) or not descr:
-        raise ValueError(f"no type: {descr!r}")
-    fields = [tuple(field) if isinstance(field, list) else field for field in descr]
-    plain = len(fields) == 1 and len(fields[0]) == 2 and not fields[0][0]
-    dtype = np.dtype(fields[0][1] if plain else fields)
-    if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"no type of pixels: {dtype}")
-    return dtype
+    ((name, kind), *others) = (field[:2] for field in descr)
+    plain = not name and not others and len(descr[0]) == 2
+    return np.dtype(kind) if plain else np.lib.format.descr_to_dtype(descr)

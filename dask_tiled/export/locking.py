@@ -1,0 +1,62 @@
+"""Files and folders that one writer has at a time, as long as it lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dask_tiled.errors import DatasetError
+
+_held: set[int] = set()
+
+
+@contextmanager
+def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
+    """Open what is made at a path, and lock it; who comes meanwhile is refused.
+
+    It is closed at the end, or with the process.
+    """
+    while True:
+        descriptor = open_it()
+        _held.add(descriptor)
+        try:
+            _lock(descriptor, path)
+            # Who had it before may have moved it to its place meanwhile, or removed it.
+            if _is_at(descriptor, path):
+                yield descriptor
+                return
+        finally:
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str) -> None:
+    import fcntl  # not on Windows, where to import must not fail
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DatasetError(
+            "another export is writing there", path=path, hint="Wait until it is done."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go() -> None:
+    """Leave the locks to the process that was forked: its children may outlive it."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
