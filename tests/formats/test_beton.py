@@ -183,7 +183,7 @@ def damaged(path, at, data):
         (24, b"\xff", "type of its own"),
         (24 + 17, b"\xff" * 8, "larger than a page"),
         (24 + 17 + 264, b"[[]]", "of no type"),
-        (24 + 17 + 256, b'\x0b\0\0\0\0\0\0\0[["","(2"]]', "of no type"),
+        (24 + 17 + 256, b'\x0d\0\0\0\0\0\0\0[["","f4,("]]', "of no type"),
         (24 + 17 + 256, b'\x0f\0\0\0\0\0\0\0[{"a":1,"b":2}]', "of no type"),
         (24 + 17, b"\0" * 8 + b"\0" * 7 + b"\x80", "larger than a page"),
         (24 + 1041, b"\xff" * 8, "outside of the pages"),
