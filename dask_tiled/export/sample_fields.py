@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -77,7 +76,7 @@ class ImageField:
         for name in ("max_resolution", "smart_threshold"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=1)
-        if not isinstance(self.proportion, Real) or not 0 <= self.proportion <= 1:
+        if not isinstance(self.proportion, (float, int)) or not 0 <= self.proportion <= 1:
             raise DatasetError("no share", expected="0 to 1", found=repr(self.proportion))
 
 
