@@ -62,12 +62,11 @@ def differences(desc, told):
             found.append(f"{axis}: named {one.name}")
         if unit != other_unit:
             found.append(f"{axis}: in {one.units}")
-        if one.scale is not None and other * one.scale != pytest.approx(scale, rel=1e-6):
+        if one.scale is not None and not math.isclose(other * one.scale, scale, rel_tol=1e-6):
             found.append(f"{axis}: steps of {one.scale} {one.units}")
-        if one.offset is not None:
-            offset = pytest.approx(factor * axis.offset, abs=1e-3 * abs(scale))
-            if other * one.offset != offset:
-                found.append(f"{axis}: from {one.offset} {one.units}")
+        start = axis.offset * factor if one.offset is None else one.offset * other
+        if abs(start - axis.offset * factor) > 1e-3 * abs(scale):
+            found.append(f"{axis}: from {one.offset} {one.units}")
     return found
 
 
@@ -510,4 +509,4 @@ def test_second_set_shows_what_its_list_says(data, name):
     assert (desc.shape, desc.dtype) == (shape, dtype)
     for axis, (along, units, *numbers) in zip(desc.axes, axes, strict=True):
         assert (axis.name, axis.units) == (along, units)
-        assert [axis.scale, axis.offset] == pytest.approx(numbers, rel=1e-5)
+        assert [axis.scale, axis.offset] == pytest.approx(numbers, rel=1e-5, abs=0)
