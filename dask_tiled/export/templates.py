@@ -10,6 +10,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown
+from dask_tiled.errors import DatasetError
 from dask_tiled.export.alignment import description_of
 from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK, attributes_of, plain
@@ -81,16 +82,19 @@ def _array(
     """Have zarr make an array."""
     import zarr
 
-    array = zarr.create_array(
-        place,
-        name=name,
-        shape=stored.shape,
-        chunks=stored.chunk,
-        shards=stored.shard,
-        attributes=plain(attributes),
-        zarr_format=3,
-        **options,
-    )
+    try:
+        array = zarr.create_array(
+            place,
+            name=name,
+            shape=stored.shape,
+            chunks=stored.chunk,
+            shards=stored.shard,
+            attributes=plain(attributes),
+            zarr_format=3,
+            **options,
+        )
+    except (KeyError, TypeError, ValueError) as error:  # of codecs that it does not know, say
+        raise DatasetError("zarr refuses the settings", found=repr(error)) from error
     return Encoder(array)
 
 

@@ -31,7 +31,7 @@ _SIGNATURES = (
 """What else files begin with that people try to open: at which byte, what, and what it is."""
 
 
-def named(name: Any, path: str) -> Format:
+def named(name: Any, path: str | None = None) -> Format:
     """Find the format that a user names: by its name, another name or a suffix, in any case.
 
     Raises
@@ -47,7 +47,7 @@ def named(name: Any, path: str) -> Format:
         meant = [one for one in there.values() if word in (one.name, *one.aliases)]
         meant = meant or [one for one in there.values() if f".{word}" in one.extensions]
         if meant:
-            return recognised_by(meant, path, {}) or meant[0]
+            return (path is not None and recognised_by(meant, path, {})) or meant[0]
         suffixes = (end[1:] for one in there.values() for end in one.extensions)
         aliases = (alias for one in there.values() for alias in one.aliases)
         hint = nearest(word, (*there, *aliases, *suffixes))

@@ -11,7 +11,7 @@ import hashlib
 import pickle
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
@@ -54,21 +54,51 @@ class _Files(IndexDataCacheFile):
             content = Path(self._path(key)).read_bytes()
         except OSError:
             return None
-        code = content[DIGEST_BYTES:]
-        if content[:DIGEST_BYTES] != self._digest(key, code):
+        code = content[2 * DIGEST_BYTES :]
+        if content != _sealed(self._made_from(key), code):
             return None
         return pickle.loads(code)  # noqa: S301 - it is what was written
 
     def save(self, key: Any, data: Any) -> None:
         """Write what numba made."""
-        code = self._dump(data)
+        content = _sealed(self._made_from(key), self._dump(data))
         with self._open_for_write(self._path(key)) as file:
-            file.write(self._digest(key, code) + code)
+            file.write(content)
 
     def _path(self, key: Any) -> str:
         types = hashlib.sha256(repr(key).encode()).digest()
         return str(self._data_path(self._data_name(int.from_bytes(types[:8]))))
 
-    def _digest(self, key: Any, code: bytes) -> bytes:
+    def _made_from(self, key: Any) -> bytes:
         made_from = repr((self._version, self._source_stamp, key)).encode()
-        return hashlib.sha256(made_from + code).digest()
+        return hashlib.sha256(made_from).digest()
+
+
+def _sealed(made_from: bytes, code: bytes) -> bytes:
+    return made_from + hashlib.sha256(made_from + code).digest() + code
+
+
+class CacheState(NamedTuple):
+    """What the folder with the machine code of this package is like."""
+
+    folder: str | None
+    """None where no folder can be written to: everything is compiled in every process."""
+    files: int
+    nbytes: int
+    damaged: tuple[str, ...]
+    """Files that are not as they were written. They are compiled again when they are needed."""
+
+
+def look() -> CacheState:
+    """Read all machine code of this package that is on disk, and load none of it."""
+    try:
+        folder = Path(CodeCache(digest_of, None).cache_path)
+    except RuntimeError:  # of numba
+        return CacheState(None, 0, 0, ())
+    contents = {path.name: path.read_bytes() for path in sorted(folder.glob("*.nbc"))}
+    damaged = [
+        name
+        for name, content in contents.items()
+        if content != _sealed(content[:DIGEST_BYTES], content[2 * DIGEST_BYTES :])
+    ]
+    return CacheState(str(folder), len(contents), sum(map(len, contents.values())), tuple(damaged))

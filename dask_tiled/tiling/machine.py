@@ -88,9 +88,14 @@ def _workers() -> Iterable[Any]:
 def _machine_memory() -> int:
     from dask.system import CPU_COUNT
 
-    physical = _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES")
-    limits = [n for n in (physical, *_cgroup_limits(CGROUPS, Path("/proc/self/cgroup"))) if n]
-    return min(limits, default=0) // CPU_COUNT
+    physical, allowed = memory()
+    return min([n for n in (physical, allowed) if n], default=0) // CPU_COUNT
+
+
+def memory() -> tuple[int, int]:
+    """Give the bytes of memory, and those that control groups allow; 0 for no known limit."""
+    limits = [n for n in _cgroup_limits(CGROUPS, Path("/proc/self/cgroup")) if n]
+    return _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES"), min(limits, default=0)
 
 
 def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:

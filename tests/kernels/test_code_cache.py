@@ -52,10 +52,23 @@ def test_every_flipped_bit_is_noticed(path):
     assert load(cache) is not None
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, -1])
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 64, -1])
 def test_a_file_that_is_cut_is_noticed(path, size):
     path.write_bytes(path.read_bytes()[:size])
     assert load() is None
+
+
+def test_damage_is_told_from_what_was_written(path):
+    whole = path.read_bytes()
+    assert code_cache.look() == (str(path.parent), 1, len(whole), ())
+    path.write_bytes(whole[:-1] + b"?")
+    (path.parent / "empty.nbc").touch()
+    assert code_cache.look().damaged == (path.name, "empty.nbc")
+
+
+def test_no_folder_is_no_error(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    assert code_cache.look() == (None, 0, 0, ())
 
 
 def test_code_of_another_kernel_is_noticed(path, folder):

@@ -28,6 +28,7 @@ ORDER = [
     "",
     "export",
     "testing",
+    "command_line",
 ]
 # Who may import what; everybody else gets it from them.
 ONLY_IN = {
@@ -39,12 +40,14 @@ ONLY_IN = {
     "imagecodecs": {"formats"},
     "nibabel": {"formats"},
     "numcodecs": {"formats", "export"},
+    "click": {"command_line"},
     "obstore": {"remote"},
+    "rich": {"command_line"},
     "tifffile": {"formats"},
     "xarray": {"export"},
 }
 # What brings names from everywhere.
-GATHERING = {"dask_tiled", "dask_tiled.public"}
+GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
 DERIVED = {
     "dask_tiled.kernels",
@@ -54,7 +57,7 @@ DERIVED = {
     "dask_tiled.export.xarray_engine",
 }
 # What is imported where it is needed, because it takes long or is optional.
-HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"dask.array"}
+HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"click", "dask.array"}
 
 
 def module_of(path):
@@ -98,7 +101,11 @@ def test_imports_go_one_way(trees):
         names = imports(trees[module], in_functions=True)
         used = {name for name in names if name.startswith("dask_tiled.")}
         assert {name for name in used if ORDER.index(package_of(name)) > rank} == set(), module
-        assert "dask_tiled" not in names or package_of(module) in {"export", "testing"}, module
+        assert "dask_tiled" not in names or package_of(module) in {
+            "export",
+            "testing",
+            "command_line",
+        }, module
 
 
 def test_libraries_stay_in_their_packages(trees):

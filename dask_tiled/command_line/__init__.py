@@ -1,0 +1,20 @@
+"""What is typed in a terminal: ``dask-tiled``, and ``python -m dask_tiled``.
+
+Modules import click alone when they are imported: help and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+
+def main() -> None:
+    """Run the command that was typed, and end the process with its exit code."""
+    if not all(map(find_spec, ("click", "rich"))):
+        hint = 'pip install "dask-tiled[cli]"'
+        sys.stderr.write(f"dask-tiled: the command line needs click and rich. Run: {hint}\n")
+        sys.exit(2)
+    from dask_tiled.command_line.app import app
+
+    app(prog_name="dask-tiled")

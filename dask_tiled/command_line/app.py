@@ -1,0 +1,90 @@
+"""The command with all its verbs, and what becomes of their errors: one line, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import warnings
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Any, NoReturn
+
+import click
+
+from dask_tiled.command_line.convert import convert
+from dask_tiled.command_line.doctor import doctor
+from dask_tiled.command_line.failures import INTERRUPTED, as_typed, failure_of
+from dask_tiled.command_line.formats import formats
+from dask_tiled.command_line.info import info
+from dask_tiled.command_line.verify import verify
+
+
+class _App(click.Group):
+    """A group of commands that end with one line on the standard error where something is wrong."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """Give the verbs in the order in which they are wanted."""
+        return list(self.commands)
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run what was typed, and end the process; all errors are one line."""
+        extra["standalone_mode"] = False  # where click would print several
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is no error
+                stream.reconfigure(errors="backslashreplace")
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            try:
+                code = super().main(args, prog_name, **extra)
+            except click.exceptions.NoArgsIsHelpError as error:
+                error.show()
+                _end(None, 2)
+            except click.UsageError as error:
+                where = error.ctx.command_path if error.ctx else "dask-tiled"
+                text = error.format_message().removesuffix(".")
+                _end(f"{text}{'' if text[-1] in '?)' else '.'} Try: {where} --help", 2)
+            except click.ClickException as error:
+                _end(error.format_message(), error.exit_code)
+            except click.Abort:
+                _end("interrupted", INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; with ``--traceback`` errors stay what they are."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            known = isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort))
+            broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if known or broken_pipe or ctx.params["traceback"]:
+                raise
+            raise failure_of(error) from error
+
+
+def _end(message: str | None, code: int) -> NoReturn:
+    if message is not None:
+        click.echo(f"dask-tiled: {as_typed(' '.join(message.split()))}", err=True)
+    sys.exit(code)
+
+
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    text = as_typed(" ".join(str(message).split()))
+    click.echo(f"dask-tiled: warning: {text}", err=True)
+
+
+@click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dask-tiled", prog_name="dask-tiled")
+@click.option("--traceback", is_flag=True, help="Show where in Python an error comes from.")
+def app(*, traceback: bool) -> None:
+    """Look into the files of detectors and microscopes, and export them.
+
+    A FILE is a path, a URL, or a pattern in quotes, such as 'scan_*.tif'. Several are the files of
+    one scan, in their order.
+    """
+    del traceback  # asked for where errors arrive
+
+
+for command in (info, formats, convert, verify, doctor):
+    app.add_command(command)

@@ -1,0 +1,180 @@
+"""``dask-tiled doctor``: what this machine and this installation can do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import click
+
+from dask_tiled.command_line.printing import json_option, section, show, show_json
+
+# What the extras of this package are for.
+USES = {
+    "cli": "this command",
+    "distributed": "clusters",
+    "ffcv": "images in sample files",
+    "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
+    "nifti": "NIfTI",
+    "plot": "pictures",
+    "remote": "https:// and s3:// URLs",
+    "tiff": "TIFF, OME-TIFF",
+    "xarray": "xarray",
+}
+FEW_FILES = 1024
+
+Section = dict[str, str]
+
+FIRST_SUM = """
+import sys, time
+import numpy as np
+import dask_tiled
+
+np.zeros((4, 64, 64), "u2").tofile("frames.raw")
+arr = dask_tiled.open_dataset("frames.raw", "raw", dtype="u2", sig_shape=(64, 64))
+for _ in range(2):
+    start = time.perf_counter()
+    arr.sum(axis=(1, 2)).compute(scheduler="synchronous")
+    print(time.perf_counter() - start)
+"""
+
+
+@click.command()
+@click.option(
+    "--compile/--no-compile",
+    "compiles",
+    default=True,
+    help="Measure how long compiling takes; by default that is done.",
+)
+@json_option
+def doctor(*, compiles: bool, as_json: bool) -> None:
+    """Tell what is installed, what is missing for what, and what of the machine is used."""
+    parts = {
+        "Versions": _versions(),
+        "Extras": dict(_extras()),
+        "Machine": _machine(),
+        "Machine code": _machine_code(compiles=compiles),
+    }
+    if as_json:
+        show_json(parts)
+    else:
+        show(*(section(title, rows.items()) for title, rows in parts.items()))
+
+
+def _requirements(extra: str = "") -> list[str]:
+    """Name the libraries that this package, or one of its extras, needs."""
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    known = map(Requirement, requires("dask-tiled") or ())
+    return [
+        one.name
+        for one in known
+        if one.marker is None or (extra and one.marker.evaluate({"extra": extra}))
+        if bool(one.marker) == bool(extra)
+    ]
+
+
+def _version(library: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def _versions() -> Section:
+    own = {name: _version(name) or "missing" for name in ("dask-tiled", *_requirements())}
+    return {
+        **own,
+        "Python": f"{platform.python_version()}, {sys.executable}",
+        "system": platform.platform(),
+    }
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    for extra, use in USES.items():
+        found = {name: _version(name) for name in _requirements(extra)}
+        missing = [name for name, number in found.items() if number is None]
+        if missing:
+            hint = f'pip install "dask-tiled[{extra}]"'
+            yield extra, f"{use}: {' and '.join(missing)} missing. Run: {hint}"
+        else:
+            there = ", ".join(f"{name} {number}" for name, number in found.items())
+            yield extra, f"{use}: {there}"
+
+
+def _machine() -> Section:
+    from dask.system import CPU_COUNT
+
+    from dask_tiled.errors import format_bytes
+    from dask_tiled.tiling import machine
+
+    physical, allowed = machine.memory()
+    per_thread, whose = machine.thread_memory()
+    unknown = "not known"
+    return {
+        "processors": f"{CPU_COUNT} are used, of {os.cpu_count()}",
+        "cache of a thread": f"{format_bytes(machine.cache_bytes())}, second level",
+        "memory": format_bytes(physical) if physical else unknown,
+        "allowed to this process": f"{format_bytes(allowed)}, by its control group"
+        if 0 < allowed < physical
+        else "all of it: no control group limits it",
+        "memory of a thread": f"{format_bytes(per_thread)}, {whose}" if per_thread else unknown,
+        "open files": _open_files(),
+    }
+
+
+def _open_files() -> str:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return "not known"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    most = "as many as you like" if hard == unlimited else str(hard)
+    text = "any number" if soft == unlimited else f"{soft} at once; ulimit -n sets up to {most}"
+    few = soft != unlimited and soft < FEW_FILES
+    return f"{text}. That is few: files are opened again and again" if few else text
+
+
+def _machine_code(*, compiles: bool) -> Section:
+    from dask_tiled.errors import format_bytes
+    from dask_tiled.kernels.code_cache import look
+
+    state = look()
+    rows = {
+        "folder": state.folder
+        or "none can be written to: every process compiles again. Set NUMBA_CACHE_DIR",
+        "files": f"{state.files}, {format_bytes(state.nbytes)}",
+        "damaged": f"{len(state.damaged)}, which are compiled again when they are needed"
+        if state.damaged
+        else "none",
+    }
+    if compiles:
+        click.echo("measuring how long compiling takes ...", err=True)
+        rows["first sum"] = _first_sum()
+    return rows
+
+
+def _first_sum() -> str:
+    """Sum frames in a new process that has no machine code yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(  # noqa: S603 - it is this interpreter
+            [sys.executable, "-c", FIRST_SUM],
+            env={**os.environ, "NUMBA_CACHE_DIR": folder},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        return f"failed: {done.stderr.strip().splitlines()[-1]}"
+    first, second = map(float, done.stdout.split())
+    return f"{first - second:.1f} s of compiling, once for each kind of pixels; then {second:.2f} s"

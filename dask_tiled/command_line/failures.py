@@ -1,0 +1,49 @@
+"""What goes wrong, as one line and an exit code."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+INTERRUPTED = 128 + 2
+"""What shells give for a process that SIGINT has ended."""
+
+
+class Failure(click.ClickException):
+    """An error of the package, or of Python, as one line."""
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+def as_typed(message: str) -> str:
+    """Name the options in a message as they are typed: ``overwrite=True`` is ``--overwrite``."""
+    from dask_tiled.command_line.convert import EXPORT
+    from dask_tiled.command_line.opening import OPENING
+
+    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT)}
+
+    def option(found: re.Match[str]) -> str:
+        name = typed[found[1]]
+        value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
+        return name if value in {"True", ""} else f"{name} {value}"
+
+    names = "|".join(typed)
+    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, message)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Give the line and the exit code for an error."""
+    from dask_tiled.errors import DatasetError, VerificationError, printable
+
+    if isinstance(error, DatasetError):
+        return Failure(str(error), 1 if isinstance(error, VerificationError) else 2)
+    if isinstance(error, OSError):
+        named = error.filename is not None and error.strerror
+        return Failure(printable(f"{error.filename}: {error.strerror}" if named else str(error)))
+    if isinstance(error, ImportError):
+        return Failure(printable(str(error)))
+    text = f"unexpected {type(error).__name__}: {error}"
+    return Failure(printable(f"{text}. See where: dask-tiled --traceback ..."), 3)

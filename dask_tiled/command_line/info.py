@@ -1,0 +1,78 @@
+"""``dask-tiled info``: what is in a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
+
+if TYPE_CHECKING:
+    from dask_tiled.array.tiled_array import TiledArray
+    from dask_tiled.model.description import Description
+
+MOST_FACTS, MOST_LETTERS = 40, 100
+
+
+@click.command(cls=Opening)
+@files
+@click.option("--all", "whole", is_flag=True, help="Print all facts, in full length.")
+@json_option
+@with_options(OPENING)
+def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) -> None:
+    """Tell what a file holds, how it is read, and what it says beside its pixels.
+
+    Nothing but headers is read.
+    """
+    arr = opened(files, options)
+    desc: Description = arr.description  # type: ignore[assignment]
+    if as_json:
+        show_json(_values(arr, desc))
+        return
+    facts = list(tree_rows(desc.metadata))
+    some = facts if whole else [(k, _cropped(v)) for k, v in facts[:MOST_FACTS]]
+    if len(some) < len(facts):
+        some.append(("...", f"{len(facts) - len(some)} more lines: --all, or --json"))
+    rows = desc.rows()
+    if headers := _header_fields(arr):
+        rows.append(("frame headers", ", ".join(headers)))
+    show(section("File", rows), section("Chunks", arr.scheme.reasons), section("Facts", some))
+
+
+def _cropped(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 4]} ..."
+
+
+def _header_fields(arr: TiledArray) -> tuple[str, ...]:
+    """Name what the headers of all frames say."""
+    from dask_tiled import DatasetError, frame_facts
+
+    try:
+        return frame_facts(arr).dtype.names or ()
+    except DatasetError:
+        return ()
+
+
+def _values(arr: TiledArray, desc: Description) -> dict[str, Any]:
+    scheme = arr.scheme
+    return {
+        "format": desc.format,
+        "files": [file.path for file in desc.files],
+        "nav_shape": desc.nav_shape,
+        "sig_shape": desc.sig_shape,
+        "dtype": str(desc.dtype),
+        "nbytes": desc.nbytes,
+        "axes": [
+            {**asdict(axis), "size": n} for axis, n in zip(desc.axes, desc.shape, strict=True)
+        ],
+        "missing_frames": desc.layout.count_missing(),
+        "frames_not_shown": desc.layout.selection.ignored(),
+        "frame_headers": _header_fields(arr),
+        "chunks": scheme.chunks,
+        "tile_shape": scheme.tile_shape,
+        "reasons": dict(scheme.reasons),
+        "metadata": desc.metadata,
+    }

@@ -1,0 +1,151 @@
+"""The options of all commands that open files: those of ``open_dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from dask_tiled.command_line.values import CHUNKS, PAIR, SIZES, TILING, VALUE
+
+if TYPE_CHECKING:
+    from dask_tiled.array.tiled_array import TiledArray
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def complete_format(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Give the formats whose names begin so, for the completion of shells."""
+    from dask_tiled.formats.registry import formats
+
+    known = formats().items()
+    return [CompletionItem(k, help=one.summary) for k, one in known if k.startswith(incomplete)]
+
+
+OPENING = (
+    click.Option(
+        ["--format", "-f"],
+        shell_complete=complete_format,
+        metavar="NAME",
+        help="Format of the file, one of `dask-tiled formats`; by default it is found out.",
+    ),
+    click.Option(
+        ["--dataset", "-d"], type=VALUE, help="Which of several arrays of a file: number or name."
+    ),
+    click.Option(["--nav-shape"], type=SIZES, help="Shape of the scan, such as 64,64."),
+    click.Option(
+        ["--sig-shape"],
+        type=SIZES,
+        help="Shape of a frame, for formats that do not say it.",
+    ),
+    click.Option(["--dtype"], metavar="TYPE", help="Type of the pixels, such as >u2 or float32."),
+    click.Option(
+        ["--sync-offset"],
+        type=int,
+        default=0,
+        help="Skip so many frames, or begin with so many missing ones if it is negative.",
+    ),
+    click.Option(
+        ["--roi"],
+        type=click.Path(),
+        metavar="FILE.npy",
+        help="Frames that are wanted: a mask of the scan, or their numbers.",
+    ),
+    click.Option(
+        ["--corrections"],
+        type=click.Choice(["dataset"]),
+        help="Correct frames with what came with the files.",
+    ),
+    click.Option(
+        ["--fill-value"], type=VALUE, default=0, help="Value of the pixels of missing frames."
+    ),
+    click.Option(
+        ["--missing"],
+        type=click.Choice(["fill", "raise"]),
+        help="Whether frames may be missing; by default they may, with a warning.",
+    ),
+    click.Option(["--follow"], is_flag=True, help="The files are still being written."),
+    click.Option(
+        ["--tiling"],
+        type=TILING,
+        multiple=True,
+        help="What the array is used for: tile, frame, chunk or pixel[,depth=N][,nbytes=N].",
+    ),
+    click.Option(["--chunks"], type=CHUNKS, help="dask chunks, such as 64MiB or 16,16,-1,-1."),
+    click.Option(
+        ["--io"],
+        type=click.Choice(["auto", "mmap", "buffered", "direct"]),
+        default="auto",
+        help="How bytes are fetched.",
+    ),
+    click.Option(
+        ["--storage", "storage_options"],
+        type=PAIR,
+        multiple=True,
+        help="An option of the store behind a URL, such as region=eu-west-1.",
+    ),
+    click.Option(
+        ["--option", "-O", "format_options"],
+        type=PAIR,
+        multiple=True,
+        help="An option of the format; see `dask-tiled formats NAME`.",
+    ),
+)
+
+
+class Opening(click.Command):
+    """A command that opens files: its help tells first what is its own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in two parts."""
+        params = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        own = [p for p in params if p not in OPENING]
+        others = [p for p in params if p in OPENING]
+        for title, some in (("Options", own), ("Options for opening", others)):
+            records = [p.get_help_record(ctx) for p in some]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+
+
+def with_options(options: Sequence[click.Option]) -> Callable[[Function], Function]:
+    """Give a command options, before those of the decorators above."""
+
+    def add(function: Function) -> Function:
+        known = getattr(function, "__click_params__", [])
+        function.__click_params__ = [*known, *reversed(options)]  # type: ignore[attr-defined]
+        return function
+
+    return add
+
+
+files = click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+
+
+def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
+    """Open files with the options of a command."""
+    import dask_tiled
+
+    options = {name: value for name, value in options.items() if value not in (None, ())}
+    named = dict(options.pop("format_options", ()))
+    if "dataset" in options:
+        named["dataset"] = options.pop("dataset")
+    if "storage_options" in options:
+        options["storage_options"] = dict(options["storage_options"])
+    if "roi" in options:
+        options["roi"] = _array(options["roi"])
+    path = paths[0] if len(paths) == 1 else list(paths)
+    arr: Any = dask_tiled.open_dataset(path, **{**named, **options})
+    return arr
+
+
+def _array(path: str) -> Any:
+    import numpy as np
+
+    from dask_tiled.errors import DatasetError
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise DatasetError("not an array of NumPy", path=path, found=str(error)) from error

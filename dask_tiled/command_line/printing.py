@@ -1,0 +1,78 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+LONGEST_NAME = 36
+"""So many letters of a name stand in a line, so that there is room for its value."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def show_json(value: Any) -> None:
+    """Print strict JSON; what that has no form for becomes text."""
+    from dask_tiled.export.facts import plain
+
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False))
+
+
+def show(*parts: RenderableType) -> None:
+    """Print what rich draws: as wide as the terminal, and in a pipe as wide as it is."""
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(markup=False, highlight=False, emoji=False, width=None if known else 1 << 16)
+    with console.capture() as capture:
+        for k, part in enumerate(parts):
+            console.print(*[""] * (k > 0), part, sep="\n")
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """Draw names and values below a title."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.title, table.title_justify, table.title_style = title, "left", "bold"
+    table.add_column(style="cyan", max_width=LONGEST_NAME, overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Draw a table with a head."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for k, head in enumerate(heads):
+        table.add_column(head, style="cyan" if k == 0 else None, no_wrap=k == 0)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def tree_rows(tree: Mapping[str, Any], depth: int = 0) -> Iterable[tuple[str, str]]:
+    """List what nested mappings hold, names indented by their depth."""
+    for key, value in tree.items():
+        name = "  " * depth + str(key)
+        if isinstance(value, Mapping):
+            yield name, ""
+            yield from tree_rows(value, depth + 1)
+        else:
+            yield name, " ".join(str(value).split())

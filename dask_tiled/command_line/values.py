@@ -1,0 +1,101 @@
+"""What is typed for an option, as values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import click
+
+
+class Typed(click.ParamType):  # type: ignore[type-arg]
+    """What a function reads from a text; it raises ValueError where it cannot."""
+
+    def __init__(self, name: str, read: Callable[[str], Any], example: str) -> None:
+        self.name = name
+        self.read = read
+        self.example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a text; defaults are values already."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError:
+            self.fail(f"expected something like {self.example}, found {value!r}", param, ctx)
+
+
+def read_sizes(text: str) -> tuple[int, ...]:
+    """Read ``64,64`` or ``64x64``."""
+    return tuple(map(int, re.split("[,x]", text)))
+
+
+def read_value(text: str) -> Any:
+    """Read a value as JSON has it, or numbers with commas between; what is neither stays text."""
+    with suppress(ValueError):
+        return json.loads(text)
+    with suppress(ValueError):
+        return read_sizes(text)
+    return {"True": True, "False": False, "None": None, "none": None, "nan": float("nan")}.get(
+        text, text
+    )
+
+
+def read_pair(text: str) -> tuple[str, Any]:
+    """Read ``key=value``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(text)
+    return key, read_value(value)
+
+
+def read_chunks(text: str) -> Any:
+    """Read chunks: ``64MiB``, ``auto``, ``16,16,auto,-1`` or ``scan_y=16,scan_x=16``."""
+    parts = [part.strip() for part in text.split(",")]
+    if "=" in text:
+        return dict(map(read_pair, parts))
+    sizes = tuple(part if part == "auto" else read_value(part) for part in parts)
+    if len(sizes) == 1:
+        return sizes[0]
+    if not all(size == "auto" or isinstance(size, int) for size in sizes):
+        raise ValueError(text)
+    return sizes
+
+
+def read_tiling(text: str) -> Any:
+    """Read a tiling request: ``frame``, or ``tile,depth=16,nbytes=1048576``."""
+    from dask_tiled.tiling.negotiation import TilingRequest
+
+    by, *others = text.split(",")
+    wishes = dict(map(read_pair, others))
+    if wishes.keys() - {"depth", "nbytes"}:
+        raise ValueError(text)
+    return TilingRequest(by, **wishes)  # type: ignore[arg-type]
+
+
+def read_compressor(text: str) -> Any:
+    """Read ``auto``, ``none``, a codec as ``zstd`` or ``zstd:5``, or as ``zarr.json`` has it."""
+    if text in {"auto", "none"}:
+        return {"auto": "auto", "none": None}[text]
+    if text.startswith(("{", "[")):
+        return json.loads(text)
+    name, colon, level = text.partition(":")
+    return {"name": name, "configuration": {"level": int(level)} if colon else {}}
+
+
+def read_levels(text: str) -> bool | int:
+    """Read how many levels a pyramid has: ``auto``, or a number."""
+    return True if text == "auto" else int(text)
+
+
+SIZES = Typed("sizes", read_sizes, "64,64")
+VALUE = Typed("value", read_value, "0")
+PAIR = Typed("key=value", read_pair, "key=value")
+CHUNKS = Typed("chunks", read_chunks, "64MiB, 16,16,-1,-1 or scan_y=16")
+TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
+COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
+LEVELS = Typed("levels", read_levels, "auto or 3")

@@ -1,0 +1,30 @@
+"""``dask-tiled verify``: whether what is stored is what is in the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+
+
+@click.command(cls=Opening)
+@files
+@click.argument("store", type=click.Path(), metavar="OUT.zarr")
+@click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Show a progress bar; by default in a terminal.",
+)
+@with_options(OPENING)
+def verify(files: tuple[str, ...], store: str, *, progress: bool | None, **options: Any) -> None:
+    """Compare what `convert` wrote with the file, bit by bit.
+
+    Give the options for opening that it was converted with. The exit code is 1 where they differ.
+    """
+    arr = opened(files, options)
+    from dask_tiled import verify_zarr
+
+    verify_zarr(store, arr, progress=progress)
+    click.echo(f"{store}: every bit is as in the file")

@@ -1,0 +1,237 @@
+"""What goes wrong is one line on the standard error, with an exit code, and never a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import zarr
+from click.shell_completion import get_completion_class
+from click.testing import CliRunner
+
+import dask_tiled
+from dask_tiled.command_line import values
+from dask_tiled.command_line.app import app
+from dask_tiled.testing import counting_frames, write_mib
+
+COMMAND = [sys.executable, "-m", "dask_tiled"]
+
+
+@pytest.fixture
+def scan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_mib("scan.mib", counting_frames((6, 8, 16, 16), "uint16"))
+
+
+def refused(*words, code=2):
+    """Type what is wrong; give the one line that says so."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    line, end = done.stderr[:-1], done.stderr[-1]
+    assert end == "\n"
+    assert line.isprintable()
+    assert line.startswith("dask-tiled: ")
+    return line
+
+
+@pytest.mark.usefixtures("scan")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("info nothing.mib", "nothing.mib: No such file"),
+        ("info no*.mib", "no file matches"),
+        ("info .", "dask-tiled: "),
+        ("info scan.mib --format mibb", "'mib'"),
+        ("info scan.mib --nav-shape 4,x", "'--nav-shape': expected something like 64,64"),
+        ("info scan.mib --nav-shape 0,4", "nav_shape"),
+        ("info scan.mib --chunks 4,4", "chunks of (6, 8, 16, 16)"),
+        ("info scan.mib --tiling rows", "frame, or tile,depth=16"),
+        ("info scan.mib --tiling tile,deep=3", "'--tiling'"),
+        ("info scan.mib -O colour=red", "has no option 'colour'"),
+        ("info scan.mib -O colour", "expected something like key=value"),
+        ("info scan.mib --roi scan.mib", "not an array of NumPy"),
+        ("info scan.mib --dtype nonsense", "nonsense"),
+        ("info scan.mib --fill-value high", "fill_value"),
+        ("info scan.mib --corrections dataset", "scan.mib: "),
+        ("info", "Missing argument 'FILE...'. Try: dask-tiled info --help"),
+        ("inf", "No such command 'inf'. Did you mean 'info'? Try: dask-tiled --help"),
+        ("info --jsn scan.mib", "--json"),
+        ("formats mibb", "Do you mean 'mib'?"),
+        ("convert scan.mib", "Missing argument"),
+        ("convert scan.mib out.zarr --chunks 4,4", "chunks of (6, 8, 16, 16)"),
+        ("convert scan.mib out.zarr --compressor foo", "zarr refuses the settings"),
+        ("convert scan.mib out.zarr --compressor {", "codec as JSON"),
+        ("convert scan.mib out.zarr --pyramid all", "expected something like auto or 3"),
+        ("convert scan.mib /dev/null/out.zarr", "/dev/null/out.zarr"),
+        ("convert scan.mib scan.mib", "scan.mib"),
+    ],
+)
+def test_bad_input_is_one_line(words, says):
+    assert says in refused(*words.split())
+
+
+def test_a_difference_is_another_exit_code(scan):
+    assert "nothing is stored" in refused("verify", scan, "out.zarr", code=1)
+    dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
+    zarr.open_array("out.zarr/data")[4, 3, 2, 1] = 0
+    assert "a pixel differs, at [4, 3, 2, 1]" in refused("verify", scan, "out.zarr", code=1)
+
+
+@pytest.mark.filterwarnings("default")
+def test_messages_name_options_as_they_are_typed(scan):
+    dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
+    assert "Pass --overwrite to replace it." in refused("convert", scan, "out.zarr")
+    with open("frames.raw", "wb") as file:
+        file.write(bytes(1000))
+    assert "--dtype and --sig-shape" in refused("info", "frames.raw", "--format", "raw")
+    done = CliRunner().invoke(app, ["info", str(scan), "--nav-shape", "9,9", "--json"])
+    assert done.exit_code == 0
+    assert "warning:" in done.stderr
+    assert "33 of 81 frames are missing" in done.stderr
+    assert "Pass --missing fill if" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_file_that_may_not_be_read(scan):
+    os.chmod(scan, 0)
+    assert "Permission denied" in refused("info", scan)
+
+
+def test_what_nobody_expected_is_one_line_too(scan, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("a fault\nof ours")
+
+    monkeypatch.setattr("dask_tiled.open_dataset", broken)
+    line = refused("info", scan, code=3)
+    assert "unexpected ZeroDivisionError: a fault" in line
+    assert "--traceback" in line
+    done = CliRunner().invoke(app, ["--traceback", "info", str(scan)])
+    assert isinstance(done.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (values.read_sizes, "64,32", (64, 32)),
+        (values.read_sizes, "-1x32", (-1, 32)),
+        (values.read_value, "3", 3),
+        (values.read_value, "2.5", 2.5),
+        (values.read_value, '"3"', "3"),
+        (values.read_value, "true", True),
+        (values.read_value, "None", None),
+        (values.read_value, "4,5", (4, 5)),
+        (values.read_value, "/entry/data", "/entry/data"),
+        (values.read_pair, "a=b=c", ("a", "b=c")),
+        (values.read_chunks, "64MiB", "64MiB"),
+        (values.read_chunks, "auto", "auto"),
+        (values.read_chunks, "16", 16),
+        (values.read_chunks, "4,auto,-1,-1", (4, "auto", -1, -1)),
+        (values.read_chunks, "scan_y=4,x=-1", {"scan_y": 4, "x": -1}),
+        (values.read_compressor, "none", None),
+        (values.read_compressor, "gzip", {"name": "gzip", "configuration": {}}),
+        (values.read_compressor, '{"name": "x"}', {"name": "x"}),
+        (values.read_levels, "auto", True),
+        (values.read_tiling, "tile,depth=4", dask_tiled.TilingRequest("tile", depth=4)),
+    ],
+)
+def test_values_as_typed(read, text, value):
+    assert read(text) == value
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete(shell):
+    completion = get_completion_class(shell)(app, {}, "dask-tiled", "_DASK_TILED_COMPLETE")
+    assert "_DASK_TILED_COMPLETE=" in completion.source()
+    assert {one.value for one in completion.get_completions([], "")} == {*app.commands}
+    assert [one.value for one in completion.get_completions(["info", "-f"], "mi")] == ["mib"]
+    assert [one.value for one in completion.get_completions(["formats"], "ome")] == ["ome_tiff"]
+    (files,) = completion.get_completions(["info"], "sc")
+    assert files.type == "file"
+    flags = {one.value for one in completion.get_completions(["convert"], "--")}
+    assert {"--verify", "--nav-shape", "--compressor"} <= flags
+
+
+def run(*words, **options):
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.slow
+def test_help_imports_nothing_heavy():
+    code = """
+import sys
+from dask_tiled.command_line import main
+sys.argv[1:] = ["convert", "--help"]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "--compressor" in done.stdout
+    assert not {"dask", "numba", "numpy", "rich", "zarr"} & {*done.stderr.split()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["click", "rich"])
+def test_without_the_extra_one_line_tells_what_to_install(library, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        f"u.find_spec = lambda name, *_: None if name == {library!r} else find(name, *_)\n"
+    )
+    done = run("info", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.endswith('Run: pip install "dask-tiled[cli]"\n')
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        done = subprocess.run(
+            [*COMMAND, "formats"], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.slow
+def test_a_terminal_without_umlauts_is_no_error(tmp_path):
+    path = tmp_path / "Bär µ [red].npy"
+    np.save(path, np.zeros((4, 4)))
+    done = run("info", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "[red].npy" in done.stdout
+    wide = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    assert str(path) in run("info", path, env=wide, encoding="utf8").stdout
+
+
+@pytest.mark.slow
+def test_interrupted_exports_go_on(tmp_path):
+    path = tmp_path / "frames.raw"
+    with open(path, "wb") as file:
+        file.truncate(3 << 30)
+    out = tmp_path / "out.zarr"
+    words = ["convert", path, out, "--format=raw", "--dtype=u1", "--sig-shape=256,256"]
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    part = tmp_path / "out.zarr.part"
+    while process.poll() is None and not any(part.rglob("c/*/*")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stdout) == (130, "")
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1] == "dask-tiled: interrupted. The same command goes on."
+    assert part.exists()
+    assert not out.exists()

@@ -1,0 +1,199 @@
+"""What is typed does what the function does; every option of the functions can be typed."""
+
+import inspect
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+import zarr
+from click.testing import CliRunner
+
+import dask_tiled
+from dask_tiled.command_line import convert, doctor
+from dask_tiled.command_line.app import app
+from dask_tiled.command_line.opening import OPENING
+from dask_tiled.testing import counting_frames, write_mib, write_raw
+
+ROOT = Path(__file__).parents[2]
+FRAMES = counting_frames((6, 8, 16, 16), "uint16")
+
+
+@pytest.fixture
+def scan(tmp_path, monkeypatch):
+    """A scan in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return write_mib("scan.mib", FRAMES)
+
+
+def typed(*words):
+    """Type a command that works; give what it prints."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def facts(*words):
+    """Give what a command prints as JSON, which has to be strict."""
+    return json.loads(typed(*words, "--json"), parse_constant=pytest.fail)
+
+
+def defaults(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind in {p.KEYWORD_ONLY, p.VAR_KEYWORD}}
+
+
+def test_every_option_of_to_zarr_can_be_typed():
+    assert {one.name for one in convert.EXPORT} | {"follow"} == {*defaults(dask_tiled.to_zarr)}
+    known = defaults(dask_tiled.to_zarr)
+    bare = [p for p in convert.EXPORT if p.type.name != "boolean" and not p.multiple]
+    context = convert.convert.make_context("convert", ["a.mib", "b.zarr"])
+    for option in bare:
+        assert context.params[option.name] == known[option.name], option.name
+    assert (context.params["resume"], context.params["overwrite"]) == (True, False)
+
+
+def test_every_option_of_open_dataset_can_be_typed():
+    of_function = {*defaults(dask_tiled.open_dataset), "format"}
+    assert {one.name for one in OPENING} == of_function | {"dataset"}
+
+
+def test_info_tells_what_the_description_and_the_scheme_say(scan):
+    arr = dask_tiled.open_dataset(scan, nav_shape=(4, 4), chunks=(2, 4, -1, -1))
+    told = facts("info", scan, "--nav-shape", "4x4", "--chunks", "2,4,-1,-1")
+    assert told["nav_shape"] == [4, 4]
+    assert told["dtype"] == "uint16"
+    assert told["nbytes"] == arr.nbytes
+    assert told["chunks"] == [list(axis) for axis in arr.chunks]
+    assert told["frames_not_shown"] == 48 - 16
+    assert [axis["name"] for axis in told["axes"]] == ["scan_y", "scan_x", "y", "x"]
+    assert "sequence_number" in told["frame_headers"]
+    assert told["metadata"]["mib"]["header"]["width"] == "0016"
+    text = typed("info", scan)
+    for word in ("scan_y 6, scan_x 8", "12 KiB", "frame headers", "tile", "pixel type"):
+        assert word in text
+
+
+def test_info_of_real_files(data):
+    told = facts("info", data / "blo/test2.blo")
+    assert [(a["name"], a["size"], a["scale"], a["units"]) for a in told["axes"]][:2] == [
+        ("scan_y", 2, 64.0, "nm"),
+        ("scan_x", 3, 64.0, "nm"),
+    ]
+    picture = data / "more/hdf5/Camera_Ceta_Imaging_Micro.emd"
+    short = typed("info", picture)
+    assert "more lines: --all" in short
+    assert "XFEG" in short
+    assert len(typed("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
+
+
+def test_options_reach_the_file(tmp_path):
+    path = tmp_path / "frames.bin"
+    path.write_bytes(b"head" + FRAMES.astype(">u2").tobytes())
+    words = ("--format", "raw", "--dtype", ">u2", "--sig-shape", "16,16", "-O", "file_header=4")
+    told = facts(
+        "info", path, *words, "--nav-shape", "6,8", "--sync-offset", "-3", "--missing=fill"
+    )
+    assert told["missing_frames"] == 3
+    mask = np.zeros((6, 8), bool)
+    mask[2, 3:5] = True
+    np.save(tmp_path / "mask.npy", mask)
+    out = tmp_path / "roi.zarr"
+    typed("convert", path, out, *words, "--nav-shape", "6,8", "--roi", tmp_path / "mask.npy")
+    assert np.array_equal(zarr.open_array(out / "data")[:], FRAMES[mask])
+
+
+def test_several_files_are_one_scan(tmp_path):
+    parts = []
+    for k, frames in enumerate(np.split(FRAMES.reshape(-1, 16, 16), 4)):
+        parts.append(tmp_path / f"part_{k}.raw")
+        write_raw(parts[-1], frames)
+    words = ("--format=raw", "--dtype=u2", "--sig-shape=16,16")
+    assert facts("info", *parts, *words)["nav_shape"] == [48]
+    assert facts("info", tmp_path / "part_*.raw", *words)["nav_shape"] == [48]
+
+
+def test_a_picture_is_chosen_by_number_or_name(data):
+    path = data / "more/hdf5/fei_example_dpc_titles.emd"
+    by_number = [facts("info", path, "-d", k)["metadata"]["hdf5"]["title"] for k in range(3)]
+    assert (
+        facts("info", path, "--dataset", by_number[2])["metadata"]["hdf5"]["title"] == by_number[2]
+    )
+
+
+def test_what_is_converted_is_what_is_in_the_file(scan):
+    out = typed(
+        *("convert", scan, "out.zarr", "--verify", "--chunks", "2,4,-1,-1", "--shards=4,8,-1,-1"),
+        *("--compressor", "zstd:3", "--attribute", "sample=Au", "--attribute", "voltage=200.5"),
+        *(f"--dimension-name={name}" for name in "abcd"),
+    )
+    assert out.count("out.zarr:") == 2
+    opened = xarray.open_zarr("out.zarr")["data"]
+    assert np.array_equal(opened, FRAMES)
+    assert opened.dims == ("a", "b", "c", "d")
+    assert (opened.attrs["sample"], opened.attrs["voltage"]) == ("Au", 200.5)
+    array = zarr.open_array("out.zarr/data")
+    assert (array.chunks, array.shards) == ((2, 4, 16, 16), (4, 8, 16, 16))
+    assert array.compressors[0].to_dict()["configuration"]["level"] == 3
+    assert "every bit" in typed("verify", scan, "out.zarr")
+    typed("convert", scan, "out.zarr", "--overwrite", "--layout", "array", "--compressor", "none")
+    assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
+
+
+def test_levels_are_written(scan):
+    typed("convert", scan, "levels.zarr", "--pyramid", "2", "--verify")
+    assert zarr.open_array("levels.zarr/level_2/data").shape == (6, 8, 4, 4)
+
+
+def test_a_growing_file_is_followed_to_its_end(scan):
+    typed("convert", scan, "out.zarr", "--follow", "--rest", "0.1", "--verify", "--no-progress")
+    assert np.array_equal(zarr.open_array("out.zarr/data")[:], FRAMES)
+
+
+def test_formats_are_those_of_the_registry():
+    assert {*facts("formats")} == {*dask_tiled.formats()}
+    table = typed("formats")
+    assert all(name in table for name in dask_tiled.formats())
+    assert typed("formats", "merlin") == typed("formats", "mib")
+
+
+@pytest.mark.parametrize("name", dask_tiled.formats())
+def test_every_option_of_a_format_is_told(name):
+    text = typed("formats", name)
+    known = {*dask_tiled.formats()[name].options()} - {"dtype", "nav_shape", "sig_shape"}
+    assert all(f"\n{option}  " in text for option in known)
+    assert "see the documentation" not in text
+
+
+def test_doctor_knows_every_extra_of_users():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+    (all_of_them,) = project["optional-dependencies"]["all"]
+    extras = all_of_them.partition("[")[2].rstrip("]").split(",")
+    assert {*doctor.USES} == {*extras}
+    assert project["scripts"] == {"dask-tiled": "dask_tiled.command_line:main"}
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
+    assert "h5py 3" in facts("doctor", "--no-compile")["Extras"]["hdf5"]
+    version = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "h5py" else version(name))
+    extras = facts("doctor", "--no-compile")["Extras"]
+    assert extras["hdf5"].endswith('h5py missing. Run: pip install "dask-tiled[hdf5]"')
+    assert "missing" not in extras["tiff"]
+
+
+def test_doctor_tells_of_the_machine_and_its_code(monkeypatch):
+    monkeypatch.setattr("dask_tiled.tiling.machine.memory", lambda: (8 << 30, 1 << 30))
+    found = facts("doctor", "--no-compile")
+    assert found["Machine"]["memory"] == "8 GiB"
+    assert found["Machine"]["allowed to this process"].startswith("1 GiB")
+    assert "ulimit" in found["Machine"]["open files"]
+    assert found["Versions"]["dask-tiled"] == dask_tiled.__version__
+    assert {*found["Machine code"]} == {"folder", "files", "damaged"}
+
+
+@pytest.mark.slow
+def test_doctor_measures_how_long_compiling_takes():
+    assert "of compiling" in facts("doctor")["Machine code"]["first sum"]
