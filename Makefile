@@ -74,6 +74,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/backends.py
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
+	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py
 	@$(VENVS)/bench/bin/python benchmarks/export.py --memory
 	@$(VENVS)/bench/bin/python -m pytest $(BENCH_ARGS) benchmarks/test_parts.py

@@ -7,13 +7,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import tokenize
+from dask.base import annotate, tokenize
 
 from dask_tiled.array.tasks import Grid, inherited, like_numpy, symbolic_graph
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
@@ -26,6 +27,7 @@ def frame_facts(arr: da.Array) -> da.Array:
 
     Headers alone are read, as the pixels of the array would be: the same frames in the same places
     and chunks, whatever ``nav_shape``, ``sync_offset``, ``roi`` and slices have made of the scan.
+    What one header says of all frames, as OME-XML does, is read by this call.
 
     Parameters
     ----------
@@ -54,6 +56,9 @@ def frame_facts(arr: da.Array) -> da.Array:
             expected="an array from open_dataset, or a slice of one",
             found=type(arr).__name__,
         )
+    if VOLUMES in desc.metadata:
+        problem, hint = "volumes are no frames with headers", "Open each file by itself."
+        raise DatasetError(problem, path=desc.files[0].path, hint=hint)
     known = formats()
     if desc.format not in known or (read := known[desc.format].headers) is None:
         with_headers = [name for name, one in known.items() if one.headers is not None]
@@ -63,16 +68,28 @@ def frame_facts(arr: da.Array) -> da.Array:
             expected=" or ".join(with_headers),
             found=desc.format,
         )
-    headers = read(desc)
+    headers, chunks = read(desc), arr.chunks[: desc.nav_ndim]
+    if not isinstance(headers, Headers):
+        with annotate(**inherited(arr)):
+            return da.from_array(_shown(headers, desc), chunks=chunks)
     layout = headers.layout.shown_like(desc.layout)
     conversion = Conversion.of(layout.dtype, layout.files[0].path)
     source = Source(layout, conversion, arr.io)
-    chunks = arr.chunks[: desc.nav_ndim]
     grid, task = Grid.of(chunks), _Decoding(headers)
     name = f"facts-{tokenize(source, grid, headers.dtype.descr, headers.decode)}"
     graph = symbolic_graph(name, chunks, source, grid, facts_of, (task,))
     graph.layers[name].annotations = inherited(arr) or None
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), headers.dtype))
+
+
+def _shown(table: Array, desc: Description) -> Array:
+    """Put what a table says of all frames into the places in which they are shown."""
+    nav = desc.layout.cuts[: len(desc.layout.nav_shape)]
+    numbers = desc.layout.frame_numbers(nav)
+    facts = missing_facts(numbers.shape, table.dtype)
+    there = ~desc.layout.selection.are_absent(numbers)
+    facts[there] = table[numbers[there]]
+    return facts.reshape(desc.nav_shape)
 
 
 class _Decoding:

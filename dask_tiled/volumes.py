@@ -15,7 +15,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.describing import expanded
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.description import VOLUMES, Axis, Description
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
@@ -118,6 +118,7 @@ def stacked(volumes: Sequence[Description]) -> Description:
         layout=layout,
         axes=(Axis(AXIS), *first.axes),
         nav_ndim=1,
+        metadata={**first.metadata, VOLUMES: n},
         base_shape=(1, *base) if base else (),
     )
 

@@ -2,14 +2,18 @@
 
 import contextlib
 import gzip
+import math
 import os
 import re
 import struct
 from datetime import datetime
 
 import dask.array as da
+import nibabel
 import numpy as np
+import ome_writer
 import pytest
+import tifffile
 from checks import assert_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +24,7 @@ import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, frame_facts, open_dataset
 from dask_tiled.testing import (
     write_blo,
+    write_empad,
     write_frms6,
     write_k2is,
     write_mib,
@@ -76,6 +81,90 @@ def blo(folder, draw, frames):
     return write_blo(folder / "scan.blo", frames, **options)
 
 
+def mrc(folder, draw, frames):
+    """Write sections of FEI, of two ages, or of SerialEM; what is first among the facts counts."""
+    kind, form, at, size = draw(
+        st.sampled_from([(b"FEI1", "<d", 100, 768), (b"", "<f", 0, 128), (b"SERI", "<h", 0, 6)])
+    )
+    content = bytearray((len(frames) if kind else 1024) * size)
+    for k in range(len(frames)):
+        if kind == b"FEI1":
+            struct.pack_into("<i", content, k * size, size)
+        struct.pack_into(form, content, k * size + at, k + 1)
+    path = folder / "scan.mrc"
+    write_mrc(path, frames, extended=bytes(content), extended_type=kind)
+    if kind == b"SERI":  # bytes of a section, and what stands there: the piece
+        with path.open("r+b") as file:
+            file.seek(128)
+            file.write(struct.pack("<2h", size, 2))
+    return path
+
+
+def counted_by(facts):
+    """Give what counts the sections, of whichever kind they are."""
+    name = "piece_x" if "piece_x" in facts.dtype.names else "alpha_tilt"
+    return np.nan_to_num(facts[name])
+
+
+def k2is(folder, _draw, _frames):
+    """Write the same 3 frames for all examples: each has 6 MB."""
+    stem = folder.parent / "k2is_"
+    first = stem.with_name("k2is_1.bin")
+    return first if first.exists() else write_k2is(stem, numbered(3, (1860, 2048), "u2"))[0]
+
+
+def empad(folder, draw, frames):
+    frames = np.broadcast_to(frames[:, :1, :1], (len(frames), 128, 128))
+    return write_empad(folder / "scan.xml", frames, mode=draw(st.sampled_from(["acquire", None])))
+
+
+def nifti(folder, draw, frames):
+    depth = draw(st.sampled_from([n for n in (1, 2, 3, 5) if len(frames) % n == 0]))
+    volume = frames.reshape(-1, depth, *frames.shape[1:]).T
+    image = draw(st.sampled_from([nibabel.Nifti1Image, nibabel.Nifti2Image]))(volume, None)
+    scale, unit = draw(st.sampled_from([(1, "sec"), (1e3, "msec"), (1e6, "usec")]))
+    image.header.set_xyzt_units("mm", unit)
+    image.header.set_dim_info(slice=2)
+    image.header["slice_code"], image.header["slice_end"] = 1, depth - 1
+    image.header["slice_duration"], image.header["toffset"] = scale, scale
+    image.header["pixdim"][4] = depth * scale
+    path = folder / f"scan.{draw(st.sampled_from(['nii', 'nii.gz']))}"
+    nibabel.save(image, path)
+    return path
+
+
+def tiff(folder, draw, frames):
+    options = {"bigtiff": draw(st.booleans()), "byteorder": draw(st.sampled_from("<>"))}
+    with tifffile.TiffWriter(folder / "scan.tif", **options) as writer:
+        for frame in frames:
+            day = datetime(2020, 1, int(frame[0, 0]))  # noqa: DTZ001 - no file says the zone
+            writer.write(frame, datetime=day, metadata=None, contiguous=False)
+    return folder / "scan.tif"
+
+
+def ome_tiff(folder, draw, frames):
+    order = draw(st.permutations("ZCT"))
+    shape = draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (3, 2)]))
+    if len(frames) % math.prod(shape):
+        shape = 1, 1
+    planes = frames.reshape(-1, *shape, *frames.shape[1:])
+    elements = [
+        ome_writer.attributes(
+            **{f"The{axis}": at for axis, at in zip("TCZ", place, strict=True)},
+            DeltaT=1000 * int(planes[place][0, 0]),
+            DeltaTUnit="ms",
+        )
+        for place in draw(st.permutations([*np.ndindex(planes.shape[:3])]))
+    ]
+    places = [*np.ndindex(tuple(planes.shape["TCZ".index(axis)] for axis in reversed(order)))]
+    pages = planes.transpose(["TCZ".index(axis) for axis in reversed(order)] + [3, 4])
+    inner = ome_writer.tiff_data() + "".join(f"<Plane{one}/>" for one in elements)
+    options = {"order": "XY" + "".join(order), "dtype": "u1"}
+    xml = ome_writer.document(ome_writer.image(planes.shape, inner, **options))
+    pages = pages.reshape(len(places), *frames.shape[1:])
+    return ome_writer.write_pages(folder / "scan.ome.tif", pages, xml)
+
+
 def counted(times, first, step):
     """Turn times into numbers of frames; no time is 0."""
     return (np.where(np.isnat(times), first - step, times.astype("i8")) - first) // step + 1
@@ -89,6 +178,15 @@ WRITERS = {
     "seq": (seq, lambda facts: counted(facts["time_utc"], 1_660_245_687_000_000, 1000)),
     "frms6": (frms6, lambda facts: counted(facts["time_utc"], 1_600_000_000_000_250, 1_000_000)),
     "blo": (blo, lambda facts: facts["number"] + 1),
+    "mrc": (mrc, counted_by),
+    "k2is": (k2is, lambda facts: np.maximum(facts["number"].astype("i8") - 16, 0)),
+    "empad": (empad, lambda facts: np.nan_to_num(facts["footer"][..., 0, 0] + 1)),
+    "nifti": (
+        nifti,
+        lambda facts: np.nan_to_num(facts["elapsed_time"] + facts["slice_time"]).round(3),
+    ),
+    "tiff": (tiff, lambda facts: counted(facts["time"], 1_577_836_800_000_000, 86_400_000_000)),
+    "ome_tiff": (ome_tiff, lambda facts: np.nan_to_num(facts["elapsed_time"])),
 }
 
 
@@ -143,6 +241,130 @@ def test_real_tags_of_ser_files(data):
     np.testing.assert_array_equal(found["time_utc"].ravel().astype("i8"), theirs["Time"])
     np.testing.assert_array_equal(found["position_x"].ravel(), theirs["PositionX"])
     np.testing.assert_array_equal(found["position_y"].ravel(), theirs["PositionY"])
+
+
+def test_real_times_of_nifti_files(data):
+    """Volumes begin two seconds after one another; of slices the file says nothing."""
+    found = frame_facts(open_dataset(data / "nifti/functional.nii", roi=[0, 3, 59])).compute()
+    np.testing.assert_array_equal(found["elapsed_time"], [0, 2, 38])
+    assert found.dtype.names == ("elapsed_time",)
+    for name in ("anatomical.nii", "standard.nii.gz"):
+        with pytest.raises(DatasetError, match="says nothing of times"):
+            frame_facts(open_dataset(data / "nifti" / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "date"),
+    [
+        ("test_hamamatsu_streak_SCAN.tif", "2022-02-09T18:39:41"),
+        ("JEOL-SightX-TEM-mag-dummy.tif", "2019-11-27T16:11"),  # it writes 2019/11/27 16:11
+    ],
+)
+def test_real_dates_of_tiff_files(data, name, date):
+    found = frame_facts(open_dataset(data / "more/tiff" / name))
+    assert found["time"].compute() == np.datetime64(date)
+
+
+def test_real_footers_of_empad_files(data):
+    """They are what is left of the records, which no reader shows."""
+    path = data / "empad/scan_x4_y4.raw"
+    records = np.fromfile(path, "<f4").reshape(4, 4, 130, 128)
+    found = frame_facts(open_dataset(path))["footer"].compute()
+    np.testing.assert_array_equal(found, records[:, :, 128:])
+
+
+@pytest.mark.parametrize(
+    ("code", "order"),
+    [(1, [0, 1, 2, 3, 4]), (2, [4, 3, 2, 1, 0]), (3, [0, 3, 1, 4, 2]), (4, [2, 4, 1, 3, 0])],
+)
+def test_slices_of_a_volume(tmp_path, code, order):
+    """Times of slices are as nifti1.h has them; what is left out of the order has none."""
+    volume = np.zeros((4, 4, 7, 2), "u1")
+    image = nibabel.Nifti1Image(volume, None)
+    image.header.set_xyzt_units("mm", "msec")
+    image.header.set_dim_info(slice=2)
+    image.header["pixdim"][4], image.header["toffset"] = 4000, 500
+    for name, value in {"code": code, "start": 1, "end": 5, "duration": 250}.items():
+        image.header[f"slice_{name}"] = value
+    nibabel.save(image, tmp_path / "scan.nii")
+    found = frame_facts(open_dataset(tmp_path / "scan.nii")).compute()
+    np.testing.assert_array_equal(found["elapsed_time"][:, 0], [0.5, 4.5])
+    assert np.isnan(found["slice_time"][:, [0, 6]]).all()
+    np.testing.assert_array_equal(found["slice_time"][1, 1:6], 0.25 * np.array(order))
+
+
+def test_planes_of_ome_tiff(tmp_path):
+    """Lengths and times come in metres and seconds; what has no unit keeps its own name."""
+    planes = [
+        'TheT="1" ExposureTime="20" ExposureTimeUnit="ms" PositionX="5" PositionXUnit="µm"',
+        'TheT="2" DeltaT="1.5" PositionX="7" PositionXUnit="reference frame" PositionZ="2"',
+        'TheT="9" DeltaT="8"',
+    ]
+    inner = ome_writer.tiff_data() + "".join(f"<Plane {told}/>" for told in planes)
+    first = ome_writer.image((1, 1, 1, 4, 4), '<TiffData/><Plane DeltaT="99"/>', dtype="u1")
+    xml = ome_writer.image((3, 1, 1, 4, 4), inner, dtype="u1", number=1)
+    path = tmp_path / "scan.ome.tif"
+    xml = ome_writer.document(first + xml)
+    ome_writer.write_pages(path, numbered(3, (4, 4)), xml)
+    found = frame_facts(open_dataset(path, dataset=1)).compute()
+    nan = np.nan
+    expected = {
+        "elapsed_time": [nan, nan, 1.5],
+        "exposure_time": [nan, 0.02, nan],
+        "position_x": [nan, 5e-6, nan],
+        "stored_position_x": [nan, nan, 7],
+        "stored_position_z": [nan, nan, 2],
+    }
+    assert found.dtype.names == tuple(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values)
+    assert frame_facts(open_dataset(path, dataset=0)).compute()["elapsed_time"] == 99
+    path.write_bytes(path.read_bytes().replace(b'"1.5"', b'"1,5"'))
+    with pytest.raises(CorruptFileError, match=r"DeltaT of a Plane.*1,5"):
+        frame_facts(open_dataset(path, dataset=1))
+
+
+def test_planes_whose_files_are_missing(tmp_path):
+    """The others keep what the XML says of them."""
+    planes = np.arange(1, 7, dtype="u1").reshape(3, 2, 1, 1, 1) * np.ones((4, 4), "u1")
+    paths = ome_writer.write_set(tmp_path, "scan", planes, [(0, 4), (1, 2), (3, 5)])
+    told = "".join(
+        f'<Plane TheT="{t}" TheC="{c}" TheZ="0" DeltaT="{planes[t, c, 0, 0, 0]}"/>'
+        for t, c in np.ndindex(3, 2)
+    )
+    xml = tifffile.tiffcomment(paths[0]).replace("</Pixels>", f"{told}</Pixels>")
+    tifffile.tiffcomment(paths[0], xml)
+    paths[1].unlink()
+    arr = open_dataset(paths[0], missing="fill")
+    found = np.nan_to_num(frame_facts(arr)["elapsed_time"].compute())
+    np.testing.assert_array_equal(found, [[1, 0], [0, 4], [5, 6]])
+    np.testing.assert_array_equal(found, arr[..., 0, 0].compute())
+
+
+def test_dates_of_tiff_pages(tmp_path):
+    """Frames without a page of their own have no date; zeros and blanks are none either."""
+    frames = numbered(5, (8, 8))
+    path = tmp_path / "scan.tif"
+    tifffile.imwrite(path, frames, truncate=True, datetime="2020:01:02 03:04:05")
+    found = frame_facts(open_dataset(path))["time"].compute()
+    assert found[0] == np.datetime64("2020-01-02T03:04:05")
+    assert np.isnat(found[1:]).all()
+    dates = ["2020-01-02T03:04:05", "0000:00:00 00:00:00", "                   ", None, None]
+    path.unlink()
+    with tifffile.TiffWriter(path) as writer:
+        for frame, date in zip(frames, dates, strict=True):
+            extra = [] if date is None else [(306, 2, 0, date, True)]
+            writer.write(frame, metadata=None, contiguous=False, extratags=extra)
+    found = frame_facts(open_dataset(path, sync_offset=-1, missing="fill"))["time"].compute()
+    assert found[1] == np.datetime64("2020-01-02T03:04:05")
+    assert np.isnat(found[[0, 2, 3, 4]]).all()
+    path.write_bytes(path.read_bytes().replace(b"2020-01-02", b"2020-13-02"))
+    with pytest.raises(CorruptFileError, match=r"a DateTime that is none.*2020-13-02") as caught:
+        frame_facts(open_dataset(path))
+    assert_names(caught.value, path)
+    tifffile.imwrite(path, frames[0])
+    with pytest.raises(DatasetError, match="the pages have no DateTime"):
+        frame_facts(open_dataset(path))
 
 
 def test_real_headers_of_tvips_files(data):
@@ -325,6 +547,15 @@ def test_what_has_no_headers(tmp_path):
     for other in (arr + 1, da.ones(3), np.ones(3)):
         with pytest.raises(DatasetError, match="no frame headers; expected an array from open_"):
             frame_facts(other)
+
+
+def test_volumes_have_none(tmp_path):
+    """A frame of what many files are is a file, and no header says what all of its frames do."""
+    for k in range(2):
+        write_mib(tmp_path / f"scan{'ab'[k]}.mib", numbered(3), kind="U08", hdr=False)
+    arr = dask_tiled.open_volumes([tmp_path / "scana.mib", tmp_path / "scanb.mib"])
+    with pytest.raises(DatasetError, match="volumes are no frames"):
+        frame_facts(arr)
 
 
 def test_of_files_that_grow(tmp_path):

@@ -183,6 +183,13 @@ def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
         ) from error
 
 
+def read_headers(desc: tools.Description) -> tools.Headers:
+    """Find the two rows behind all frames. Nothing public says what their numbers are."""
+    kind = np.dtype([("footer", "<f4", (2, 128))])
+    footers = tools.beside_frames(desc.layout, kind, RECORD.frame_bytes)
+    return tools.stored_headers(footers, {"footer": "footer"})
+
+
 FORMAT = tools.Format(
     name="empad",
     extensions=(".xml",),
@@ -190,6 +197,7 @@ FORMAT = tools.Format(
     nav_shape_from="the .xml file or the name of the .raw file, whichever tells the frames in it",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("cornell",),
 )

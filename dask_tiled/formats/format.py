@@ -10,7 +10,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
-from dask_tiled.model.headers import Headers
+from dask_tiled.model.headers import Headers, Records
 from dask_tiled.model.instrument import VOCABULARY, Entry
 
 
@@ -40,7 +40,9 @@ class Format:
         ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
     headers : callable, optional
         ``headers(desc)`` tells where the headers of the frames lie and what they say, for
-        :func:`~dask_tiled.frame_facts`; it raises DatasetError where a file has none.
+        :func:`~dask_tiled.frame_facts`; or, where there is no header for each, it gives a
+        structured array of what the file says of each of its frames. It raises DatasetError where
+        a file says nothing.
     instrument : mapping
         Where the metadata tell what is known of the instrument: names of the vocabulary, and for
         each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first that says
@@ -60,7 +62,7 @@ class Format:
     sniff: Callable[[str, bytes], str | None]
     describe: Callable[..., Description]
     corrections: Callable[[Description], Corrections] | None = None
-    headers: Callable[[Description], Headers] | None = None
+    headers: Callable[[Description], Headers | Records] | None = None
     instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
     peers: tuple[str, ...] = ()
     implied: str = ""

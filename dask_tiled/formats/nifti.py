@@ -9,6 +9,7 @@ of the Mayo Clinic.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.formats import tools
 
@@ -247,6 +249,38 @@ def _pair(path: str, suffix: str) -> tuple[str, str, list[str]]:
     return stem, own, [suffix + packing for packing in (packed, "", *PACKED)]  # its own first
 
 
+def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+    """Tell when planes were taken: the points of the time axis, and the times of slices."""
+    path = _header_of(desc.files[0].path) or desc.files[0].path
+    kind, parsed = read_header(path)
+    nav = _shape(path, kind, parsed.get_data_shape())[:1:-1]
+    times = _times(nav, kind, parsed)
+    if not times:
+        problem, where = "the header says nothing of times", "pixdim[4] and slice_duration"
+        raise tools.DatasetError(problem, path=path, where=where, expected="times with a unit")
+    table = np.empty(nav, [(name, "f8") for name in times])
+    for name, along in times.items():
+        table[name] = along
+    return table.ravel()
+
+
+def _times(nav: tuple[int, ...], kind: Kind, parsed: Any) -> dict[str, npt.NDArray[Any]]:
+    """Give times in seconds, along the last of the axes (..., t, z), or the last two."""
+    times: dict[str, npt.NDArray[Any]] = {}
+    axis = _axes(4, kind, parsed)[0]
+    second = tools.converted(1.0, axis.units, "s")
+    if len(nav) > 1 and second:
+        at = axis.offset + axis.scale * np.arange(nav[-2])
+        times["elapsed_time"] = at[:, None] * second
+    with suppress(Exception):  # as for the facts: nibabel raises what it likes
+        first, last, duration = (parsed[f"slice_{name}"] for name in ("start", "end", "duration"))
+        second = tools.converted(1.0, UNITS[parsed.get_xyzt_units()[1]], "s")
+        along_z = parsed.get_dim_info()[2] == 2 and 0 <= first <= last < nav[-1]
+        if second and along_z and 0 < duration < math.inf:
+            times["slice_time"] = np.array(parsed.get_slice_times(), "f8") * second
+    return times
+
+
 FORMAT = tools.Format(
     name="nifti",
     extensions=(".nii", ".img"),
@@ -254,6 +288,7 @@ FORMAT = tools.Format(
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     peers=("nibabel",),
     aliases=("analyze",),
 )

@@ -18,6 +18,9 @@ from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.tables import html_table, text_table
 
+VOLUMES = "volumes"
+"""The entry of the metadata that counts the files whose frames are no longer those shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:

@@ -29,6 +29,8 @@ def write_empad(
 ) -> Path:
     """Write an EMPAD scan or a series, of frames of 128 x 128 pixels.
 
+    Behind each frame two rows follow, which begin with its number.
+
     Parameters
     ----------
     path
@@ -80,5 +82,6 @@ def _tag(name: str, content: object) -> str:
 def _record(number: int, frame: Array) -> bytes:
     if frame.shape != (_SIDE, _SIDE):
         raise ValueError(f"frame {number}: expected {_SIDE} x {_SIDE}, found {frame.shape}")
-    footer = np.full((2, _SIDE), -1e30 - number, "<f4")
+    footer = np.full((2, _SIDE), -1e30, "<f4")
+    footer[0, 0] = number
     return frame.astype("<f4").tobytes() + footer.tobytes()

@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
+from dask_tiled.formats.ome_tiff.planes import read_planes
 from dask_tiled.formats.ome_tiff.stack import Stack
 from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
@@ -174,6 +176,25 @@ INSTRUMENT = {
     "date": [tools.Entry("ome_tiff/image/AcquisitionDate")],
 }
 
+
+def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+    """Read what the XML says of the planes that are there."""
+    told = desc.metadata["ome_tiff"]
+    path, number = told["xml_path"], told["dataset"]
+    planes = read_planes(path, number)
+    if not planes.facts.dtype.names:
+        raise tools.DatasetError("the OME-XML says nothing of the planes", path=path)
+    there = np.ones(desc.layout.n_frames, bool)
+    if "missing_planes" in told:  # a file outside of the folder was refused at opening
+        document, folder = Document.read(path), Folder(path, outside=True)
+        there = Stack.read(document, document.images[number], folder, told["level"]).there
+    sizes = planes.sizes[0], len(there) // math.prod(planes.sizes), planes.sizes[1]
+    inside = (planes.places < sizes).all(axis=1)
+    table = np.full(math.prod(sizes), math.nan, planes.facts.dtype)
+    table[np.ravel_multi_index(tuple(planes.places[inside].T), sizes)] = planes.facts[inside]
+    return table[there]
+
+
 FORMAT = tools.Format(
     name="ome_tiff",
     extensions=(".ome.tif", ".ome.tiff", ".ome.tf2", ".ome.tf8", ".ome.btf", ".companion.ome"),
@@ -181,6 +202,7 @@ FORMAT = tools.Format(
     nav_shape_from="the OME-XML",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     instrument=INSTRUMENT,
     peers=("tifffile", "bioio"),
     aliases=("ome",),

@@ -142,10 +142,10 @@ class _Reader:
         source = Source("", "") if uuid is None else _source(uuid.text, uuid.get("FileName"))
         page, count = element.get("IFD"), element.get("PlaneCount", element.get("NumPlanes"))
         usual = WHOLE_FILE if page is None else 1
-        planes = usual if count is None else _whole(count, "PlaneCount")
-        first = (_whole(element.get(f"First{axis}", "0"), f"First{axis}") for axis in "ZCT")
+        planes = usual if count is None else whole(count, "PlaneCount")
+        first = (whole(element.get(f"First{axis}", "0"), f"First{axis}") for axis in "ZCT")
         number = self.sources.setdefault(source, len(self.sources))
-        self.runs.append((number, _whole(page or "0", "IFD"), planes, *first))
+        self.runs.append((number, whole(page or "0", "IFD"), planes, *first))
 
     def add_image(self, element: Element) -> None:
         runs = np.array(self.runs, np.int64).reshape(-1, 6)
@@ -166,7 +166,7 @@ class _Reader:
             Image(
                 element.get("Name", ""),
                 order[2:],
-                {axis: _whole(pixels.get(f"Size{axis}", ""), f"Size{axis}", 1) for axis in "XYZCT"},
+                {axis: whole(pixels.get(f"Size{axis}", ""), f"Size{axis}", 1) for axis in "XYZCT"},
                 Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
@@ -196,7 +196,8 @@ def _source(uuid: str | None, name: str | None) -> Source:
     return Source(plain_uuid(uuid), name or "")
 
 
-def _whole(text: str, name: str, least: int = 0) -> int:
+def whole(text: str, name: str, least: int = 0) -> int:
+    """Read a whole number that is not too large to count with."""
     number = int(text)
     if not least <= number < LARGEST:
         raise ValueError(f"{name} is {text[:40]}")

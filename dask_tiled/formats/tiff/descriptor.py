@@ -16,9 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
+from dask_tiled.formats.tiff.dates import dates_of
 from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.instrument import INSTRUMENT
 from dask_tiled.formats.tiff.kind import Kind
@@ -61,20 +63,7 @@ def describe(
     """
     tools.check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
-    found: list[tuple[Index, list[Series], int]] = []
-    shared: list[Series] = []
-    for path in paths:
-        chain = pages.read(tools.File.at(path))
-        # Files of one frame are many at times: what describes one holds for all of them.
-        alone = is_one_frame(pages, chain)
-        series = (alone and shared) or find_series(pages, chain)
-        shared = series if alone else shared
-        number = tools.choose_dataset(path, [one.name for one in series], dataset)
-        found.append((chain, series, number))
-    settled = nav_shape is not None
-    rows = np.concatenate(
-        [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
-    )
+    found, rows = _choose_pages(pages, paths, dataset, level, settled=nav_shape is not None)
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
@@ -102,6 +91,24 @@ def describe(
     layout = layout_of(pages, rows).show(nav)
     base_shape = base_shape_of(kind)
     return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
+
+
+def _choose_pages(
+    pages: Pages, paths: Sequence[str], dataset: int | str | None, level: int, *, settled: bool
+) -> tuple[list[tuple[Index, list[Series], int]], Index]:
+    """Read the pages of files into a table: the series of each file, and the rows of all frames."""
+    found: list[tuple[Index, list[Series], int]] = []
+    shared: list[Series] = []
+    for path in paths:
+        chain = pages.read(tools.File.at(path))
+        # Files of one frame are many at times: what describes one holds for all of them.
+        alone = is_one_frame(pages, chain)
+        series = (alone and shared) or find_series(pages, chain)
+        shared = series if alone else shared
+        number = tools.choose_dataset(path, [one.name for one in series], dataset)
+        found.append((chain, series, number))
+    rows = [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
+    return found, np.concatenate(rows)
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
@@ -143,6 +150,19 @@ def _axes(
     return tuple(replace(axis, scale=axis.scale * factors.get(axis.name, 1.0)) for axis in axes)
 
 
+def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+    """Read when the pages were made."""
+    told, paths = desc.metadata["tiff"], [file.path for file in desc.files]
+    pages = Pages(dated=True)
+    _, rows = _choose_pages(pages, paths, told["dataset"], told["level"], settled=True)
+    layout, opened = layout_of(pages, rows), desc.layout
+    if (layout.files, *layout.pieces.content) != (opened.files, *opened.pieces.content):
+        raise tools.DatasetError("the pages are other ones than at opening", path=paths[0])
+    if not pages.dates:
+        raise tools.DatasetError("the pages have no DateTime", path=paths[0])
+    return dates_of(pages, rows).view([("time", "M8[us]")])
+
+
 FORMAT = tools.Format(
     name="tiff",
     extensions=(".tif", ".tiff", ".btf", ".tf8"),
@@ -150,6 +170,7 @@ FORMAT = tools.Format(
     nav_shape_from="ImageJ's or tifffile's description, else the number of pages",
     sniff=sniff,
     describe=describe,
+    headers=read_headers,
     instrument=INSTRUMENT,
     peers=("tifffile", "bioio"),
     aliases=("imagej",),

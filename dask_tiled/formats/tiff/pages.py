@@ -20,6 +20,7 @@ from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
 from dask_tiled.model.indexing import Index
 
 MOST_LAYOUT_BYTES = 1 << 20
+DATE_TIME, MOST_DATE_BYTES = 306, 64  # the tag of when a page was made
 
 
 class Page(NamedTuple):
@@ -36,7 +37,8 @@ class Page(NamedTuple):
 class Pages:
     """A growing table of pages. A row is a page; files of equal layout share their kinds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dated: bool = False) -> None:
+        self.dates: dict[int, bytes] | None = {} if dated else None  # by row, as they are stored
         self.files: list[tools.File] = []
         self.kinds: list[Kind] = []
         self._numbers: dict[tools.File, int] = {}
@@ -84,6 +86,8 @@ class Pages:
 
     def follow(self, row: int, frames: int) -> int:
         """Add a page with frames that have no IFD, whose pixels follow without gaps: one row."""
+        if self.dates is not None and row in self.dates:
+            self.dates[len(self)] = self.dates[row]
         self._rows.extend(self[row]._replace(frames=frames))
         return len(self) - 1
 
@@ -113,6 +117,8 @@ class Pages:
 
     def _add(self, ifd: Ifd, file: int, level: int, room: int) -> int:
         source, entries = ifd.source, ifd.entries
+        if self.dates is not None and DATE_TIME in entries:
+            self.dates[len(self)] = _date(ifd)
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
@@ -151,6 +157,15 @@ class Pages:
             if self._known[key] == len(self.kinds):
                 self.kinds.append(kind)
         return self._known[key]
+
+
+def _date(ifd: Ifd) -> bytes:
+    """Read the DateTime of a page."""
+    entry = ifd.entries[DATE_TIME]
+    if not 0 < size_of(entry) <= MOST_DATE_BYTES:
+        most, found = f"1 to {MOST_DATE_BYTES} bytes", f"{size_of(entry)} bytes"
+        raise ifd.corrupt("a DateTime of another length", expected=most, found=found)
+    return ifd.source.value(entry)
 
 
 def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:

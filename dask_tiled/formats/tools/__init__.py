@@ -35,7 +35,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.headers import Headers, WrongHeader
-from dask_tiled.model.instrument import Entry
+from dask_tiled.model.instrument import Entry, converted
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, opened, real
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
@@ -46,7 +46,7 @@ __all__ = [
     "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Place",
     "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute", "after_lines", "axis_along",
     "axis_columns", "axis_names", "beside", "beside_frames", "check_bytes", "check_fields",
-    "check_lengths", "check_whole", "choice", "choose_dataset", "codec", "common_stem",
+    "check_lengths", "check_whole", "choice", "choose_dataset", "codec", "common_stem", "converted",
     "count_frames", "decode_text", "describe_volume", "fields_between", "file_size", "gather",
     "in_sequence", "is_compressed", "is_file", "lay_out", "local_name", "named_file", "named_in",
     "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs",

@@ -1,0 +1,52 @@
+"""When pages were made: their DateTime, of which writers have several spellings."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.pages import Page, Pages
+from dask_tiled.model.indexing import Index
+
+DATE = re.compile(
+    rb"(\d{4})([:/-])(\d\d)\2(\d\d)[ T](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?", re.ASCII
+)
+
+
+def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
+    """Give the dates of all frames of pages; those without a page of their own have none.
+
+    Nothing but blanks or zeros stands for a date that is not known.
+
+    Raises
+    ------
+    CorruptFileError
+        A DateTime is none.
+    """
+    counts = pages.columns(rows)[Page._fields.index("frames")]
+    dates = np.full(counts.sum(), np.datetime64("NaT", "us"))
+    dates[counts.cumsum() - counts] = [_date_of(pages, row) for row in rows.tolist()]
+    return dates
+
+
+def _date_of(pages: Pages, row: int) -> np.datetime64:
+    text = (pages.dates or {}).get(row, b"").partition(b"\0")[0].strip()
+    if not text.strip(b"0:/- "):
+        return np.datetime64("NaT", "us")
+    found = DATE.fullmatch(text)
+    if found is not None:
+        year, _, month, day, hour, minute, second = (part.decode() for part in found.groups(b"00"))
+        try:
+            return np.datetime64(f"{year}-{month}-{day}T{hour}:{minute}:{second}", "us")
+        except ValueError:  # there is no such day
+            pass
+    raise tools.CorruptFileError(
+        "a DateTime that is none",
+        path=pages.file_of(row).path,
+        where=f"the page at byte {pages[row].ifd}",
+        expected="YYYY:MM:DD HH:MM:SS",
+        found=tools.printable(text.decode("latin1")),
+    )
