@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import dask.array as da
@@ -25,8 +25,10 @@ from dask_tiled.array.tasks import (
     symbolic_graph,
 )
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
+from dask_tiled.model.instrument import Instrument
+from dask_tiled.model.tables import html_table
 from dask_tiled.reading.backends import is_remote
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
@@ -105,6 +107,39 @@ class TiledArray(da.Array):
     def description(self) -> Description | None:
         """What the array shows; None once items have been assigned to it."""
         return self._description
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes, with units and scales."""
+        return self._described("axes").axes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes; xarray takes them from here."""
+        return self._described("dims").dims
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the headers say, as the format names it."""
+        return self._described("metadata").metadata
+
+    @property
+    def instrument(self) -> Instrument:
+        """What the files say of the instrument, in one vocabulary."""
+        return self._described("instrument").instrument
+
+    def _described(self, asked: str) -> Description:
+        if self._description is None:
+            problem = f"no {asked}: items have been assigned to the array"
+            raise AttributeError(problem, name=asked, obj=self)
+        return self._description
+
+    def _repr_html_(self) -> str:
+        plain: str = super()._repr_html_()
+        if self._description is None:
+            return plain
+        rows = [row for row in self._description.rows() if row[0] not in ("dtype", "size")]
+        return f"<div>{html_table(rows)}{plain}</div>"
 
     @property
     def scheme(self) -> TilingScheme:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from itertools import product
@@ -20,6 +21,9 @@ from dask_tiled.array.tiled_array import TiledArray
 
 Block = tuple[int, ...]
 Key = tuple[Any, ...]
+
+TICK = 1.0
+"""Seconds after which a bar shows the time anew."""
 
 
 def run_on_blocks(
@@ -133,6 +137,15 @@ class _Bar:
             unit_scale=True,
             disable=None if show is None else not show,
         )
+        self._closed = threading.Event()
+        self._clock = threading.Thread(target=self._tick, daemon=True)
+        if not self.bar.disable:
+            self._clock.start()
+
+    def _tick(self) -> None:
+        """Let the time go on while nothing is done yet: the first chunk may have to be compiled."""
+        while not self._closed.wait(TICK):
+            self.bar.refresh()
 
     def update(self, key: Any) -> None:
         """Count a task that is done."""
@@ -140,4 +153,7 @@ class _Bar:
 
     def close(self) -> None:
         """Leave the bar as it is."""
+        self._closed.set()
+        if self._clock.is_alive():
+            self._clock.join()
         self.bar.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.format import Format
+from dask_tiled.model.tables import html_table, text_table
 
 # fmt: off
 _MODULES = (
@@ -31,9 +32,26 @@ def register_format(format: Format) -> None:
     _registered[_checked(format).name] = format
 
 
-def formats() -> dict[str, Format]:
-    """Give the formats by name, in the order in which they are tried."""
-    return {**_installed(), **_registered}
+class Formats(dict[str, Format]):
+    """Formats by their names; a table as text and in notebooks."""
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """List names, suffixes, what is read and options, after a line of heads."""
+        rows: list[tuple[str, ...]] = [("format", "files", "what is read", "options")]
+        for name, one in self.items():
+            rows.append((name, ", ".join(one.extensions), one.summary, ", ".join(one.options())))
+        return rows
+
+    def __repr__(self) -> str:
+        return text_table([row[:3] for row in self.rows()])
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows())
+
+
+def formats() -> Formats:
+    """Give the formats by name, in the order in which they are tried; a table shows them."""
+    return Formats({**_installed(), **_registered})
 
 
 @cache

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from dask_tiled.kernels.compiling import NOTICE
+
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -38,6 +40,13 @@ class CodeCache(FunctionCache):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), SOURCES, options
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load machine code; where it is not there, say that it is compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            NOTICE.begin()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write machine code, if there is a place for it."""

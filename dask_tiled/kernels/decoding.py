@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit, types
 
 from dask_tiled.kernels.code_cache import CodeCache
+from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.kernels.words import (
     LINE_BYTES,
     big16,
@@ -283,12 +284,13 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
-    with _COMPILING:
+    with _COMPILING, NOTICE.timed():
         kernel = njit(**options)(python)
         try:
             kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
             kernel.compile(signature)
         except Exception:  # noqa: BLE001 - numba finds no folder, or cannot load what it wrote
+            NOTICE.begin()
             kernel = njit(**options)(python)
             kernel.compile(signature)
         kernel.disable_compile()

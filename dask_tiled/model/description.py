@@ -78,7 +78,7 @@ def sig_axes(ndim: int) -> tuple[Axis, ...]:
     return tuple(map(Axis, names.get(ndim, tuple(f"sig_{k}" for k in range(ndim)))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Description:
     """What a file, or a series of files, holds. It has no open handles, and pickles.
 
@@ -280,7 +280,7 @@ class Description:
             rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))
         return rows
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return text_table(self.rows())
 
     def _repr_html_(self) -> str:

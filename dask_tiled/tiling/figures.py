@@ -10,6 +10,8 @@ INK = "#767676"
 """Of text and lines: as easy to read on white as on black, for backgrounds are left out."""
 DOTS_PER_INCH = 192
 """Of pictures in notebooks, which show them at half their size: screens are fine nowadays."""
+WIDEST = 960
+"""Points of a screen: as wide as a notebook."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]
@@ -21,4 +23,5 @@ class ShownFigure(Figure):  # type: ignore[misc]
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         file = BytesIO()
         self.savefig(file, format="png", dpi=DOTS_PER_INCH)
-        return file.getvalue(), {"width": int(self.get_figwidth() * DOTS_PER_INCH / 2)}
+        width = min(int(self.get_figwidth() * DOTS_PER_INCH / 2), WIDEST)
+        return file.getvalue(), {"width": width}

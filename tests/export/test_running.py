@@ -1,5 +1,6 @@
 """Exports on a cluster are those of threads, and both show how far they are."""
 
+from contextlib import closing
 from functools import partial
 
 import dask
@@ -11,6 +12,7 @@ from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import running
 from dask_tiled.testing import counting_frames, write_mib
 
 pytestmark = pytest.mark.slow
@@ -92,3 +94,12 @@ def test_memory_of_another_process(arr, cluster):
     elsewhere = dask.config.set(scheduler=cluster)
     with elsewhere, pytest.raises(DatasetError, match="other processes"):
         to_zarr(arr, {})
+
+
+def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):
+    monkeypatch.setattr(running, "TICK", 0.001)
+    with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
+        bar.bar.mininterval = 0
+        shown = ""
+        while shown.count("waiting") < 5:
+            shown += capsys.readouterr().err

@@ -123,3 +123,9 @@ def test_plots_without_matplotlib(describe, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"dask-tiled\[plot\]"):
         scheme.plot()
+
+
+def test_plots_show_themselves(describe):
+    data, told = negotiate(describe((4, 4), (8, 8))).plot()._repr_png_()
+    assert data.startswith(b"\x89PNG")
+    assert 300 < told["width"] <= 960
