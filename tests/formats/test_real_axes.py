@@ -107,7 +107,7 @@ def rosettasciio_tia(path):
 
 
 def rosettasciio_emd(path):
-    """Read pictures of Velox by their titles, its spectra in their order; what is not of Velox."""
+    """Read pictures of Velox by their titles, its spectra in their order; of others all."""
     known = describe(path).metadata["hdf5"]["datasets"]
     spectra = [{"dataset": place} for place in known if "/Spectrum/" in place]
     for kind in ("images", "single_spectrum"):
@@ -340,7 +340,7 @@ def no_centre(path, told):
 
 
 def frames_of_velox(_path, told):
-    """Pictures that differ are those of two frames."""
+    """Of a picture of two frames it gives the first; ncempy sees both."""
     return [Told("frame", 2), *told]
 
 
@@ -461,6 +461,14 @@ def test_axes_are_those_that_others_see(data, file, peer):
     assert found
     assert not any(found), found
     assert needed == bool(right)
+
+
+@pytest.mark.usefixtures("data")
+def test_every_file_is_read_by_another():
+    """But for those that stand beside others, and MetaImage, which is read by hand elsewhere."""
+    alone = {file for file in FILES if not any(file == one for one, _ in CASES)}
+    beside = ("*.hdr", "*.raw", "*_info.txt", "*_00[12].tvips", "*.mha")
+    assert alone == {file for file in FILES if any(fnmatch(file, one) for one in beside)}
 
 
 @pytest.mark.usefixtures("data")
