@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import describe
+from dask_tiled.formats.hdf5 import attributes as hdf5_attributes
 from dask_tiled.formats.hdf5 import facts as hdf5_facts
 from dask_tiled.testing import check_format
 
@@ -130,6 +131,41 @@ def test_long_texts_are_cut(tmp_path):
     assert facts["/entry"]["long"] == "x" * 10_000
     assert facts["/entry"]["n99"] == 99
     assert not complete
+
+
+def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
+    """Neither texts of any length nor long ones of a fixed length; short ones are."""
+    monkeypatch.setattr(hdf5_facts, "MOST_BYTES", 1000)
+    monkeypatch.setattr(hdf5_attributes, "MOST_BYTES", 1000)
+
+    def fill(file):
+        nexus(file)
+        entry = file["entry"]
+        entry["text"], entry["texts"], entry["fixed"] = (
+            "x" * 1001,
+            ["a", "x" * 999, "b"],
+            b"x" * 1001,
+        )
+        entry["short"], entry["shorts"], entry["exact"] = "x" * 1000, ["a", "bc"], b"x" * 1000
+        entry.attrs["large"], entry.attrs["small"] = np.zeros(1001, "u1"), np.zeros(3, "u1")
+
+    path = write(tmp_path / "a.nxs", fill)
+    read = []
+    for kind in (h5py.Dataset, h5py.AttributeManager):
+        get = kind.__getitem__
+
+        def reading(self, key, get=get, **options):
+            found = get(self, key, **options)
+            read.append(
+                len(found) if isinstance(found, (bytes, str)) else getattr(found, "nbytes", 0)
+            )
+            return found
+
+        monkeypatch.setattr(kind, "__getitem__", reading)
+    facts, complete = facts_of(path)
+    assert max(read) == 1000
+    assert not complete
+    assert facts["/entry"].keys() == {"NX_class", "kept", "short", "shorts", "exact", "small"}
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,19 @@ import numpy as np
 
 NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 """What stands for a name or a unit that is not there."""
+MOST_BYTES = 1 << 20
+"""Larger attributes are not read."""
 LONGEST_TEXT = 1000
 """So many characters of a text are kept."""
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Read an attribute; None where there is none, where it is null, or of an unknown type."""
+    """Read an attribute; None where there is none, or it is null, large, or of an unknown type."""
     import h5py
 
     try:
-        value = item.attrs.get(name)
+        large = item.attrs.get_id(name).get_storage_size() > MOST_BYTES
+        value = None if large else item.attrs[name]
     except (OSError, RuntimeError, TypeError, ValueError, LookupError, AttributeError):
         return None
     return None if isinstance(value, h5py.Empty) else value

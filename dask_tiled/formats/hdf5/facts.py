@@ -6,16 +6,20 @@ NeXus writes it.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5 import velox
-from dask_tiled.formats.hdf5.attributes import attribute, label, plain, text
+from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain, text
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.model.files import read_head
 
 MOST_VALUES = 2000
 """So many values are read, and no more."""
@@ -25,6 +29,7 @@ MOST_ITEMS = 64
 """Arrays of more items are left out."""
 LONGEST_TEXT = 10_000
 DEEPEST = 16
+PLACE = 16  # bytes of a text of any length: its own, and where it is
 OF_HYPERSPY = ("metadata", "original_metadata", "mapped_parameters", "original_parameters")
 """Names of the groups beside the data; the latter two before version 1.3."""
 
@@ -148,6 +153,9 @@ class Facts:
         if dataset.shape is None or dataset.size > MOST_ITEMS:
             return None
         try:
+            if _nbytes(dataset) > MOST_BYTES:
+                self.complete = False
+                return None
             how = dataset.id.get_create_plist()
             packed = how.get_nfilters() or how.get_external_count()
             if packed or how.get_layout() == h5d.VIRTUAL:
@@ -155,6 +163,15 @@ class Facts:
             return dataset[()]
         except BROKEN:
             return None
+
+
+def _nbytes(dataset: Any) -> int:
+    """Count bytes; the length of texts stands before the place that each of them has elsewhere."""
+    path, at = dataset.file.filename, dataset.id.get_offset()
+    if dataset.dtype.kind != "O" or at is None or not os.path.isfile(path):
+        return int(dataset.nbytes)
+    places = np.frombuffer(read_head(path, PLACE * dataset.size, at), "<u4")
+    return int(places[:: PLACE // 4].sum(dtype="u8"))
 
 
 def _item(group: Any, name: str) -> Any:
