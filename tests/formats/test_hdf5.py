@@ -364,7 +364,7 @@ def test_without_the_libraries(tmp_path, monkeypatch, library):
     options = {"data": DATA, "compression": 1}
     path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DatasetError, match=rf"{library}, .* pip install dask-tiled\[hdf5\]"):
+    with pytest.raises(DatasetError, match=rf'{library}, .* pip install "dask-tiled\[hdf5\]"'):
         describe(path)
 
 

@@ -421,7 +421,7 @@ def test_truncated_files_give_typed_errors(tmp_path, suffix):
 def test_without_nibabel_the_error_names_the_extra(tmp_path, monkeypatch):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
     monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[nifti\]"):
+    with pytest.raises(DatasetError, match=r'pip install "dask-tiled\[nifti\]"'):
         dask_tiled.open_dataset(path)
 
 

@@ -514,10 +514,10 @@ def test_without_libraries(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tif", counting_frames((3, 8, 9), "u2"), compression="zlib")
     arr = open_dataset(path)
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
-    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[tiff\]"):
+    with pytest.raises(DatasetError, match=r'pip install "dask-tiled\[tiff\]"'):
         arr.compute()
     monkeypatch.setitem(sys.modules, "tifffile", None)
-    with pytest.raises(DatasetError, match=r"pip install dask-tiled\[tiff\]"):
+    with pytest.raises(DatasetError, match=r'pip install "dask-tiled\[tiff\]"'):
         open_dataset(path)
 
 
