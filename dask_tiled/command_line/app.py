@@ -16,6 +16,7 @@ from dask_tiled.command_line.doctor import doctor
 from dask_tiled.command_line.failures import INTERRUPTED, as_typed, failure_of
 from dask_tiled.command_line.formats import formats
 from dask_tiled.command_line.info import info
+from dask_tiled.command_line.preview import preview
 from dask_tiled.command_line.verify import verify
 
 
@@ -86,5 +87,5 @@ def app(*, traceback: bool) -> None:
     del traceback  # asked for where errors arrive
 
 
-for command in (info, formats, convert, verify, doctor):
+for command in (info, preview, formats, convert, verify, doctor):
     app.add_command(command)

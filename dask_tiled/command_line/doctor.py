@@ -107,7 +107,7 @@ def _extras() -> Iterator[tuple[str, str]]:
             yield extra, f"{use}: {' and '.join(missing)} missing. Run: {hint}"
         else:
             there = ", ".join(f"{name} {number}" for name, number in found.items())
-            yield extra, f"{use}: {there}"
+            yield extra, f"{use}: {there}" if there else use
 
 
 def _machine() -> Section:

@@ -41,8 +41,8 @@ def formats(name: str | None, *, as_json: bool) -> None:
         )
         return
     if name is None:
-        heads = ("Format", "Files", "What is read", "Options")
-        show(columns(heads, map(_row, some)))
+        rows = ((one.name, ", ".join(one.extensions), one.summary) for one in some)
+        show(columns({"Format": None, "Files": 22, "What is read": None}, rows))
         return
     (one,) = some
     about = [
@@ -53,10 +53,6 @@ def formats(name: str | None, *, as_json: bool) -> None:
     ]
     options = list(_meanings(one))
     show(section(one.name, about), *[section("Options: -O NAME=VALUE", options)] * bool(options))
-
-
-def _row(one: Format) -> tuple[str, str, str, str]:
-    return one.name, ", ".join(one.extensions), one.summary, ", ".join(one.options())
 
 
 def _meanings(one: Format) -> Iterator[tuple[str, str]]:

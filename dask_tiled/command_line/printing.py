@@ -41,6 +41,7 @@ def show(*parts: RenderableType) -> None:
 
 def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     """Draw names and values below a title."""
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -49,19 +50,20 @@ def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="cyan", max_width=LONGEST_NAME, overflow="fold")
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(Text(name), Text(value))
+        inner = name.lstrip()
+        table.add_row(Padding(Text(inner), (0, 0, 0, len(name) - len(inner))), Text(value))
     return table
 
 
-def columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Draw a table with a head."""
+def columns(heads: Mapping[str, int | None], rows: Iterable[Sequence[str]]) -> Table:
+    """Draw a table; its heads come with the widths that they have at most."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for k, head in enumerate(heads):
-        table.add_column(head, style="cyan" if k == 0 else None, no_wrap=k == 0)
+    for head, width in heads.items():
+        table.add_column(head, max_width=width)
     for row in rows:
         table.add_row(*map(Text, row))
     return table

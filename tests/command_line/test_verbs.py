@@ -123,6 +123,12 @@ def test_a_picture_is_chosen_by_number_or_name(data):
     )
 
 
+def test_a_picture_is_that_of_show(scan):
+    assert typed("preview", scan, "-o", "typed.png", "--frames", "12") == "typed.png\n"
+    dask_tiled.show(scan, "shown.png", frames=12)
+    assert Path("typed.png").read_bytes() == Path("shown.png").read_bytes()
+
+
 def test_what_is_converted_is_what_is_in_the_file(scan):
     out = typed(
         *("convert", scan, "out.zarr", "--verify", "--chunks", "2,4,-1,-1", "--shards=4,8,-1,-1"),
