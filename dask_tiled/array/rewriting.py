@@ -25,6 +25,7 @@ from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
 from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
+from dask_tiled.array.wrapped import unwrapped
 
 MOST_CHUNKS = 10_000
 """So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
@@ -34,8 +35,10 @@ LEAST_BYTES = 4 << 20
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it."""
-    if isinstance(dsk, HighLevelGraph) and reads_any(dsk):
-        dsk = rewritten(dsk, list(flatten([keys])))
+    if isinstance(dsk, HighLevelGraph):
+        dsk = unwrapped(dsk)
+        if reads_any(dsk):
+            dsk = rewritten(dsk, list(flatten([keys])))
     return da.optimize(dsk, keys, **kwargs)
 
 

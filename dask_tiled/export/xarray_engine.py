@@ -28,6 +28,7 @@ from xarray.core.indexing import (
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tasks import Edges
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.group import DATA, dimension_names
 from dask_tiled.export.labels import Labels, labels_of
@@ -36,6 +37,7 @@ from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Axis
 from dask_tiled.model.files import read_head
 from dask_tiled.opening import open_dataset
+from dask_tiled.reading.reader import Source
 
 OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
 """Formats that other engines of xarray read, too: files of these open where we are asked for."""
@@ -51,6 +53,10 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
 
     def __init__(self, arr: da.Array) -> None:
         self.arr = arr
+        self.source: Source | None = None
+        """What tasks of dask read by themselves."""
+        if isinstance(arr, TiledArray) and arr.description is not None:
+            self.source = arr._source  # noqa: SLF001
         self.shape = arr.shape
         self.dtype = arr.dtype
 
