@@ -52,7 +52,7 @@ def open_dataset(
     chunks: Any = None,
     io: str = "auto",
     corrections: Corrections | str | None = None,
-    fill_value: Any = 0,
+    fill_value: Any = None,
     missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
@@ -97,8 +97,8 @@ def open_dataset(
     corrections : Corrections or "dataset", optional
         Dark and gain reference, and pixels that do not work; "dataset" takes what came with the
         files. The array is float32 then, or float64 where that could not hold the counts.
-    fill_value : scalar
-        Value of all pixels of missing frames.
+    fill_value : scalar, optional
+        Value of all pixels of missing frames; by default 0, or that of the export that is opened.
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
         with a warning.
@@ -206,7 +206,7 @@ def describe(
     sync_offset: int = 0,
     roi: npt.ArrayLike | None = None,
     corrections: Corrections | str | None = None,
-    fill_value: Any = 0,
+    fill_value: Any = None,
     missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
@@ -237,6 +237,7 @@ def describe(
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
     scaling = desc.conversion.scaling
+    fill_value = desc.conversion.fill_value if fill_value is None else fill_value
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
     return select_frames(desc, scan, sync_offset, roi, missing)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.formats.zarr.told import MOST_PLACES
 from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.paths import is_url
 
 MARK = "dask_tiled"
 """The attribute by which an array is known as written, or shown, by this package."""
@@ -27,11 +29,40 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     if any(axes):
         mark["axes"] = [axis and asdict(axis) for axis in axes]
     if of:
-        mark["files"] = [os.path.basename(file.path) for desc in of for file in desc.files]
+        mark["files"] = [_name(file.path) for desc in of for file in desc.files]
     if len(of) == 1:
-        folders = {os.path.dirname(file.path) for file in of[0].files}
+        told = [one for one in of[0].metadata.values() if isinstance(one, Mapping)]
+        beside = [one["xml_path"] for one in told if isinstance(one.get("xml_path"), str)]
+        folders = {os.path.dirname(path) for path in (*(f.path for f in of[0].files), *beside)}
         mark |= {"format": of[0].format, "metadata": without(folders, plain(of[0].metadata))}
+        if of[0].instrument:
+            known = {name: asdict(fact) for name, fact in of[0].instrument.items()}
+            mark["instrument"] = without(folders, plain(known))
+    lacking = [_missing(desc) for desc in of if desc.layout.count_missing()]
+    if lacking:
+        mark["missing"] = lacking
     return {MARK: plain(mark)}
+
+
+def _name(path: str) -> str:
+    """Give the name of a file; what follows a question mark in a URL may let others in."""
+    return os.path.basename(path.partition("?")[0] if is_url(path) else path)
+
+
+def _missing(desc: Description) -> dict[str, Any]:
+    """List the frames that are missing: the first and the last place of each run of them."""
+    listed: dict[str, Any] = {
+        "file": _name(desc.files[0].path),
+        "nav_shape": desc.nav_shape,
+        "fill_value": desc.conversion.fill_value,
+        "count": desc.layout.count_missing(),
+    }
+    if math.prod(desc.nav_shape) <= MOST_PLACES:
+        places = desc.missing
+        gaps = np.diff(places) > 1
+        first, last = np.append(True, gaps), np.append(gaps, True)
+        listed["runs"] = np.column_stack([places[first], places[last]])
+    return listed
 
 
 def plain(value: Any) -> Any:

@@ -148,7 +148,7 @@ def describe_as(
     if sig_shape is not None and desc.sig_shape != sig_shape:
         problem = "the frames have another shape"
         raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
-    instrument = Instrument.read(desc.metadata, format.instrument)
+    instrument = desc.instrument or Instrument.read(desc.metadata, format.instrument)
     return replace(desc, format=format.name, instrument=instrument)
 
 

@@ -368,7 +368,7 @@ def _find_pair(path: str) -> tuple[str, str | None]:
     """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
     stem, suffix = os.path.splitext(tools.absolute(path))
     if _is_hdr(path):
-        return _first_mib(stem), path
+        return _first_mib(stem), tools.absolute(path)
     for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
         if not os.path.basename(name):
             continue

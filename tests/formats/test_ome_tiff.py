@@ -25,6 +25,7 @@ from ome_writer import (
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
+    MissingFramesWarning,
     StaleFileError,
     TruncatedFileError,
     describe,
@@ -96,6 +97,9 @@ def test_real_missing_planes_are_listed_by_name(data):
     )
     with pytest.raises(TruncatedFileError, match=", ".join(lost)):
         open_dataset(folder / "e_t00_c0_z0.ome.tif", missing="raise")
+    with pytest.warns(MissingFramesWarning, match="2 of 60 frames are missing") as warned:
+        open_dataset(folder / "e_t00_c0_z0.ome.tif")
+    assert len(warned) == 1
     filled = read(folder / "e_t09_c1_z2.ome.tif", fill_value=7)
     assert (filled[1, 0, 1] == 7).all()
     assert (filled[6, 1, 2] == 7).all()

@@ -100,8 +100,16 @@ def test_missing_frames_are_warned_of_unless_they_are_meant(path):
     ) as w:
         opened(path, nav_shape=(4, 4), fill_value=9)
     assert len(w) == 1
-    with pytest.warns(MissingFramesWarning, match="2 of 12 frames"):
-        opened(path, sync_offset=-2)
+    cases = {
+        "2 of 12 frames": {"sync_offset": -2},
+        "5 of 12 frames": {"sync_offset": 5},
+        "6 of 16 frames": {"sync_offset": 2, "nav_shape": (4, 4)},
+        "1 of 2 frames": {"roi": [3, 15], "nav_shape": (4, 4)},
+    }
+    for numbers, options in cases.items():
+        with pytest.warns(MissingFramesWarning, match=f": {numbers} are missing") as w:
+            opened(path, **options)
+        assert len(w) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         opened(path)

@@ -18,6 +18,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
@@ -39,7 +40,11 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: tuple[str, ...], *, dataset: str | None = None, sig_dims: int | None = None
+    paths: tuple[str, ...],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    dataset: str | None = None,
+    sig_dims: int | None = None,
 ) -> Description:
     """Describe an array in a folder.
 
@@ -47,6 +52,8 @@ def describe(
     ----------
     paths : sequence of str
         One document, ``zarr.json``; of a path, the folder will do.
+    nav_shape : tuple of int, optional
+        Another shape for the frames, of which those that were missing stay so.
     dataset : str, optional
         Path of the array in its group; by default ``data``, or else the first that a pyramid lists,
         or the largest of those that the group lists.
@@ -67,7 +74,7 @@ def describe(
         document = _read(file)
     elif dataset is not None:
         raise DatasetError("this is an array, no group", path=file.path, found=dataset)
-    return _describe(file, document, sig_dims)
+    return _describe(file, document, nav_shape, sig_dims)
 
 
 def _read(file: File) -> dict[str, Any]:
@@ -103,7 +110,12 @@ def _chosen(document: Mapping[str, Any], path: str) -> str:
     return max(sizes, key=sizes.__getitem__)
 
 
-def _describe(file: File, document: dict[str, Any], sig_dims: int | None) -> Description:
+def _describe(
+    file: File,
+    document: dict[str, Any],
+    nav_shape: tuple[int, ...] | None,
+    sig_dims: int | None,
+) -> Description:
     array = _opened(file, document)
     if array.dtype.kind not in "biufc":
         raise DatasetError("an array of something else", path=file.path, found=str(array.dtype))
@@ -124,11 +136,14 @@ def _describe(file: File, document: dict[str, Any], sig_dims: int | None) -> Des
         "shards": array.shards,
         "codecs": [codec["name"] for codec in chunks.codecs],
         "attributes": attributes,
+        "missing": mark.get("missing"),
     }
     told = mark.get("metadata")
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
     axes = _axes(array, file, mark, split)
-    return Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
+    desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
+    desc = replace(desc, instrument=told_instrument(mark))
+    return with_missing(desc, mark, nav_shape)
 
 
 def _plain(value: Any) -> Any:
