@@ -40,18 +40,20 @@ def show(*parts: RenderableType) -> None:
 
 
 def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    """Draw names and values below a title."""
+    """Draw names and values below a title; what would steer a terminal is written as escapes."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
+
+    from dask_tiled.errors import printable
 
     table = Table.grid(padding=(0, 2))
     table.title, table.title_justify, table.title_style = title, "left", "bold"
     table.add_column(style="cyan", max_width=LONGEST_NAME, overflow="fold")
     table.add_column(overflow="fold")
     for name, value in rows:
-        inner = name.lstrip()
-        table.add_row(Padding(Text(inner), (0, 0, 0, len(name) - len(inner))), Text(value))
+        inner, indent = printable(name.lstrip()), len(name) - len(name.lstrip())
+        table.add_row(Padding(Text(inner), (0, 0, 0, indent)), Text(printable(value)))
     return table
 
 

@@ -5,6 +5,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -87,6 +88,15 @@ def test_info_of_real_files(data):
     assert "more lines: --all" in short
     assert "XFEG" in short
     assert len(typed("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
+
+
+def test_nothing_in_a_file_steers_the_terminal(tmp_path):
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["frames"] = FRAMES
+        file["frames"].attrs["note\x1b[2J"] = "\x1b]0;owned\x07 and [red]"
+    text = typed("info", tmp_path / "scan.h5", "--all")
+    assert r"\x1b]0;owned\x07 and [red]" in text
+    assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_options_reach_the_file(tmp_path):
