@@ -94,6 +94,12 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     )
 
 
+INSTRUMENT = {
+    "beam_energy": [tools.Entry("blo/header/Beam_energy", "V")],
+    "camera_length": [tools.Entry("blo/header/Camera_length", "mm", lambda tenths: tenths / 10)],
+    "date": [tools.Entry("blo/header/Acquisition_time", "", tools.serial_date)],
+}
+
 FORMAT = tools.Format(
     name="blo",
     extensions=(".blo",),
@@ -102,6 +108,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("blockfile", "nanomegas"),
 )

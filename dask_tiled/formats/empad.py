@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -190,6 +191,25 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     return tools.stored_headers(footers, {"footer": "footer"})
 
 
+def _time(stamp: Mapping[str, str]) -> datetime | None:
+    return tools.local_time(stamp["@isoformat"], tools.since_1970(stamp["@timestamp"]))
+
+
+TOLD = f"empad/xml/{MEASURED}"
+INSTRUMENT = {
+    "beam_energy": [
+        tools.Entry(f"{TOLD}/source.get_voltage", "V"),
+        tools.Entry(f"{TOLD}/high_voltage", "V"),
+    ],
+    "camera_length": [
+        tools.Entry(f"{TOLD}/optics.get_cameralength", "m"),
+        tools.Entry(f"{TOLD}/nominal_camera_length", "m"),
+    ],
+    "exposure_time": [tools.Entry("empad/xml/exposure_time", "ms")],
+    "date": [tools.Entry("empad/xml/timestamp", "", _time)],
+}
+"""Names of two versions of the software."""
+
 FORMAT = tools.Format(
     name="empad",
     extensions=(".xml",),
@@ -198,6 +218,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("cornell",),
 )

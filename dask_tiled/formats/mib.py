@@ -396,6 +396,20 @@ def _first_mib(stem: str) -> str:
     return os.path.join(folder, names[0])
 
 
+INSTRUMENT = {
+    "detector": [tools.Entry("mib/hdr/Readout System")],
+    "exposure_time": [
+        tools.Entry("mib/header/exposure", "ns"),
+        tools.Entry("mib/header/shutter (s)", "s"),
+    ],
+    "gain_setting": [tools.Entry("mib/hdr/Gain")],
+    "threshold": [
+        tools.Entry("mib/header/thresholds and DACs", "keV", lambda texts: texts.split()[0]),
+        tools.Entry("mib/hdr/Thresholds (keV)", "keV", lambda texts: texts.split(",")[0]),
+    ],
+    "date": [tools.Entry("mib/header/time (UTC)"), tools.Entry("mib/header/time")],
+}
+
 FORMAT = tools.Format(
     name="mib",
     extensions=(".mib", ".hdr"),
@@ -404,6 +418,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("merlin", "medipix", "medipix3", "quantum_detectors", "quantumdetector"),
 )

@@ -86,6 +86,18 @@ def _axis(axis: str, values: dict[str, Any], default: str) -> tools.Axis:
     return tools.Axis.calibrated(name or default, units, scale, origin, signed=True)
 
 
+INSTRUMENT = {
+    "beam_energy": [tools.Entry("ripple/header/beam-energy", "kV")],
+    "convergence_angle": [tools.Entry("ripple/header/convergence-angle", "mrad")],
+    "collection_angle": [tools.Entry("ripple/header/collection-angle", "mrad")],
+    "tilt_alpha": [tools.Entry("ripple/header/tilt-stage", "deg")],
+    "date": [
+        tools.Entry("ripple/header", "", lambda keys: f"{keys['date']}T{keys['time']}"),
+        tools.Entry("ripple/header/date"),
+    ],
+}
+"""Keys of HyperSpy, in its units."""
+
 FORMAT = tools.Format(
     name="ripple",
     extensions=(".rpl",),
@@ -93,6 +105,7 @@ FORMAT = tools.Format(
     nav_shape_from="the header",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("RosettaSciIO",),
     aliases=("lispix",),
 )

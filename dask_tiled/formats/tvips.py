@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,6 +272,26 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     return tools.stored_headers(layout, names, {"time_utc": {"ITime": 1_000_000, "IMS": 1000}})
 
 
+def _first_time(frame: Mapping[str, Any]) -> datetime:
+    return tools.since_1970(frame["ITime"] + frame["IMS"] / 1000)
+
+
+IMAGE, PATTERN = 1, 2
+
+
+def _total(told: Mapping[str, Any], mode: int) -> int | None:
+    """Give the number that is a magnification or a camera length, if it is the one of this mode."""
+    frame, header = told["first_frame"], told["header"]
+    return int(header["IMagTotal"]) if frame["TEM_Mag_mode"] == mode else None
+
+
+INSTRUMENT = {
+    "beam_energy": [tools.Entry("tvips/header/IHT", "kV")],
+    "magnification": [tools.Entry("tvips", "", partial(_total, mode=IMAGE))],
+    "camera_length": [tools.Entry("tvips", "mm", partial(_total, mode=PATTERN))],
+    "date": [tools.Entry("tvips/first_frame", "", _first_time)],
+}
+
 FORMAT = tools.Format(
     name="tvips",
     extensions=(".tvips",),
@@ -278,6 +300,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("temcam",),
 )

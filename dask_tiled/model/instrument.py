@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ VOCABULARY: Mapping[str, Term] = {
     "detector": Term("", "name of the detector or camera", "text"),
     "y_pixel_size": Term("m", "of the detector"),
     "x_pixel_size": Term("m", "of the detector"),
-    "exposure_time": Term("s", "of a frame"),
+    "exposure_time": Term("s", "of a frame or a spectrum"),
     "dwell_time": Term("s", "of the beam at a position of the scan"),
     "gain": Term("", "what pixels count for an electron"),
     "gain_setting": Term("", "as the detector names it", "text"),
@@ -108,11 +109,14 @@ class Entry:
     read : callable, optional
         Makes a number, a text, a date or a datetime of what stands there, which may be a dict. It
         may return None, and raise what comes of values of the wrong type.
+    when : callable, optional
+        Tells by the dict that it stands in whether it counts.
     """
 
     path: str
     unit: str = ""
     read: Callable[[Any], Any] | None = None
+    when: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -162,8 +166,11 @@ class Instrument(Mapping[str, Fact]):
 
 
 def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
-    for where, value, beside in _standing(metadata, entry.path.split("/")):
+    for where, beside in _places(metadata, _keys(entry.path)):
+        value = beside[where[-1]]
         try:
+            if entry.when is not None and not entry.when(beside):
+                continue
             found = value if entry.read is None else entry.read(value)
             unit = entry.unit
             if unit.startswith("@"):
@@ -177,25 +184,28 @@ def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
     return None
 
 
-def _standing(
-    tree: Any, path: Sequence[str], where: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any, Mapping[str, Any]]]:
-    """Find what a path leads to: the keys, the value, and the mapping that it stands in."""
-    if not isinstance(tree, Mapping):
-        return
-    key, *rest = path
+@cache
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/"))
+
+
+def _places(
+    tree: Mapping[str, Any], keys: tuple[str, ...], where: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Find where keys lead to: those that are there, and the dict that the last one is of."""
+    key, rest = keys[0], keys[1:]
     if key == "**":
         for place, inner in _below(tree, where):
-            yield from _standing(inner, rest, place)
+            yield from _places(inner, rest, place)
         return
-    keys = [key] if key in tree else []
+    names: Iterable[str] = (key,) if key in tree else ()
     if "*" in key:
-        keys = [one for one in tree if isinstance(one, str) and fnmatchcase(one, key)]
-    for one in keys:
-        if rest:
-            yield from _standing(tree[one], rest, (*where, one))
-        else:
-            yield (*where, one), tree[one], tree
+        names = (one for one in tree if isinstance(one, str) and fnmatchcase(one, key))
+    for one in names:
+        if not rest:
+            yield (*where, one), tree
+        elif isinstance(tree[one], dict):
+            yield from _places(tree[one], rest, (*where, one))
 
 
 def _below(
@@ -234,7 +244,8 @@ def _number(found: Any, unit: str, to: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, (int, float, np.number)):
         return None
     number = converted(float(found), unit, to)
-    return number if number is not None and math.isfinite(number) else None
+    # Adding 0 makes -0.0 a plain zero.
+    return number + 0.0 if number is not None and math.isfinite(number) else None
 
 
 def converted(number: float, unit: str, to: str) -> float | None:

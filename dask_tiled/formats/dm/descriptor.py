@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.dm.instrument import INSTRUMENT
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
 from dask_tiled.formats.tools.dm_tags import Array, group, parse_header, read_tags
 
@@ -217,12 +218,6 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
     kinds = decoders(picture.dtype) if picture.data_type in PACKED else [tools.plain(picture.dtype)]
     return tools.Layout(files, grid, sig, pieces, kinds).show(nav if len(files) == 1 else grid)
 
-
-SCOPE = "dm/tags/Microscope Info"
-INSTRUMENT = {
-    "beam_energy": [tools.Entry(f"{SCOPE}/Voltage", "V")],
-    "beam_current": [tools.Entry(f"{SCOPE}/Probe Current (nA)", "nA")],
-}
 
 FORMAT = tools.Format(
     name="dm",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.mrc.direct_electron import find_session, show_session
+from dask_tiled.formats.mrc import direct_electron
 from dask_tiled.formats.tools import mrc_header
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
@@ -52,7 +52,7 @@ def describe(
         or two for a stack of volumes. With it, sections are read in the order of the file.
     """
     file = tools.File.only(paths, "mrc")
-    session = find_session(file.path)
+    session = direct_electron.find_session(file.path)
     start = tools.read_start(file.path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, file.path, unfinished=file.grows)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
@@ -68,7 +68,11 @@ def describe(
     if nav_shape is None and header.fields["nz"]:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
-    return desc if session is None else show_session(desc, session, scan=nav_shape is None)
+    return (
+        desc
+        if session is None
+        else direct_electron.show_session(desc, session, scan=nav_shape is None)
+    )
 
 
 def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
@@ -155,6 +159,38 @@ def _scale(records: Any, facts: Any, units: Mapping[str, float]) -> None:
         facts[name] = records[name] * unit
 
 
+def _metres(length: float) -> float:
+    """Give a length of an old header, which stands there in micrometres if it is above 1."""
+    return length if abs(length) <= 1 else length * 1e-6
+
+
+EXTENDED = "mrc/extended_header"
+OF_FEI = {
+    "microscope": [tools.Entry(f"{EXTENDED}/Microscope type")],
+    "beam_energy": [tools.Entry(f"{EXTENDED}/HT", "V")],
+    "magnification": [tools.Entry(f"{EXTENDED}/Magnification")],
+    "camera_length": [tools.Entry(f"{EXTENDED}/Camera length", "m")],
+    "convergence_angle": [tools.Entry(f"{EXTENDED}/Convergence angle", "rad")],
+    "defocus": [tools.Entry(f"{EXTENDED}/Defocus", "m", _metres)],
+    **{f"stage_{k}": [tools.Entry(f"{EXTENDED}/{k.upper()}-Stage", "m", _metres)] for k in "xyz"},
+    "tilt_alpha": [tools.Entry(f"{EXTENDED}/Alpha tilt", "deg")],
+    "tilt_beta": [tools.Entry(f"{EXTENDED}/Beta tilt", "deg")],
+    "detector": [
+        tools.Entry(f"{EXTENDED}/Camera name", when=lambda fields: fields["Integration time"] > 0)
+    ],
+    "exposure_time": [
+        tools.Entry(f"{EXTENDED}/Integration time", "s"),
+        tools.Entry(f"{EXTENDED}/Exposure time", "s"),
+    ],
+    "dwell_time": [tools.Entry(f"{EXTENDED}/Dwell time", "s")],
+    "date": [tools.Entry(f"{EXTENDED}/Timestamp", "", tools.serial_date)],
+}
+"""What FEI's extended header of the first section says; a camera's name is there for scans, too."""
+INSTRUMENT = {
+    name: [*direct_electron.INSTRUMENT.get(name, ()), *OF_FEI.get(name, ())]
+    for name in {**direct_electron.INSTRUMENT, **OF_FEI}
+}
+
 FORMAT = tools.Format(
     name="mrc",
     extensions=(".mrc", ".mrcs", ".st", ".map", ".ccp4", ".rec", ".ali"),
@@ -163,6 +199,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "mrcfile", "ncempy"),
     aliases=("ccp4", "de"),
 )

@@ -110,7 +110,8 @@ def describe(
     metadata = {"ser": facts}
     sidecar = emi.emi_of(file.path)
     if sidecar is not None:
-        metadata["emi"] = emi.read_objects(sidecar)
+        objects = emi.read_objects(sidecar)
+        metadata["emi"] = {**objects, "of_this_file": emi.object_of(objects, file.path)}
     return tools.Description.of("ser", layout, metadata, axes + _sig_axes(element))
 
 
@@ -303,6 +304,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    instrument=emi.INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
     aliases=("tia", "fei"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -45,6 +46,15 @@ def emi_of(ser: str) -> str | None:
     return None
 
 
+def object_of(objects: Mapping[str, Any], ser: str) -> dict[str, Any]:
+    """Find what is said of a file: objects are in the order of files, reference images aside."""
+    number = re.search(r"_(\d+)\.\w+$", ser)
+    told = [one for one in objects.values() if isinstance(one, dict) and "AcquireInfo" in one]
+    own = [one for one in told if "OriginalImageUuid" not in one]
+    place = int(number[1]) if number else 0
+    return own[place - 1] if 1 <= place <= len(own) else {}
+
+
 def read_objects(path: str) -> dict[str, Any]:
     """Read the XML of an ``.emi`` file, in its order, as one nested dict per object.
 
@@ -55,6 +65,42 @@ def read_objects(path: str) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     objects = [_share(_object(text, path), seen) for text in texts]
     return {"path": path, **{f"object_{k}": value for k, value in enumerate(objects)}}
+
+
+def _is_camera(acquired: Mapping[str, Any]) -> bool:
+    return "CameraNamePath" in acquired
+
+
+def _mode(text: str) -> str:
+    return "STEM" if "STEM" in text else "TEM"
+
+
+SAID = "emi/of_this_file"
+SCOPE = f"{SAID}/ExperimentalDescription"
+INSTRUMENT = {
+    "microscope": [tools.Entry(f"{SCOPE}/Microscope", "", lambda t: t.removeprefix("Microscope "))],
+    "acquisition_mode": [tools.Entry(f"{SCOPE}/Mode", "", _mode)],
+    "beam_energy": [
+        tools.Entry(f"{SCOPE}/High tension (kV)", "kV"),
+        tools.Entry(f"{SAID}/ExperimentalConditions/MicroscopeConditions/AcceleratingVoltage", "V"),
+    ],
+    "magnification": [tools.Entry(f"{SCOPE}/Magnification (x)")],
+    "camera_length": [tools.Entry(f"{SCOPE}/Camera length (m)", "m")],
+    "defocus": [tools.Entry(f"{SCOPE}/Defocus (um)", "um")],
+    **{f"stage_{k}": [tools.Entry(f"{SCOPE}/Stage {k.upper()} (um)", "um")] for k in "xyz"},
+    "tilt_alpha": [tools.Entry(f"{SCOPE}/Stage A (deg)", "deg")],
+    "tilt_beta": [tools.Entry(f"{SCOPE}/Stage B (deg)", "deg")],
+    "detector": [tools.Entry(f"{SAID}/AcquireInfo/CameraNamePath")],
+    "exposure_time": [
+        tools.Entry(f"{SAID}/AcquireInfo/DwellTimePath", "s", when=_is_camera),
+        tools.Entry(f"{SAID}/AcquireInfo/IntegrationTime", "s"),
+    ],
+    "dwell_time": [
+        tools.Entry(f"{SAID}/AcquireInfo/DwellTimePath", "s", when=lambda a: not _is_camera(a))
+    ],
+    "date": [tools.Entry(f"{SAID}/AcquireDate", "", tools.local_time)],
+}
+"""What TIA says of the instrument, with the units in the names; times are in seconds."""
 
 
 def _share(tree: Any, seen: dict[str, Any]) -> Any:
