@@ -136,6 +136,12 @@ def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
     return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, start, signed=True)
 
 
+INSTRUMENT = {
+    "detector": [tools.Entry("fits/header/INSTRUME")],
+    "exposure_time": [tools.Entry("fits/header/EXPTIME", "s")],
+    "date": [tools.Entry("fits/header/DATE-OBS")],
+}
+
 FORMAT = tools.Format(
     name="fits",
     extensions=(".fits", ".fit", ".fts"),
@@ -143,5 +149,6 @@ FORMAT = tools.Format(
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,
+    instrument=INSTRUMENT,
     peers=("astropy",),
 )

@@ -1,0 +1,545 @@
+"""What files of electron microscopes say of the instrument, beside what RosettaSciIO reads."""
+
+import importlib
+import math
+import re
+import struct
+import warnings
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled import describe
+from dask_tiled.formats.tools import mrc_header
+from dask_tiled.model.instrument import Instrument
+from dask_tiled.testing import (
+    counting_frames,
+    write_dm,
+    write_empad,
+    write_fits,
+    write_mrc,
+    write_tvips,
+)
+
+TALOS = {
+    "microscope": "Tecnai 200 kV D2267 SuperTwin",
+    "beam_energy": 200e3,
+    "stage_z": 0,
+    "tilt_alpha": 0,
+    "tilt_beta": 0,
+}
+TITAN = {
+    "acquisition_mode": "STEM",
+    "detector": "DigiScan",
+}
+SAID = {
+    "dm/2D/test_STEM_image.dm3": TITAN
+    | {
+        "microscope": "FEI Titan",
+        "beam_energy": 200e3,
+        "magnification": 225e3,
+        "camera_length": 0.135,
+        "stage_x": -461.276e-6,
+        "stage_y": 52.0039e-6,
+        "stage_z": 35.0339e-6,
+        "tilt_alpha": math.radians(24.950478513),
+        "dwell_time": 3.5e-6,
+        "date": "2016-08-08T16:26:37+01:00",
+    },
+    "dm/2D/multi_signal.dm3": TITAN
+    | {
+        "microscope": "Example Microscope",
+        "beam_energy": 300e3,
+        "magnification": 1e7,
+        "camera_length": 0.077,
+        "stage_x": 78.7215e-6,
+        "stage_y": 100.896e-6,
+        "stage_z": -89.5279e-6,
+        "tilt_alpha": math.radians(0.001951998453),
+        "dwell_time": 32.4e-6,
+        "date": "2019-12-10T15:32:41-05:00",
+    },
+    "dm/2D/test_diffraction_pattern.dm3": {
+        "microscope": "FEI Tecnai",
+        "acquisition_mode": "TEM",
+        "beam_energy": 200e3,
+        "camera_length": 0.32,
+        "detector": "BM-UltraScan",
+        "exposure_time": 0.2,
+        "date": "2014-07-09T16:56:34.906000+00:00",
+    },
+    "dm/2D/test-MonarcCL_spectrum-SI.dm4": {
+        "microscope": "Zeiss SEM COM",
+        "acquisition_mode": "SEM",
+        "beam_energy": 5e3,
+        "magnification": 5884.540039,
+        "stage_x": 0.06123827398,
+        "stage_y": 0.04601978511,
+        "stage_z": 0.02567725815,
+        "tilt_alpha": 0.0005485118362,
+        "tilt_beta": 4.603728279,
+        "detector": "PICam 1",
+        "exposure_time": 0.05,
+        "dwell_time": 0.05,
+        "date": "2021-09-16T12:06:16-07:00",
+    },
+    "dm/2D/test-1.dm3": {},
+    "ser/old/64x64_TEM_images_acquire.emi": TALOS
+    | {
+        "acquisition_mode": "TEM",
+        "magnification": 19500,
+        "defocus": 0,
+        "stage_x": -0.161e-6,
+        "stage_y": 0.018e-6,
+        "detector": "WA-Orius",
+        "exposure_time": 0.0625,
+        "date": "2016-02-21T17:50:18",
+    },
+    "ser/old/64x64_diffraction_acquire_1.ser": TALOS
+    | {
+        "acquisition_mode": "TEM",
+        "camera_length": 0.49,
+        "stage_x": -0.159e-6,
+        "stage_y": 0.019e-6,
+        "detector": "WA-Orius",
+        "exposure_time": 0.0625,
+        "date": "2016-02-21T17:51:15",
+    },
+    "ser/old/16x16_STEM_BF_DF_acquire_2.ser": TALOS
+    | {
+        "acquisition_mode": "STEM",
+        "magnification": 10000,
+        "camera_length": 0.04,
+        "defocus": 0,
+        "stage_x": -0.158e-6,
+        "stage_y": 0.019e-6,
+        "dwell_time": 48e-6,
+        "date": "2016-02-21T17:53:06",
+    },
+    "ser/old/16x16-spectrum_image-5x5x1024.emi": {
+        "microscope": "Tecnai 300 kV D248 SuperTwin",
+        "acquisition_mode": "STEM",
+        "beam_energy": 300e3,
+        "magnification": 1_550_000,
+        "camera_length": 0.56,
+        "defocus": 0,
+        "stage_x": -0.331e-6,
+        "stage_y": 0,
+        "stage_z": 0.007e-6,
+        "tilt_alpha": 0,
+        "tilt_beta": 0,
+        "exposure_time": 0.05,
+        "date": "2016-02-22T11:56:27",
+    },
+    "ser/old/no_AcquireDate_1.ser": {
+        "microscope": "Titan 300 kV D3188 SuperTwin",
+        "acquisition_mode": "TEM",
+        "beam_energy": 300e3,
+        "magnification": 3800,
+        "defocus": -19.827e-6,
+        "stage_x": 133.485e-6,
+        "stage_y": 415.972e-6,
+        "stage_z": 2.46e-6,
+        "tilt_alpha": math.radians(15.61),
+        "tilt_beta": 0,
+        "exposure_time": 25,
+        "date": "2020-08-05T17:46:07",
+    },
+    "blo/test2.blo": {
+        "beam_energy": 200e3,
+        "camera_length": 0.2,
+        "date": "2015-12-01T15:43:09.828000",
+    },
+    "tvips/test_tvips_2345_split_000.tvips": {
+        "beam_energy": 200e3,
+        "camera_length": 0.08,
+        "date": "1993-06-18T10:34:56+00:00",
+    },
+    "empad/map4x4.xml": {
+        "beam_energy": 300e3,
+        "camera_length": 0.7225,
+        "exposure_time": 1e-3,
+        "date": "2019-06-06T13:30:00.164675+02:00",
+    },
+    "mib/Merlin_Single_Quad/Quad_1_Frame_CounterDepth_24_Rows_256.mib": {
+        "detector": "Merlin Quad",
+        "exposure_time": 1e-3,
+        "gain_setting": "SLGM",
+        "threshold": 2e3,
+        "date": "2021-04-15T13:44:54.778214+00:00",
+    },
+    "mib/read_mib/example.mib": {
+        "exposure_time": 0.1,
+        "threshold": 20e3,
+        "date": "2018-01-02T15:54:45.255737+00:00",
+    },
+    "mrc/rsciio/20241021_00405_movie.mrc": {
+        "beam_energy": 300e3,
+        "magnification": 1000,
+        "camera_length": 1e-3,
+        "detector": "DESim",
+        "exposure_time": 1427.5e-6,
+        "dwell_time": 1464.212499e-6,
+        "gain": 51,
+        "date": "2024-10-21T14:36:50-05:00",
+    },
+    "mrc/mrcfile/EMD-3197.map": {},
+    "more/ripple/test_ripple_sdim-1_ndim-1_uint8_meta.rpl": {
+        "beam_energy": 100e3,
+        "tilt_alpha": math.radians(2),
+        "date": "2016-08-06T10:55:00",
+    },
+    "more/ripple/test_ripple_sdim-1_ndim-2_float32_meta.rpl": {
+        "beam_energy": 100e3,
+        "convergence_angle": 1e-3,
+        "collection_angle": 10e-3,
+        "date": "2016-08-06T10:55:00",
+    },
+}
+"""All that is found; the files' bytes say so. What they leave empty is not there."""
+
+
+def values(desc):
+    """Give names and values, after a look at where they stand."""
+    for fact in desc.instrument.values():
+        found = desc.metadata
+        for key in fact.where:
+            found = found[key]
+    return {name: fact.value for name, fact in desc.instrument.items()}
+
+
+def nearly(said):
+    return {k: v if isinstance(v, str) else pytest.approx(v, 1e-6, 1e-12) for k, v in said.items()}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_real_files(data, name):
+    assert values(describe(data / name)) == nearly(SAID[name])
+
+
+PEERS = {  # names of RosettaSciIO, and how many of our units theirs are
+    "beam_energy": ("beam_energy", 1e3),
+    "beam_current": ("beam_current", 1e-9),
+    "camera_length": ("camera_length", 1e-3),
+    "magnification": ("magnification", 1),
+    "convergence_angle": ("convergence_angle", 1e-3),
+    "Detector.EELS.collection_angle": ("collection_angle", 1e-3),
+    "acquisition_mode": ("acquisition_mode", None),
+    "microscope": ("microscope", None),
+    "detector": ("detector", None),
+    "Detector.Camera.Name": ("detector", None),
+    "dwell_time": ("dwell_time", 1),
+    "Camera.exposure": ("exposure_time", 1),
+    "Detector.Camera.exposure": ("exposure_time", 1),
+    "Stage.tilt_alpha": ("tilt_alpha", math.pi / 180),
+    "Stage.tilt_beta": ("tilt_beta", math.pi / 180),
+    **{f"Stage.{k}": (f"stage_{k}", 1e-3) for k in "xyz"},
+}
+READERS = {"dm": "digitalmicrograph", "ser": "tia", "blo": "blockfile"}
+READERS |= {"mib": "quantumdetector"} | {k: k for k in ("tvips", "empad", "mrc", "ripple")}
+WRONG = {
+    # It takes the first object of the .emi file, which is a picture of where spectra were taken.
+    "ser/old/16x16-spectrum_image-5x5x1024.emi": {"date", "exposure_time"},
+    # What TIA calls dwell time is one where the beam is scanned.
+    "ser/old/16x16_STEM_BF_DF_acquire_2.ser": {"exposure_time"},
+    "blo/test2.blo": {"camera_length"},  # tenths of a millimetre, of which it makes metres
+    # The number is a camera length, as its own writer has it, and the current is no known unit.
+    "tvips/test_tvips_2345_split_000.tvips": {"magnification", "beam_current"},
+    "mib/read_mib/example.mib": {"dwell_time"},  # the exposure time of a frame
+    "mib/Merlin_Single_Quad/Quad_1_Frame_CounterDepth_24_Rows_256.mib": {"dwell_time"},
+    # A SEM has no camera length, and the time is that of a pixel of the picture beside.
+    "dm/2D/test-MonarcCL_spectrum-SI.dm4": {"camera_length", "dwell_time"},
+}
+"""What it says wrongly, or calls something else."""
+
+
+def theirs(name, path):
+    """Read what RosettaSciIO says, by our names: from its metadata, or by what it maps to them."""
+    read = importlib.import_module(f"rsciio.{READERS[name.removeprefix('more/').split('/')[0]]}")
+    number = 0
+    if path.suffix == ".ser":  # which it reads with what is said of it from the .emi file only
+        stem, _, number = path.stem.rpartition("_")
+        path, number = path.with_name(f"{stem}.emi"), int(number) - 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = read.file_reader(str(path))[number]
+    said, original = (dict(flat(found[k])) for k in ("metadata", "original_metadata"))
+    for source, (target, convert) in found.get("mapping", {}).items():
+        value = original.get(plain(source))
+        if value is not None and not isinstance(value, dict):
+            said[plain(target)] = value if convert is None else convert(value)
+    result = {}
+    for theirs, (ours, factor) in PEERS.items():
+        places = (f"Acquisition_instrument.{kind}{theirs}" for kind in ("TEM.", "SEM.", ""))
+        value = next((said[plain(place)] for place in places if plain(place) in said), None)
+        if value not in (None, "", 0):
+            result[ours] = value if factor is None else float(value) * factor
+    if "General.date" in said:
+        result["date"] = f"{said['General.date']}T{said['General.time']}"
+    return result
+
+
+def plain(key):
+    """Write a key as HyperSpy does."""
+    return re.sub(r"[^\w.]+", "_", key).replace("_.", ".")
+
+
+def flat(tree, path=""):
+    for key, value in tree.items():
+        if hasattr(value, "items"):
+            yield from flat(value, f"{path}{key}.")
+        else:
+            yield plain(path + key), value
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_rosettasciio_reads_the_same(data, name):
+    expected = theirs(name, data / name)
+    found = values(describe(data / name))
+    wrong = WRONG.get(name, set())
+    assert wrong <= set(expected), "it says something else by now"
+    expected = {key: value for key, value in expected.items() if key not in wrong}
+    if "date" in expected:
+        ours, peer = (datetime.fromisoformat(one.pop("date")) for one in (found, expected))
+        # The time of the first frame and that of the picture: it takes one, we the other with zone.
+        assert abs(ours.replace(tzinfo=None) - peer) < timedelta(seconds=1) or (
+            name == "dm/2D/test_diffraction_pattern.dm3"
+            and peer - ours.replace(tzinfo=None)
+            == timedelta(hours=2, seconds=2, microseconds=94000)
+        )
+    assert {key: found.get(key) for key in expected} == nearly(expected)
+
+
+# Files that are made here
+
+FRAMES = counting_frames((2, 5, 7), "u2")
+
+
+def scope(illumination, imaging, **more):
+    return {"Illumination Mode": illumination, "Imaging Mode": imaging, **more}
+
+
+def tags_of_gatan():
+    """Give tags of Digital Micrograph, and what they say."""
+    acquired = {"Date": "14/05/2019", "Start time": "20:50:13"}
+    eels = {
+        "Acquisition": {"Exposure (s)": 7e-5, "Number of frames": 50, **acquired},
+        "Experimental Conditions": {
+            "Convergence semi-angle (mrad)": 21.0,
+            "Collection semi-angle (mrad)": 62.0,
+        },
+    }
+    yield (
+        {"EELS": eels, "Microscope Info": {"Probe Current (nA)": 0.5, "Name": "Tecnai"}},
+        {
+            "microscope": "Tecnai",
+            "beam_current": 0.5e-9,
+            "convergence_angle": 0.021,
+            "collection_angle": 0.062,
+            "exposure_time": 3.5e-3,
+            "date": "2019-05-14T20:50:13",
+        },
+    )
+    began = {"Acquisition begin": "27/10/2020 13:34:29 ", "Integration time (s)": 30.0}
+    yield (
+        {"CL": {"Acquisition": began}, "Microscope Info": {"Microscope": "Ultra"}},
+        {
+            "microscope": "Ultra",
+            "exposure_time": 30,
+            "date": "2020-10-27T13:34:29",
+        },
+    )
+    # Which is the month, nobody knows.
+    either = {"Acquisition": {"Date": "09/11/2020", "Start time": "17:04:19"}}
+    yield {"SI": either, "DataBar": {"Exposure Time (s)": 0.5}}, {"exposure_time": 0.5}
+    # The moment in UTC tells that, and the time zone. Windows counts from 1601.
+    bar = {"Acquisition Date": "9/11/2020", "Acquisition Time": "5:04:19 PM", "Device Name": "US"}
+    moment = datetime(2020, 9, 11, 15, 4, 20, tzinfo=UTC) - datetime(1601, 1, 1, tzinfo=UTC)
+    bar["Acquisition Time (OS)"] = int(moment.total_seconds()) * 10_000_000
+    pattern = scope("EFTEM", "EFTEM DIFFRACTION", **{"Indicated Magnification": 320.0})
+    yield (
+        {"DataBar": bar, "Microscope Info": pattern},
+        {
+            "acquisition_mode": "TEM",
+            "camera_length": 0.32,
+            "detector": "US",
+            "date": "2020-09-11T17:04:19+02:00",
+        },
+    )
+    stage = {f"Stage {k}": 1.0 for k in ("Alpha", "Beta", "X", "Y", "Z")}
+    optics = {"STEM Camera Length": 80.0, "Voltage": 6e4, "Indicated Magnification": 1e6}
+    frame = {"Sequence": {"Acquisition Start Time (epoch)": 1_500_000_000_000}}
+    device = {"Device": {"Name": "K3"}, "Parameters": {"High Level": {"Exposure (s)": 0.125}}}
+    yield (
+        {
+            "Session Info": {"Microscope": "ARM"},
+            "DigiScan": {"Sample Time": 4.0},
+            "Acquisition": {"Frame": frame, **device},
+            "Microscope Info": scope("STEM", "DIFFRACTION", **optics, **{"Stage Position": stage}),
+        },
+        {
+            "microscope": "ARM",
+            "acquisition_mode": "STEM",
+            "beam_energy": 60e3,
+            "magnification": 1e6,
+            "camera_length": 0.08,
+            **dict.fromkeys(("stage_x", "stage_y", "stage_z"), 1e-6),
+            **dict.fromkeys(("tilt_alpha", "tilt_beta"), math.pi / 180),
+            "detector": "K3",
+            "exposure_time": 0.125,
+            "dwell_time": 4e-6,
+            "date": "2017-07-14T02:40:00+00:00",
+        },
+    )
+    yield {"SI": {"Acquisition": {"Pixel time (s)": 0.25}}}, {"dwell_time": 0.25}
+
+
+def of_gatan(folder):
+    for number, (tags, expected) in enumerate(tags_of_gatan()):
+        for told in (tags, {"source": {"Tags at creation": tags}}):  # of a picture, and of a stack
+            yield describe(write_dm(folder / f"{number}.dm4", FRAMES, tags=told)), expected
+
+
+def of_mrc(folder):
+    """Write extended headers of FEI, new and old, and a file of Direct Electron."""
+    said = {
+        "HT": 3e5,
+        "Magnification": 1e5,
+        "Camera length": 0.5,
+        "Convergence angle": 0.02,
+        "Integration time": 1.5,
+        "Dwell time": 0.25,
+        "Defocus": -1e-6,
+        "X-Stage": 2e-6,
+        "Alpha tilt": 30,
+        "Timestamp": 43831.5,
+    }
+    extended = bytearray(2 * 768)
+    struct.pack_into("<2i", extended, 0, 768, 0)
+    for name, value in said.items():
+        struct.pack_into("<d", extended, mrc_header.FEI[name][0], value)
+    extended[20:25], extended[435:439] = b"Titan", b"Ceta"
+    options = {"extended": bytes(extended), "extended_type": b"FEI1"}
+    yield (
+        describe(write_mrc(folder / "fei.mrc", FRAMES.astype("i2"), **options)),
+        {
+            "microscope": "Titan",
+            "beam_energy": 3e5,
+            "magnification": 1e5,
+            "camera_length": 0.5,
+            "convergence_angle": 0.02,
+            "defocus": -1e-6,
+            "stage_x": 2e-6,
+            "stage_y": 0,
+            "stage_z": 0,
+            "tilt_alpha": math.pi / 6,
+            "tilt_beta": 0,
+            "detector": "Ceta",
+            "exposure_time": 1.5,
+            "date": "2020-01-01T12:00:00",
+        },
+    )
+    old = bytearray(1024 * 128)
+    struct.pack_into("<13f", old, 0, 45, 0, 30, 0, 0, 0, 0, -5e-6, 2, 0, 0, 0, 8e4)
+    yield (
+        describe(write_mrc(folder / "old.mrc", FRAMES.astype("i2"), extended=bytes(old))),
+        {
+            "magnification": 8e4,
+            "defocus": -5e-6,
+            "stage_x": 30e-6,  # what is larger than a metre is in micrometres
+            "stage_y": 0,
+            "stage_z": 0,
+            "tilt_alpha": math.pi / 4,
+            "tilt_beta": 0,
+            "exposure_time": 2,
+        },
+    )
+    info = {
+        "Instrument Project Name": "Polara",
+        "Instrument Project TEMorSTEM Mode": 1,
+        "Instrument Project Magnification": -1,
+        "Scan - Enable": "Disable",
+        "Scan - Dwell Time (microseconds)": 3,
+        "ADUs Per Electron Bin1x": 300,
+        "Timestamp (seconds since Epoch)": 1695682755,
+    }
+    text = "".join(f"{key:60} = {value}\n" for key, value in info.items())
+    (folder / "a_info.txt").write_text(text, "utf8")
+    yield (
+        describe(write_mrc(folder / "a_movie.mrc", FRAMES)),
+        {
+            "microscope": "Polara",
+            "acquisition_mode": "STEM",
+            "gain": 300,
+            "date": "2023-09-25T22:59:15+00:00",
+        },
+    )
+
+
+def made(folder):
+    """Write files with what no real one at hand says; give what is to be found in each."""
+    yield from of_gatan(folder)
+    yield from of_mrc(folder)
+    xml = write_empad(folder / "b.xml", np.zeros((2, 128, 128), "f4"), nav_shape=(1, 2))
+    measured = "<high_voltage>80000.0</high_voltage><nominal_camera_length>0.369"
+    text = xml.read_text("utf8").replace(
+        "<iom_measurements>", f"<iom_measurements>{measured}</nominal_camera_length>"
+    )
+    xml.write_text(text, "utf8")
+    expected = {"beam_energy": 80e3, "camera_length": 0.369, "exposure_time": 1e-3}
+    yield describe(xml), expected
+    (tvips,) = write_tvips(folder / "c", FRAMES)
+    content = bytearray(tvips.read_bytes())
+    struct.pack_into("<2i", content, 40, 120, 5000)
+    struct.pack_into("<3I", content, 256 + 4, 86_400, 250, 0)
+    struct.pack_into("<I", content, 256 + 24, 1)
+    tvips.write_bytes(content)
+    expected = {
+        "beam_energy": 120e3,
+        "magnification": 5e3,
+        "date": "1970-01-02T00:00:00.250000+00:00",
+    }
+    yield describe(tvips), expected
+    cards = {"INSTRUME": "CCD", "EXPTIME": 30.5, "DATE-OBS": "2001-02-03T04:05:06.7"}
+    expected = {"detector": "CCD", "exposure_time": 30.5, "date": "2001-02-03T04:05:06.700000"}
+    yield describe(write_fits(folder / "d.fits", FRAMES, cards=cards)), expected
+
+
+def test_made_files(tmp_path):
+    for desc, expected in made(tmp_path):
+        assert values(desc) == nearly(expected), desc.files[0].path
+
+
+def test_exports_say_it_too(tmp_path):
+    """Of a slice everything is said that is said of the whole."""
+    (*_, (tags, expected), _) = tags_of_gatan()
+    path = write_dm(tmp_path / "a.dm4", FRAMES, tags=tags)
+    dask_tiled.to_zarr(dask_tiled.open_dataset(path)[:1, 2:], tmp_path / "a.zarr")
+    assert values(describe(tmp_path / "a.zarr")) == nearly(expected)
+
+
+ELSEWHERE = {"hdf5", "tiff", "ome_tiff"}
+"""Formats whose files are in tests of their own."""
+NEVER = {"zarr"}
+"""What a zarr array says was said by another format."""
+
+
+def test_every_entry_is_met(data, tmp_path):
+    """A declaration that no file meets says nothing that anybody has seen."""
+    descs = [describe(data / name) for name in SAID] + [desc for desc, _ in made(tmp_path)]
+    formats = dask_tiled.formats()
+    unmet = {
+        (format.name, name, entry.path)
+        for format in formats.values()
+        for name, entries in format.instrument.items()
+        for entry in entries
+        if format.name not in ELSEWHERE | NEVER
+        and not any(
+            Instrument.read(desc.metadata, {name: [entry]})
+            for desc in descs
+            if desc.format == format.name
+        )
+    }
+    assert not unmet
