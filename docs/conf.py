@@ -10,6 +10,7 @@ from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
 
 import dask_tiled
+from dask_tiled.model.instrument import VOCABULARY
 from dask_tiled.testing import write_dm, write_nrrd
 from dask_tiled.tiling.drawing import svg
 
@@ -98,8 +99,6 @@ def draw_arrays(app: Sphinx) -> None:
 def list_formats(app: Sphinx) -> None:
     """Write the table of formats, and below it what their options mean."""
     heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
-    widths = "8 13 30 22 18 14"
-    table = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     meanings = [".. options", ""]
     rows = [heads]
     for name, format in sorted(dask_tiled.formats().items()):
@@ -115,12 +114,33 @@ def list_formats(app: Sphinx) -> None:
         for parameter in told:
             meanings += [f"   ``{parameter.name}`` : {parameter.type}"]
             meanings += [f"      {line}" for line in parameter.desc] + [""]
+    text = "\n".join([*list_table(rows, "8 13 30 22 18 14"), "", *meanings])
+    write_generated(app, "formats.rst.inc", text)
+
+
+def list_facts(app: Sphinx) -> None:
+    """Write the table of what files say of the instrument, and which formats do."""
+    rows = [("Name", "Unit", "What it is", "Formats that tell it")]
+    formats = sorted(dask_tiled.formats().items())
+    for name, term in VOCABULARY.items():
+        telling = ", ".join(f"``{key}``" for key, format in formats if name in format.instrument)
+        rows.append((f"``{name}``", term.unit, term.meaning, telling))
+    write_generated(app, "instrument.rst.inc", "\n".join(list_table(rows, "18 6 38 38")))
+
+
+def list_table(rows: list[tuple[str, ...]], widths: str) -> list[str]:
+    """Give the lines of a table, the first row of which is its head."""
+    lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in rows:
-        table += [f"   {'  ' if k else '* '}- {cell}".rstrip() for k, cell in enumerate(row)]
-    text = "\n".join([*table, "", *meanings])
+        lines += [f"   {'  ' if k else '* '}- {cell}".rstrip() for k, cell in enumerate(row)]
+    return lines
+
+
+def write_generated(app: Sphinx, name: str, text: str) -> None:
+    """Write a part of a page."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
-    (folder / "formats.rst.inc").write_text(text, "utf8")
+    (folder / name).write_text(text, "utf8")
 
 
 def setup(app: Sphinx) -> None:
@@ -128,3 +148,4 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", draw_schemes)
     app.connect("builder-inited", draw_arrays)
     app.connect("builder-inited", list_formats)
+    app.connect("builder-inited", list_facts)

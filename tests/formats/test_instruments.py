@@ -12,7 +12,7 @@ import pytest
 
 import dask_tiled
 from dask_tiled import describe
-from dask_tiled.formats.tools import mrc_header
+from dask_tiled.formats.tools import local_time, mrc_header
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.testing import (
     counting_frames,
@@ -437,6 +437,7 @@ def of_mrc(folder):
             "tilt_alpha": math.pi / 6,
             "tilt_beta": 0,
             "detector": "Ceta",
+            "dwell_time": 0.25,
             "exposure_time": 1.5,
             "date": "2020-01-01T12:00:00",
         },
@@ -505,6 +506,24 @@ def made(folder):
     cards = {"INSTRUME": "CCD", "EXPTIME": 30.5, "DATE-OBS": "2001-02-03T04:05:06.7"}
     expected = {"detector": "CCD", "exposure_time": 30.5, "date": "2001-02-03T04:05:06.700000"}
     yield describe(write_fits(folder / "d.fits", FRAMES, cards=cards)), expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sat Aug 27 20:54:33 2016",
+        "27.08.2016 20:54:33",
+        "8/27/2016 8:54:33 PM",
+        "27/08/2016 08:54:33 p.m.",
+        "2016-08-27T20:54:33",
+    ],
+)
+def test_dates_are_read_as_they_are_written_anywhere(text):
+    assert local_time(text) == datetime(2016, 8, 27, 20, 54, 33)  # noqa: DTZ001
+    utc = datetime(2016, 8, 27, 15, 24, 34, tzinfo=UTC)
+    assert local_time(text, utc).isoformat() == "2016-08-27T20:54:33+05:30"
+    assert local_time(text, utc - timedelta(days=2)) is None
+    assert local_time(text, utc + timedelta(minutes=5)) is None
 
 
 def test_made_files(tmp_path):

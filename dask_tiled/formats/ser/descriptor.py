@@ -111,7 +111,8 @@ def describe(
     sidecar = emi.emi_of(file.path)
     if sidecar is not None:
         objects = emi.read_objects(sidecar)
-        metadata["emi"] = {**objects, "of_this_file": emi.object_of(objects, file.path)}
+        own = emi.object_of(objects, file.path)
+        metadata["emi"] = objects | ({"of_this_file": own} if own else {})
     return tools.Description.of("ser", layout, metadata, axes + _sig_axes(element))
 
 
