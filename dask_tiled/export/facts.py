@@ -36,7 +36,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
         folders = {os.path.dirname(path) for path in (*(f.path for f in of[0].files), *beside)}
         mark |= {"format": of[0].format, "metadata": without(folders, plain(of[0].metadata))}
         if of[0].instrument:
-            known = {name: asdict(fact) for name, fact in of[0].instrument.items()}
+            known = {name: fact._asdict() for name, fact in of[0].instrument.items()}
             mark["instrument"] = without(folders, plain(known))
     lacking = [_missing(desc) for desc in of if desc.layout.count_missing()]
     if lacking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,8 +72,7 @@ _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\D*)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """Something that a file says of the instrument.
 
     Attributes
@@ -186,7 +186,7 @@ def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
 
 @cache
 def _keys(path: str) -> tuple[str, ...]:
-    return tuple(path.split("/"))
+    return tuple(map(sys.intern, path.split("/")))  # pickles hold equal keys once then
 
 
 def _places(
