@@ -1,6 +1,7 @@
 """HDF5: what files say of the instrument, in each convention."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -84,6 +85,50 @@ def test_units_of_hyperspy(tmp_path):
     assert found == {"beam_energy": 5, "working_distance": 4e-3}
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "Experiments/a/metadata/Acquisition_instrument/TEM",
+        "Experiments/a/metadata/Acquisition_instrument/SEM",
+        "Experiments/a/mapped_parameters/TEM",
+        "entry1/auxiliary/hyperspy_metadata/Acquisition_instrument/TEM",
+    ],
+)
+def test_all_that_hyperspy_says(tmp_path, place):
+    """Also in the files of NeXus that it writes."""
+
+    def fill(file):
+        if place.startswith("entry1"):
+            add(file, "entry1", NX_class="NXentry")
+            add(file, "entry1/a", NX_class="NXdata", signal="data")
+        file["entry1/a/data" if "entry1" in file else "Experiments/a/data"] = FRAMES
+        scope = {"microscope": "Titan", "acquisition_mode": "STEM", "magnification": 3e4}
+        scope |= {"beam_energy": 80.0, "beam_current": 2.0, "convergence_angle": 21.0}
+        add(file, place, camera_length=120.0, working_distance=5.0, **scope)
+        add(file, f"{place}/Stage", tilt_alpha=10.0, tilt_beta=-2.0)
+        add(file, f"{place}/Detector/Camera", name="K2", exposure=0.1)
+        add(file, f"{place}/Detector/EELS", collection_angle=30.0, dwell_time=0.2)
+
+    assert instrument_of(write(tmp_path / "a.hspy", fill)) == nearly(
+        {
+            "microscope": "Titan",
+            "acquisition_mode": "STEM",
+            "beam_energy": 80e3,
+            "beam_current": 2e-9,
+            "magnification": 3e4,
+            "camera_length": 0.12,
+            "convergence_angle": 0.021,
+            "collection_angle": 0.03,
+            "working_distance": 5e-3,
+            "tilt_alpha": math.radians(10),
+            "tilt_beta": math.radians(-2),
+            "detector": "K2",
+            "exposure_time": 0.1,
+            "dwell_time": 0.2,
+        }
+    )
+
+
 def test_nexus_of_electron_microscopes(tmp_path):
     """In NXem, groups lie where a file wants them; each number has its unit."""
 
@@ -93,6 +138,7 @@ def test_nexus_of_electron_microscopes(tmp_path):
         file["entry/data/data"] = FRAMES
         file["entry/start_time"] = "2024-05-01T10:00:00+02:00"
         add(file, "entry/measurement/instrument", NX_class="NXinstrument_em")
+        add(file, "entry/measurement/instrument/fabrication", model="Spectra 300")
         inner = "entry/measurement/events/event1/instrument"
         add(file, f"{inner}/ebeam_column/electron_source", voltage=(200.0, "kV"))
         optics = {"camera_length": (25.0, "cm"), "magnification": (5e4, "")}
@@ -101,6 +147,7 @@ def test_nexus_of_electron_microscopes(tmp_path):
 
     assert instrument_of(write(tmp_path / "a.nxs", fill)) == nearly(
         {
+            "microscope": "Spectra 300",
             "beam_energy": 200e3,
             "magnification": 5e4,
             "camera_length": 0.25,

@@ -66,7 +66,11 @@ OF_DETECTORS = {
 """What Velox says of each detector."""
 
 OTHERS: Names = {
-    "microscope": (("*/instrument/name", ""), ("**/*microscope/name", "")),
+    "microscope": (
+        ("**/instrument/name", ""),
+        ("**/instrument/fabrication/model", ""),
+        ("**/*microscope/name", ""),
+    ),
     "beam_energy": (
         ("*STEM Metadata/High Tension", "V"),
         ("**/electron_source/voltage", "@"),
