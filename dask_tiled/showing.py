@@ -49,7 +49,7 @@ COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 
 
 def show(
-    arr: da.Array | Path | Sequence[Path],
+    arr: da.Array | Array | Path | Sequence[Path],
     target: Path | IO[bytes] | None = None,
     *,
     frames: int | None = None,
@@ -66,7 +66,7 @@ def show(
 
     Parameters
     ----------
-    arr : dask.array.Array, path-like or sequence of path-like
+    arr : dask.array.Array, numpy.ndarray, path-like or sequence of path-like
         An opened array, or what is computed of one; or files, as for :func:`open_dataset`. Numbers,
         truth values or colours; of complex numbers the moduli are shown.
     target : path-like or file, optional
@@ -96,9 +96,9 @@ def show(
     """
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
-    if not isinstance(arr, da.Array):
-        arr = open_dataset(arr, missing="fill")
-    source = _Source.of(arr)
+    given: Any = da.asarray(arr) if isinstance(arr, np.ndarray) else arr
+    opened = given if isinstance(given, da.Array) else open_dataset(given, missing="fill")
+    source = _Source.of(opened)
     drawn, notes = source.panels(limit)
     figure = draw(drawn, source.title, source.subtitle, notes)
     if target is not None:
