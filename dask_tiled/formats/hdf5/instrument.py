@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 
-from dask_tiled.formats.tools import Entry
+from dask_tiled.formats.tools import Entry, since_1970
 
 Said = Mapping[str, Any]
 Names = Mapping[str, tuple[tuple[str, str], ...]]
@@ -123,10 +123,10 @@ def _of_detector(said: Said, keys: tuple[str, ...]) -> Any:
     return found
 
 
-def _since_1970(count: Any, per_second: float = 1.0) -> datetime | None:
+def _moment(count: str, per_second: float = 1.0) -> datetime | None:
     """Read a time of Velox, of which 0 is none."""
     seconds = float(count) / per_second
-    return datetime.fromtimestamp(seconds, UTC) if seconds > 0 else None
+    return since_1970(seconds) if seconds > 0 else None
 
 
 def _date_of_hyperspy(said: Said) -> date | str:
@@ -148,9 +148,9 @@ def _entries() -> dict[str, list[Entry]]:
         entries.setdefault(name, []).append(Entry(f"hdf5/facts/{path}", unit, read))
 
     add("acquisition_mode", "*Metadata/Optics/OperatingMode", read=MODES.get)
-    add("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", read=_since_1970)
+    add("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", read=_moment)
     stamps = "*Metadata/CustomProperties/*.TimeStamp/value"
-    add("date", stamps, read=partial(_since_1970, per_second=1e6))
+    add("date", stamps, read=partial(_moment, per_second=1e6))
     for name, (keys, unit) in OF_DETECTORS.items():
         add(name, "*Metadata", unit, partial(_of_detector, keys=keys))
     for group in ("*", "*/auxiliary/hyperspy_"):  # of its own files, and of those of NeXus

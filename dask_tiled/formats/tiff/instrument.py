@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from email.utils import parsedate
 from typing import Any
 
-from dask_tiled.formats.tools import Entry
+from dask_tiled.formats.tools import Entry, local_time
 
 FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
 ZEISS = "tiff/tags/CZ_SEM"
@@ -37,8 +36,7 @@ def _of_zeiss(name: str) -> Entry:
 
 
 def _date_of_zeiss(tags: Mapping[str, Any]) -> datetime | None:
-    moment = parsedate(f"{_zeiss(tags['ap_date'])} {_zeiss(tags['ap_time'])}")
-    return datetime(*moment[:6]) if moment else None  # noqa: DTZ001 - no zone is told
+    return local_time(f"{_zeiss(tags['ap_date'])} {_zeiss(tags['ap_time'])}")
 
 
 def _date_of_fei(text: str) -> datetime:
