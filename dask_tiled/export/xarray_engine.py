@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,23 +27,17 @@ from xarray.core.indexing import (
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tasks import Edges
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.errors import DatasetError
-from dask_tiled.export.group import DATA, dimension_names
+from dask_tiled.export.group import dimension_names
 from dask_tiled.export.labels import Labels, labels_of
+from dask_tiled.export.pictures import open_pictures
 from dask_tiled.formats.detection import HEAD_BYTES
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Axis
 from dask_tiled.model.files import read_head
-from dask_tiled.opening import open_dataset
 from dask_tiled.reading.reader import Source
 
 OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
 """Formats that other engines of xarray read, too: files of these open where we are asked for."""
-OF_ONE = {
-    "chunks", "corrections", "dataset", "dtype", "field", "follow", "nav_shape", "roi", "sig_shape",
-    "sync_offset", "tiling",
-}  # fmt: skip
-"""Options that speak of one picture: with one of them, it is the only one."""
 
 
 class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
@@ -118,7 +110,8 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         if isinstance(path, (str, os.PathLike)):
             path = os.path.expanduser(path)
         dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
-        opened = {name: arr for name, arr in _opened(path, options, dropped) if name not in dropped}
+        pictures = open_pictures(path, options, dropped)
+        opened = {name: arr for name, arr in pictures if name not in dropped}
         variables: dict[str, xr.Variable] = {}
         coords: dict[str, tuple[Any, ...]] = {}
         attrs: dict[str, Any] = {}
@@ -168,50 +161,3 @@ def _variable(arr: da.Array, labels: Labels) -> xr.Variable:
     chunks = {name: axis if each.bounds is not None else each.step for name, axis, each in edges}
     pixels = LazilyIndexedArray(Pixels(arr))
     return xr.Variable(labels.dims, pixels, labels.attrs, {"preferred_chunks": chunks})
-
-
-def _opened(
-    path: Any, options: Mapping[str, Any], dropped: set[str]
-) -> Iterator[tuple[str, da.Array]]:
-    """Open all pictures that a file lists, the one that it means first."""
-    first = open_dataset(path, **options)
-    desc = getattr(first, "description", None)
-    facts = {} if desc is None else desc.metadata.get(desc.format, {})
-    option = "field" if "fields" in facts else "dataset"
-    meant = facts.get(option)
-    names = _names(facts.get(f"{option}s", ()), meant)
-    if len(names) < 2 or meant not in names or OF_ONE & options.keys():
-        yield DATA, first
-        return
-    yield names.pop(meant), first
-    for key, name in names.items():
-        if name not in dropped:
-            try:
-                yield name, open_dataset(path, **options, **{option: key})
-            except (DatasetError, ImportError) as error:
-                warnings.warn(f"{name!r} is left out: {error}", stacklevel=2)
-
-
-def _names(listed: Any, meant: Any) -> dict[Any, str]:
-    """Name the pictures that metadata list, by what chooses them."""
-    items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
-    found = {key: _name(key, facts) for key, facts in items}
-    counts = Counter(found.values())
-    for key, name in found.items():
-        if name and counts[name] > 1:
-            found[key] = key if isinstance(key, str) else f"{name}_{key}"
-    named = {key: name.strip("/").replace("/", "_") for key, name in found.items()}
-    return {key: name for key, name in named.items() if name or key == meant}
-
-
-def _name(key: int | str, facts: Any) -> str:
-    """Name a picture that is listed by its path, with facts; by its name; or by its number.
-
-    Of what has a path, numbers on one axis without a title are no picture, and have no name.
-    """
-    if not isinstance(facts, Mapping):
-        return str(key if isinstance(key, str) else facts) or "dataset"
-    given = facts.get("title") or facts.get("name")
-    if given or not isinstance(key, str):
-        return given or "dataset"
-    return os.path.basename(key) if len(facts["shape"]) > 1 else ""
