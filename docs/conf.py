@@ -19,7 +19,7 @@ author = "The dask-tiled developers"
 project_copyright = "2026, the dask-tiled developers"
 release = importlib.metadata.version("dask-tiled")
 
-extensions = ["numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_design"]
 exclude_patterns = ["_build", "_generated"]
 
 autodoc_typehints = "none"  # the docstrings say it in words
@@ -37,14 +37,15 @@ html_theme = "pydata_sphinx_theme"
 html_title = "dask-tiled"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
-html_sidebars = {"**": []}  # there is one level of pages, and the navigation bar shows it
+# Wide tables have the whole page.
+html_sidebars = {name: [] for name in ("index", "formats", "performance")}
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
-    "header_links_before_dropdown": 8,  # all of them: their titles are short
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,
+    "show_nav_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
 }

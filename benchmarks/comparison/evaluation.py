@@ -128,6 +128,22 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
     )
 
 
+def compact(
+    every: Mapping[tuple[str, str], tables.Row],
+) -> tuple[list[str], list[list[str]]]:
+    """Make one table of all formats for the documentation: a row for each expression."""
+    formats = list(dict.fromkeys(fmt for _, fmt in every))
+    body = []
+    for name in dict.fromkeys(name for name, _ in every):
+        cells = [f"``{code(name)}``"]
+        for fmt in formats:
+            row = every.get((name, fmt), {})
+            own = tables.cell(row.get(OURS), per_second=False)
+            cells.append(" ".join([f"**{own}**", *(tables.times(row, x) for x in (KEPT, OTHER))]))
+        body.append(cells)
+    return ["expression", *formats], body
+
+
 def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | None) -> None:
     """Print the tables, and write them for the documentation."""
     console = tables.make_console()
@@ -140,8 +156,8 @@ def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | Non
         title = f"{fmt}, threads: {timings[0].threads}"
         tables.print_table(console, title, head, body)
         console.print(*summary, sep="\n", markup=False, highlight=False)
-        quoted = [[name, f"``{text}``", *cells] for name, text, *cells in body]
-        lines += [*tables.csv_table(title, head, quoted), *(f"{line}\n" for line in summary)]
+        lines += [f"**{title}**", "", *(f"- {line}" for line in summary), ""]
+    lines += tables.csv_table("", *compact(every))
     for note in tables.notes(timings):
         console.print(note, markup=False, highlight=False)
     if path:

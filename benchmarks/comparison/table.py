@@ -15,6 +15,7 @@ from comparison.scans import JOBS, STREAMING
 OURS = "dask-tiled"
 LIBERTEM = ("LiberTEM inline", "LiberTEM workers")
 LIMITS = ("page cache", "memory copy")
+PEERS = {"LiberTEM": LIBERTEM, "RosettaSciIO": ("RosettaSciIO",)}
 COLUMNS = (OURS, *LIBERTEM, "RosettaSciIO", "numpy.memmap", *LIMITS)
 NOTHING = "-"
 
@@ -131,11 +132,12 @@ def print_table(
 
 
 def csv_table(title: str, head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    """Write one table for the documentation."""
+    """Write one table for the documentation, in which lines break only where they have to."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([head, *body])
-    lines = text.getvalue().splitlines()
-    return [f".. csv-table:: {title}", "   :header-rows: 1", "", *(f"   {x}" for x in lines), ""]
+    options = ["   :class: speeds", "   :header-rows: 1"]
+    lines = [f"   {line}" for line in text.getvalue().splitlines()]
+    return [f".. csv-table:: {title}".rstrip(), *options, "", *lines, ""]
 
 
 def cores(threads: str) -> str:
@@ -143,23 +145,70 @@ def cores(threads: str) -> str:
     return {"1": "1 core", "all": "all cores"}.get(threads, f"{threads} cores")
 
 
+def overview(timings: Sequence[Timing]) -> tuple[list[str], list[list[str]]]:
+    """Make one table of all formats and jobs: its head, and a row for each format.
+
+    A cell has the speed of dask-tiled, and how many times the time of it the others take.
+    """
+    rows = rows_of(timings)
+    jobs = list(dict.fromkeys(job for job, _ in rows))
+    body = []
+    for fmt in dict.fromkeys(fmt for _, fmt in rows):
+        cells = [fmt]
+        for job in jobs:
+            row = rows.get((job, fmt), {})
+            own = cell(row.get(OURS), per_second=job in STREAMING)
+            ratios = (times(row, *names) for names in PEERS.values())
+            cells.append(" ".join([f"**{own}**", *ratios]))
+        body.append(cells)
+    heads = [JOBS[job].capitalize() + ("" if job in STREAMING else ", ms") for job in jobs]
+    return ["", *heads], body
+
+
+def times(row: Row, *names: str) -> str:
+    """Write how many times the time of dask-tiled others take, or that they cannot do it."""
+    value = speedup(row, *names)
+    if value is None:
+        wrong = any(name in row and row[name].note.startswith("wrong") for name in names)
+        return "wrong" if wrong else NOTHING
+    return f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
+
+
+def summary(timings: Sequence[Timing]) -> str:
+    """Say in a sentence how fast whole files are read beside others: in the mean, and at least."""
+    found = []
+    whole = [timing for timing in timings if timing.job in STREAMING]
+    rows = rows_of(whole).values()
+    for peer, names in PEERS.items():
+        ratios = [value for row in rows if (value := speedup(row, *names)) is not None]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            least = min(ratios)
+            found.append(f"{mean:.1f} times as fast as {peer} (never less than {least:.1f})")
+    formats = len({timing.format for timing in whole})
+    jobs = len({timing.job for timing in whole})
+    where = cores(timings[0].threads)
+    means = f"the geometric means of {jobs} jobs that go through {formats} kinds of files"
+    return f"On {where}, whole files: {', and '.join(found) or 'beside no other'}; {means}."
+
+
 def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") -> str:
-    """Write the tables for the documentation."""
-    lines = [".. Written by benchmarks/compare.py --rst; do not edit.", "", sentence(facts), ""]
+    """Write what the documentation shows: sentences, one table, and the picture."""
+    groups = [
+        [timing for timing in timings if timing.threads == threads]
+        for threads in dict.fromkeys(timing.threads for timing in timings)
+    ]
+    lines = [".. Written by benchmarks/compare.py --rst; do not edit.", "", ".. summary", ""]
+    lines += [summary(groups[-1]), "", ".. end of the summary", ""]
+    lines += [text for group in groups[:-1] for text in (summary(group), "")]
+    lines += csv_table(f"dask-tiled, {cores(groups[-1][0].threads)}", *overview(groups[-1]))
+    lines += [sentence(facts), ""]
     if image:
         alt = "How many times the time of dask-tiled the others take"
         lines += [f".. image:: {image}", f"   :alt: {alt}", ""]
-    for threads in dict.fromkeys(timing.threads for timing in timings):
-        title = cores(threads).capitalize()
-        lines += [title, "~" * len(title), ""]
-        rows = rows_of(timing for timing in timings if timing.threads == threads)
-        for job in dict.fromkeys(job for job, _ in rows):
-            per_second = job in STREAMING
-            head, body = table(rows, job, per_second=per_second)
-            unit = "GB/s" if per_second else "ms"
-            lines += csv_table(f"{JOBS[job].capitalize()}, {unit}", head, body)
     found = notes(timings)
     if found:
-        title = "What could not be done"
-        lines += [title, "~" * len(title), "", "::", "", *(f"   {note}" for note in found), ""]
+        lines += ["What could not be done:", ""]
+        lines += [f"- {note.partition(': ')[0]}: ``{note.partition(': ')[2]}``" for note in found]
+        lines += [""]
     return "\n".join(lines)
