@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.conversion import Conversion
@@ -18,6 +20,8 @@ from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.tables import html_table, text_table
 
+LONGEST_VALUE, MOST_LINES = 1000, 2000
+"""So much of the metadata is shown in a notebook: characters of each value, and lines."""
 VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
 
@@ -52,6 +56,16 @@ class Axis:
         if not 0 < (abs(scale) if signed else scale) < math.inf:
             return cls(name)
         return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
+
+    @classmethod
+    def through(cls, name: str, units: str, points: npt.NDArray[Any]) -> Axis | None:
+        """Give the axis of positions, if they are equally spaced to a thousandth of a step."""
+        with np.errstate(all="ignore"):  # any may be NaN or infinite
+            points = points.astype(float)
+            scale = float(points[-1] - points[0]) / max(1, len(points) - 1)
+            line = points[0] + scale * np.arange(len(points))
+            even = bool((abs(points - line) <= 1e-3 * abs(scale)).all())
+        return cls(name, units, scale, float(points[0])) if scale and even else None
 
     def cut(self, start: int, step: int) -> Axis:
         """Give the axis of every ``step``-th position from ``start`` on."""
@@ -284,7 +298,9 @@ class Description:
         return text_table(self.rows())
 
     def _repr_html_(self) -> str:
-        tree = html.escape(_tree(self.metadata)) or "none"
+        lines = [*islice(_tree(self.metadata), MOST_LINES + 1)]
+        lines[MOST_LINES:] = ["..."] * (len(lines) > MOST_LINES)
+        tree = html.escape("\n".join(map(printable, lines))) or "none"
         parts = {"instrument": self.instrument._repr_html_(), "metadata": f"<pre>{tree}</pre>"}
         more = (f"<details><summary>{k}</summary>{v}</details>" for k, v in parts.items())
         return html_table(self.rows()) + "".join(more)
@@ -303,11 +319,13 @@ def _steps(axis: Axis) -> str:
     return f" (steps of {axis.scale:g}{units}{start})"
 
 
-def _tree(metadata: Mapping[str, Any], depth: int = 0) -> str:
-    lines = []
+def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Write nested dicts as lines, of long values the beginnings."""
     for key, value in metadata.items():
         if isinstance(value, Mapping):
-            lines += ["  " * depth + f"{key}:", _tree(value, depth + 1)]
+            yield f"{indent}{key}:"
+            yield from _tree(value, indent + "  ")
         else:
-            lines.append("  " * depth + f"{key}: {value}")
-    return "\n".join(lines)
+            text = f"{indent}{key}: {value}"
+            more = "..." if len(text) > LONGEST_VALUE else ""
+            yield from f"{text[:LONGEST_VALUE]}{more}".expandtabs().splitlines()

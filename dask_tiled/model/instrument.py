@@ -62,6 +62,8 @@ VOCABULARY: Mapping[str, Term] = {
 }
 """Names are those of HyperSpy or, where it has none, of NeXus (NXem, NXdetector)."""
 
+LONGEST_TEXT = 200
+"""Longer texts are no names."""
 MOST_WALKED = 2000
 """So many dicts are looked into where a path does not say which."""
 _ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
@@ -176,7 +178,7 @@ def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
             if unit.startswith("@"):
                 units = (beside.get(f"{where[-1]}{mark}units") for mark in "@_")
                 unit = next(filter(None, units), unit[1:])
-            told = _value(found, unit, term)
+            told = value_of(found, unit, term)
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
             continue
         if told is not None:
@@ -222,10 +224,11 @@ def _below(
         waiting.extend(islice(inner, MOST_WALKED - len(waiting)))
 
 
-def _value(found: Any, unit: str, term: Term) -> float | str | None:
+def value_of(found: Any, unit: str, term: Term) -> float | str | None:
+    """Give a value of the vocabulary; None of what is none."""
     if term.kind == "text":
         text = found.strip()
-        return text if text and text.isprintable() else None
+        return text if 0 < len(text) <= LONGEST_TEXT and text.isprintable() else None
     if term.kind == "date":
         if isinstance(found, str):
             kind = datetime if ":" in found else date  # no midnight that nobody told of

@@ -1,9 +1,11 @@
-"""Rows of texts as tables, for terminals and notebooks."""
+"""Rows of texts as tables, for terminals and notebooks, which no text can steer."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+
+from dask_tiled.errors import printable
 
 
 def html_table(rows: Iterable[Sequence[str]]) -> str:
@@ -11,13 +13,14 @@ def html_table(rows: Iterable[Sequence[str]]) -> str:
     left = 'style="text-align: left; vertical-align: top"'
     lines = []
     for name, *texts in rows:
-        cells = "".join(f"<td {left}>{html.escape(text)}</td>" for text in texts)
-        lines.append(f"<tr><th {left}>{html.escape(name)}</th>{cells}</tr>")
+        cells = "".join(f"<td {left}>{html.escape(printable(text))}</td>" for text in texts)
+        lines.append(f"<tr><th {left}>{html.escape(printable(name))}</th>{cells}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Write rows as text, with the columns below each other."""
+    rows = [[*map(printable, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(lines)

@@ -1,11 +1,13 @@
 """DM3 and DM4 files: real ones against independent readers, synthetic ones in every shape."""
 
+import math
+
 import numpy as np
 import pytest
 from manifest import by_file, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError
+from dask_tiled import Axis, CorruptFileError, DatasetError
 from dask_tiled.testing import check_format, counting_frames, write_dm
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -226,6 +228,9 @@ def test_axes(tmp_path):
     options = {"calibrations": [(0.0, 1.0, "s"), *axes[2:]]}
     path = write_dm(tmp_path / "movie.dm3", frames[0], version=3, **options)
     assert dask_tiled.describe(path).dims == ("time", "y", "x")
+    options = {"calibrations": [(0.0, math.inf, "nm"), (1.0, 0.0, "nm"), (2.0, -4.0, "nm")]}
+    path = write_dm(tmp_path / "none.dm4", frames[0], **options)
+    assert dask_tiled.describe(path).axes[1:] == (Axis("y"), Axis("x", "nm", -4.0, 8.0))
 
 
 def test_option_transposed_has_the_last_word(tmp_path):

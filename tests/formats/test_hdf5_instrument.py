@@ -2,10 +2,13 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
 from checks import instrument_of, nearly
+
+from dask_tiled import Axis, describe
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
@@ -261,12 +264,17 @@ def velox(file, document):
         {"Acquisition": {"AcquisitionStartDatetime": {"DateTime": "0"}}},
         {"Optics": {"OperatingMode": [], "AccelerationVoltage": "nan", "CameraLength": "-1"}},
         {"CustomProperties": {"X.TimeStamp": {"value": "now"}}},
+        {"BinaryResult": {"PixelSize": {"width": 10**400, "height": 10**400}}},
+        {"Optics": {"AccelerationVoltage": math.nan, "CameraLength": math.inf, "a": [math.nan]}},
     ],
-    ids=json.dumps,
+    ids=lambda said: json.dumps(said)[:60],
 )
 def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
     path = write(tmp_path / "a.emd", lambda file: velox(file, json.dumps(said).encode()))
     assert instrument_of(path).keys() <= {"detector"}
+    desc = describe(path)
+    assert pickle.loads(pickle.dumps(desc)) == desc
+    assert desc.axes == tuple(map(Axis, ("frame", "y", "x")))
 
 
 @pytest.mark.parametrize(
@@ -282,3 +290,4 @@ def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
 def test_damaged_and_huge_metadata_of_velox(tmp_path, document):
     path = write(tmp_path / "a.emd", lambda file: velox(file, document))
     assert instrument_of(path) == {}
+    pickle.dumps(describe(path))

@@ -1,6 +1,7 @@
 """zarr: what to_zarr wrote is opened as it was; what others wrote, as zarr reads it."""
 
 import json
+import pickle
 
 import dask.array as da
 import numpy as np
@@ -15,6 +16,7 @@ from dask_tiled import (
     DatasetError,
     StaleFileError,
     TruncatedFileError,
+    describe,
     open_dataset,
     to_zarr,
 )
@@ -146,3 +148,58 @@ def test_folders_that_are_none(tmp_path):
     document.write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
     with pytest.raises(DatasetError, match="does not list its arrays"):
         open_dataset(tmp_path / "a.zarr")
+
+
+def rewritten(path, **mark):
+    """Open an export in which something else is said."""
+    document = json.loads((path / "zarr.json").read_text())
+    document["attributes"]["dask_tiled"] |= mark
+    (path / "zarr.json").write_text(json.dumps(document))
+    return describe(path)
+
+
+def deep(levels):
+    return {"a": deep(levels - 1)} if levels else 1
+
+
+AXIS = {"name": "a", "units": "nm", "scale": 2.0, "offset": 1.0}
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        [{**AXIS, "scale": 10**400}] * 2,
+        [{**AXIS, "scale": float("nan")}] * 2,
+        [{**AXIS, "scale": 0}] * 2,
+        [{"units": "nm"}] * 2,
+        [[], "x"],
+        {"a": 1},
+    ],
+)
+def test_axes_that_are_none(tmp_path, axes):
+    to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
+    assert rewritten(tmp_path / "a.zarr", axes=axes).axes == (Axis("y"), Axis("x"))
+
+
+def test_facts_that_are_none(tmp_path):
+    """What is said is in the vocabulary, in its units, and equals itself."""
+    to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
+    said = {
+        "beam_energy": {"value": True, "unit": "V", "where": ["a"]},
+        "exposure_time": {"value": float("nan"), "unit": "s", "where": ["a"]},
+        "camera_length": {"value": 10**400, "unit": "m", "where": ["a"]},
+        "convergence_angle": {"value": 3.0, "unit": "deg", "where": ["a"]},
+        "detector": {"value": "\x1b[31m", "unit": "", "where": ["a"]},
+        "date": {"value": "yesterday", "unit": "", "where": ["a"]},
+        "gain": [1],
+        "defocus": {"value": 0.0, "unit": "m", "where": ["a", "b"]},
+    }
+    desc = rewritten(tmp_path / "a.zarr", instrument=said, metadata={"x": {"y": float("nan")}})
+    assert dict(desc.instrument) == {"defocus": (0.0, "m", ("a", "b"))}
+    assert pickle.loads(pickle.dumps(desc)) == desc
+
+
+def test_documents_that_are_nested_too_deeply(tmp_path):
+    to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
+    with pytest.raises(CorruptFileError, match="inside each other"):
+        rewritten(tmp_path / "a.zarr", metadata=deep(300))

@@ -1,5 +1,6 @@
 """What axes say of themselves as text, and which scales they take from files."""
 
+import numpy as np
 import pytest
 
 from dask_tiled import Axis
@@ -26,3 +27,34 @@ def test_scales_that_are_none(scale):
     assert Axis.calibrated("x", "nm", scale, 3.0) == Axis("x")
     expected = Axis("x", "nm", -1, 3) if scale == -1 else Axis("x")
     assert Axis.calibrated("x", "nm", scale, 3.0, signed=True) == expected
+
+
+EVEN = {
+    (0.0, 0.5, 1.0): Axis("x", "nm", 0.5),
+    (3.0, 1.0, -1.0): Axis("x", "nm", -2, 3),
+    (2.0**99, 2.0**100, 1.5 * 2**100): Axis("x", "nm", 2.0**99, 2.0**99),
+}
+
+
+@pytest.mark.parametrize("points", EVEN)
+def test_even_positions(points):
+    assert Axis.through("x", "nm", np.array(points)) == EVEN[points]
+    nearly = np.array(points) * [1, 1 + 1e-5, 1]
+    assert Axis.through("x", "nm", nearly) == EVEN[points]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "bits",
+    [
+        [0x7F800001, 0, 0x3F800000],  # a NaN that processors signal
+        [0x7FC00000] * 3,
+        [0x7F800000, 0, 0x7F800000],  # infinity
+        [0xFF800000, 0, 0x7F800000],
+        [0, 0x7F7FFFFF, 0],
+        [0, 0x3F800000, 0x40400000],  # 0, 1, 3
+        [1],
+    ],
+)
+def test_positions_that_are_not_even(bits):
+    assert Axis.through("x", "nm", np.array(bits, "u4").view("f4")) is None

@@ -177,12 +177,11 @@ def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
 
 def _axis(field: Any) -> tools.Axis:
     units = group(field).get("Units")
-    axis = tools.Axis("", units if isinstance(units, str) else "")
-    numbers: list[Any] = [group(field).get(key) for key in ("Scale", "Origin")]
-    if not all(isinstance(n, float) and math.isfinite(n) for n in numbers):
-        return axis
-    scale, origin = numbers
-    return replace(axis, scale=scale, offset=0.0 - origin * scale)
+    units = units if isinstance(units, str) else ""
+    scale, origin = (group(field).get(key) for key in ("Scale", "Origin"))
+    if not isinstance(scale, float) or not isinstance(origin, float):
+        return tools.Axis("", units)
+    return tools.Axis.calibrated("", units, scale, 0.0 - origin * scale, signed=True)
 
 
 def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> None:

@@ -88,7 +88,8 @@ def _hspy(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
             axes.append(replace(_axis(tree, values, axis.name, size), units=axis.units))
         else:
             offset = number(attribute(part, "offset"), 0.0)
-            axes.append(replace(axis, scale=number(scale, 1.0), offset=offset))
+            step = number(scale, 1.0)
+            axes.append(Axis.calibrated(axis.name, axis.units, step, offset, signed=True))
         navigate.append(attribute(part, "navigate"))
     if any(one is None for one in navigate):  # before version 1.3
         return Calibration("HyperSpy", tuple(axes), _recorded_by(tree, group))
@@ -164,13 +165,11 @@ def _axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
     if not numbers or not 0 < values.size <= MOST_VALUES:
         return Axis(name, units)
-    points = tree.read(values).astype(float)
-    if len(points) == size + 1 and size != 1:  # edges of bins
-        points = (points[1:] + points[:-1]) / 2
+    points = tree.read(values)
     if len(points) == 1:
         return Axis(name, units, 1.0, number(points[0], 0.0))
-    scale = float(points[-1] - points[0]) / (len(points) - 1)
-    line = points[0] + scale * np.arange(len(points))
-    if not scale or not np.isfinite(scale) or not (abs(points - line) <= 1e-3 * abs(scale)).all():
+    axis = Axis.through(name, units, points)
+    if axis is None:
         return Axis(name, units)
-    return Axis(name, units, scale, float(points[0]))
+    edges = len(points) == size + 1 and size != 1
+    return replace(axis, offset=axis.offset + axis.scale / 2) if edges else axis

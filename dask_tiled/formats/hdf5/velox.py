@@ -8,7 +8,6 @@ itself or by a reference, and says what it is called.
 
 from __future__ import annotations
 
-import json
 import math
 import posixpath
 import re
@@ -18,6 +17,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.model.description import Axis
 
 PICTURE = re.compile(r"/Data/(Image|Spectrum)/[^/]+/Data")
@@ -211,8 +211,8 @@ def _read(tree: Tree, path: str) -> Json:
 
 def _parse(document: bytes) -> Json:
     try:
-        found = json.loads(document[:MOST_TEXT])
-    except (ValueError, RecursionError):
+        found = parse_json(document[:MOST_TEXT])
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -225,5 +225,5 @@ def _part(said: Json, name: str) -> Json:
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

@@ -28,7 +28,6 @@ IMAGEJ_IGNORES = 72.0  # dpi
 ZEISS_WIDTH = 1024  # pixels, of the picture that the pixel size is that of
 NO_UNITS = {"", "pixel", "pixels", "null"}
 UNITS = {"micron": "µm", "um": "µm", "1 / nm": "1/nm"}
-STRAIGHT = 1e-3  # of a step: how far from a line positions on it may be
 
 PLANCK, ELECTRON, CHARGE, LIGHT = 6.62607015e-34, 9.1093837015e-31, 1.602176634e-19, 299792458.0
 
@@ -195,11 +194,10 @@ def _hamamatsu(page: Page) -> Calibration | None:
             stored = tools.read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
         except tools.DatasetError:  # others may have written the file anew, without it
             continue
-        points = np.frombuffer(stored, "<f4").astype(float)
-        step = float(points[-1] - points[0]) / max(1, size - 1)
-        line = points[0] + step * np.arange(size)
-        if step and (abs(points - line) <= STRAIGHT * abs(step)).all():
-            axes[name] = tools.Axis(name, units[1], step, float(points[0]))
+        points = np.frombuffer(stored, "<f4")
+        axis = tools.Axis.through(name, units[1], points)
+        if axis is not None:
+            axes[name] = axis
         elif np.isfinite(points).all():
             positions[name] = {"units": units[1], "values": tuple(points.tolist())}
     return Calibration(axes, positions)

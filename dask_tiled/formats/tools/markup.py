@@ -1,7 +1,8 @@
-"""Text beside or inside of data files, as plain values: XML without document types, and pairs."""
+"""Text beside or inside of data files, as plain values: XML without document types, JSON, pairs."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ MAX_PAIRS_BYTES = 1 << 20
 MAX_ELEMENTS = 100_000
 """Headers have fewer. An element of four bytes takes many times the memory and time of its text."""
 MAX_DEPTH = 64
+INFINITIES = {"Infinity": float("inf"), "-Infinity": -float("inf")}
 
 
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
@@ -99,6 +101,27 @@ def parse_xml(
         return parser.close()
     except (ET.ParseError, ValueError, LookupError) as error:  # the last: unknown encodings
         raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Read JSON, and null for NaN, which some write: what is described has to equal itself.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or has more than 64 lists and objects inside each other.
+    """
+    try:
+        found = json.loads(text, parse_constant=INFINITIES.get)
+    except RecursionError as error:
+        raise ValueError(f"more than {MAX_DEPTH} inside each other") from error
+    level = [found] if isinstance(found, (dict, list)) else []
+    for _ in range(MAX_DEPTH + 1):
+        groups = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for group in groups for one in group if isinstance(one, (dict, list))]
+        if not level:
+            return found
+    raise ValueError(f"more than {MAX_DEPTH} inside each other")
 
 
 def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[str, str]:

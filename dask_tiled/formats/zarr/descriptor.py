@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
+from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
@@ -82,10 +83,10 @@ def _read(file: File) -> dict[str, Any]:
         problem = "the document is too long"
         raise CorruptFileError(problem, path=file.path, expected=MOST_BYTES, found=file.size)
     try:
-        document = json.loads(file.read(file.size))
+        document = parse_json(file.read(file.size))
         if document["zarr_format"] != 3 or document["node_type"] not in {"array", "group"}:
             raise ValueError("another version")  # noqa: TRY301
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(
             "no document of zarr, format 3", path=file.path, found=str(error)[:300]
         ) from error
@@ -181,13 +182,9 @@ def _axes(array: Any, file: File, mark: Mapping[str, Any], split: int) -> tuple[
     found = []
     for name, given, axis, size in zip(names, told, usual, array.shape, strict=True):
         one: Axis | None = None
-        with suppress(TypeError, ValueError):
-            one = given and Axis(
-                str(given["name"]),
-                str(given["units"]),
-                float(given["scale"]),
-                float(given["offset"]),
-            )
+        with suppress(TypeError, ValueError, LookupError, OverflowError):
+            numbers = (float(given[key]) for key in ("scale", "offset"))
+            one = Axis.calibrated(axis.name, str(given["units"]), *numbers, signed=True)
         if one is None and name and not mark:
             one = _coordinate(os.path.dirname(os.path.dirname(file.path)), name, size)
         found.append(replace(one or axis, name=name or axis.name))
@@ -202,16 +199,12 @@ def _coordinate(folder: str, name: str, size: int) -> Axis | None:
         return None
     try:
         array = zarr.open_array(os.path.join(folder, name), mode="r")
-        numbers = np.asarray(array[...], np.float64) if array.shape == (size,) else np.empty(0)
+        points = np.asarray(array[...]) if array.shape == (size,) else np.empty(0)
     except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
         return None
-    if size < 2 or len(numbers) != size or not np.isfinite(numbers).all():
+    if not len(points) or points.dtype.kind not in "fiu":
         return None
-    scale = float(numbers[-1] - numbers[0]) / (size - 1)
-    even = numbers[0] + scale * np.arange(size)
-    if not scale or not np.allclose(numbers, even, rtol=0, atol=abs(scale) * 1e-3):
-        return None
-    return Axis(name, str(array.attrs.get("units", "")), scale, float(numbers[0]))
+    return Axis.through(name, str(array.attrs.get("units", "")), points)
 
 
 FORMAT = Format(

@@ -14,7 +14,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument
+from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
 
 MOST_PLACES = 1 << 24
 """Of larger scans, missing frames are counted, and not listed."""
@@ -23,13 +23,14 @@ MOST_PLACES = 1 << 24
 def told_instrument(mark: Mapping[str, Any]) -> Instrument:
     """Read what an export says of the instrument; what is no fact is left out."""
     told = mark.get("instrument")
+    told = told if isinstance(told, dict) else {}
     facts = {}
-    for name, fact in told.items() if isinstance(told, dict) else ():
-        with suppress(TypeError, KeyError, ValueError):
-            value = fact["value"]
-            value = value if isinstance(value, str) else float(value)
-            if name in VOCABULARY:
-                facts[name] = Fact(value, str(fact["unit"]), tuple(map(str, fact["where"])))
+    for name, term in VOCABULARY.items():
+        with suppress(TypeError, LookupError, ValueError, AttributeError, ArithmeticError):
+            fact = told[name]
+            value = value_of(fact["value"], term.unit, term)
+            if value is not None and fact["unit"] == term.unit:
+                facts[name] = Fact(value, term.unit, tuple(map(str, fact["where"])))
     return Instrument(facts)
 
 
