@@ -28,7 +28,7 @@ def map_tiles(
     *,
     dtype: npt.DTypeLike | None = None,
     sig_shape: Sequence[int] | None = None,
-    tiling: TilingRequest | None = None,
+    tiling: str | TilingRequest | None = None,
     sig_ndim: int | None = None,
 ) -> da.Array:
     """Apply a function to every tile of an array.
@@ -50,7 +50,7 @@ def map_tiles(
     sig_shape : tuple of int, optional
         Shape of what comes of a frame; where it is not that of the frame, ``func`` gets whole
         frames. Where it or ``dtype`` is not given, ``func`` is tried on a frame of zeros.
-    tiling : TilingRequest, optional
+    tiling : str or TilingRequest, optional
         Which tiles ``func`` wishes. A function of whole frames that returns frames of their shape
         needs ``TilingRequest("frame")``.
     sig_ndim : int, optional
@@ -93,7 +93,7 @@ def reduce_tiles(
     init: npt.ArrayLike | Callable[[], npt.ArrayLike],
     step: Callable[[Array, Array, TileInfo], Any],
     combine: Callable[[Array, Array], Any],
-    tiling: TilingRequest | None = None,
+    tiling: str | TilingRequest | None = None,
     sig_ndim: int | None = None,
 ) -> da.Array:
     """Reduce an array tile by tile, in bounded memory.
@@ -110,7 +110,7 @@ def reduce_tiles(
     combine : callable
         ``combine(state, other)`` returns the state for the tiles of both; it must not matter in
         what order they are combined.
-    tiling : TilingRequest, optional
+    tiling : str or TilingRequest, optional
         Which tiles ``step`` wishes.
     sig_ndim : int, optional
         As in :func:`map_tiles`.

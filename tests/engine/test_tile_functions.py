@@ -229,10 +229,10 @@ def test_wrong_arguments(path, frames):
             map_tiles(plus_one, wrong)
         with pytest.raises(TilingError, match="not a dask array"):
             reduce_tiles(wrong, init=0, step=plus_one, combine=np.add)
-    for tiling in ("frame", 3, [TilingRequest()]):
-        with pytest.raises(TilingError, match="request"):
+    for tiling in ("frames", 3, [TilingRequest()]):
+        with pytest.raises(TilingError, match="tiling"):
             map_tiles(plus_one, arr, tiling=tiling)
-        with pytest.raises(TilingError, match="request"):
+        with pytest.raises(TilingError, match="tiling"):
             reduce_tiles(arr, init=0, step=plus_one, combine=np.add, tiling=tiling)
     for sig_shape in ((-1,), (2.5,), "ab", (True,), -3):
         with pytest.raises(DatasetError, match="sig_shape"):

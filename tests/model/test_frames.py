@@ -369,7 +369,7 @@ FILLS = {
     "f8": [0.1, np.nan, 1e300, 2**53],
     "c8": [1 + 2j, 3, complex(np.nan, 0)],
     "?": [True, 1, 0],
-    "M8[s]": [np.datetime64("NaT"), np.datetime64("2020-01-01")],
+    "M8[s]": [np.datetime64("NaT", "s"), np.datetime64("2020-01-01")],
 }
 
 

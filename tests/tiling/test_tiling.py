@@ -362,7 +362,7 @@ def test_nonsense_is_no_request(options):
         TilingRequest(**options)
 
 
-@pytest.mark.parametrize("wish", ["frame", ["frame"], [None], 3])
+@pytest.mark.parametrize("wish", ["frames", ["frames"], [None], 3])
 def test_nonsense_is_not_negotiated(wish):
     with pytest.raises(TilingError):
         negotiate(describe((9,), (8, 8)), wish)
@@ -453,7 +453,7 @@ def test_other_chunks_of_the_same_array(raw):
     assert other.blocks[1, 0, 0, 1].compute().shape == (3, 6, 64, 6)
 
 
-@pytest.mark.parametrize("wish", ["frame", 3, [None]])
+@pytest.mark.parametrize("wish", ["frames", 3, [None]])
 def test_nonsense_at_opening(raw, wish):
     with pytest.raises(TilingError):
         open_raw(raw, tiling=wish)
