@@ -11,7 +11,7 @@ import pytest
 
 import dask_tiled
 import dask_tiled.testing
-from dask_tiled.formats import tools
+from dask_tiled.formats import registry, tools
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.rst"))
@@ -24,6 +24,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_of_a_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})  # a page registers a format
     assert doctest.testfile(str(page), module_relative=False, optionflags=OPTIONS).failed == 0
 
 
@@ -31,6 +32,13 @@ def test_examples_of_a_page(page, tmp_path, monkeypatch):
 def test_examples_in_docstrings(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
+
+
+def test_every_public_name_is_in_an_example():
+    parser = doctest.DocTestParser()
+    examples = [x for page in PAGES for x in parser.get_examples(page.read_text("utf8"))]
+    shown = set(re.findall(r"\w+", " ".join(x.source + x.want for x in examples)))
+    assert set(dask_tiled.__all__) - shown == set()
 
 
 def test_the_api_page_is_complete():
