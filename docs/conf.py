@@ -115,7 +115,7 @@ def list_formats(app: Sphinx) -> None:
         for parameter in told:
             meanings += [f"   ``{parameter.name}`` : {parameter.type}"]
             meanings += [f"      {line}" for line in parameter.desc] + [""]
-    text = "\n".join([*list_table(rows, "8 13 30 22 18 14"), "", *meanings])
+    text = "\n".join([*list_table(rows, "12 11 26 20 15 16"), "", *meanings])
     write_generated(app, "formats.rst.inc", text)
 
 

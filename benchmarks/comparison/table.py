@@ -188,8 +188,8 @@ def summary(timings: Sequence[Timing]) -> str:
     formats = len({timing.format for timing in whole})
     jobs = len({timing.job for timing in whole})
     where = cores(timings[0].threads)
-    means = f"the geometric means of {jobs} jobs that go through {formats} kinds of files"
-    return f"On {where}, whole files: {', and '.join(found) or 'beside no other'}; {means}."
+    means = f"geometric means of {jobs} jobs on {formats} kinds of files"
+    return f"Through whole files, on {where}: {' and '.join(found) or 'beside no other'}; {means}."
 
 
 def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") -> str:
