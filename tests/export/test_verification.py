@@ -36,6 +36,18 @@ def test_what_is_equal(arr, tmp_path, options):
     verify_zarr(store, da.from_array(FRAMES[1:, ::2], chunks=(2, 2, 5, 16)))
 
 
+@pytest.mark.filterwarnings("ignore:The data type")
+def test_colours(data, tmp_path):
+    """In the file blue comes first; zarr has no fields that are out of order."""
+    arr = open_dataset(data / "dm" / "2D" / "test-23.dm4")
+    stored = to_zarr(arr, tmp_path / "out.zarr")
+    assert (stored[:]["B"] == arr.compute()["B"]).all()
+    verify_zarr(tmp_path / "out.zarr", arr)
+    zarr.open_array(tmp_path / "out.zarr")[1, 1] = (4, 4, 5, 0)
+    with pytest.raises(VerificationError, match="a pixel differs"):
+        verify_zarr(tmp_path / "out.zarr", arr)
+
+
 def test_the_place_of_a_difference(arr, tmp_path):
     """The first of the chunk, with what is in the file and what is stored."""
     to_zarr(arr, tmp_path / "out.zarr", **LAYOUTS[0])
