@@ -161,6 +161,7 @@ def draw(drawn: list[Panel], title: str, subtitle: str, notes: list[str]) -> Fig
     )
     figure.text(0.01, 1 - 0.42 / (height + 0.95), subtitle, size=9, color=INK, va="center")
     figure.supxlabel("; ".join(notes), x=0.01, ha="left", size=8, color=INK)
+    figure.get_layout_engine().execute(figure)  # drawing is its second pass
     return figure
 
 
@@ -242,7 +243,7 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any]) -> None:
     cmap = "inferno" if image.is_frame else "gray"
     bar = axes.figure.colorbar(
         axes.imshow(image.values, cmap=cmap, norm=norm, **shown),
-        ax=axes, fraction=0.05, pad=0.03, aspect=25, ticks=MaxNLocator(4),
+        cax=axes.inset_axes((1.03, 0, 0.04, 1)), ticks=MaxNLocator(4),
     )  # fmt: skip
     bar.formatter = EngFormatter(sep="") if max(abs(low), abs(high)) >= 1e4 else bar.formatter
     bar.outline.set_visible(False)

@@ -250,6 +250,22 @@ def test_errors(tmp_path):
         show(da.zeros(4, dtype=[("time", "f8")]))
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 9, 40), (40, 9, 9)])
+def test_parts_of_a_picture_keep_their_places(tmp_path, shape):
+    """Notes lie below the names of axes, and bars of colours are as high as their images."""
+    pixels, fields = np.arange(math.prod(shape)).reshape(shape), {"spacings": "1 " * len(shape)}
+    fields["units"] = '"mm" ' * len(shape)
+    header, *_ = write_nrrd(tmp_path / "volume.nrrd", pixels, fields=fields)
+    figure = show(header)
+    figure.draw_without_rendering()
+    notes = figure._supxlabel.get_window_extent()
+    for axes in figure.axes:
+        (bar,) = axes.child_axes
+        image, beside = axes.get_window_extent(), bar.get_window_extent()
+        assert (beside.y0, beside.y1) == pytest.approx((image.y0, image.y1))
+        assert axes.xaxis.label.get_window_extent().y0 > notes.y1 + 4
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_saved(tmp_path, suffix):
     path = tmp_path / f"picture.{suffix}"
