@@ -107,6 +107,8 @@ class UnknownFormatError(DatasetError):
     ) -> None:
         self.reasons = dict(reasons or {})
         super().__init__(problem, **place)
+        if reasons:
+            self.add_note("Why each format refuses it: .reasons of this error.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, values = super().__reduce__()

@@ -66,13 +66,12 @@ class _App(click.Group):
 
 def _end(message: str | None, code: int) -> NoReturn:
     if message is not None:
-        click.echo(f"dask-tiled: {as_typed(' '.join(message.split()))}", err=True)
+        click.echo(f"dask-tiled: {as_typed(message)}", err=True)
     sys.exit(code)
 
 
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
-    text = as_typed(" ".join(str(message).split()))
-    click.echo(f"dask-tiled: warning: {text}", err=True)
+    click.echo(f"dask-tiled: warning: {as_typed(str(message))}", err=True)
 
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})

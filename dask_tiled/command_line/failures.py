@@ -19,7 +19,7 @@ class Failure(click.ClickException):
 
 
 def as_typed(message: str) -> str:
-    """Name the options in a message as they are typed: ``overwrite=True`` is ``--overwrite``."""
+    """Write a message on one line, and name options as they are typed: ``--overwrite``."""
     from dask_tiled.command_line.convert import EXPORT
     from dask_tiled.command_line.opening import OPENING
 
@@ -30,8 +30,10 @@ def as_typed(message: str) -> str:
         value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
         return name if value in {"True", ""} else f"{name} {value}"
 
+    sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)
+    line = " ".join(sentences.replace("formats()", "`dask-tiled formats`").split())
     names = "|".join(typed)
-    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, message)
+    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
 
 
 def failure_of(error: Exception) -> Failure:

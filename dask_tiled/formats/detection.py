@@ -81,7 +81,7 @@ def detect(path: str) -> Format:
             f"no format recognises the file, which looks like {_look(path)}",
             path=path,
             hint="Pass format= if you know it, or dtype= and sig_shape= if it holds plain frames;"
-            " formats() tells what is read, and .reasons of this error why each refuses it.",
+            " formats() tells what is read.",
             reasons=reasons,
         )
     return format

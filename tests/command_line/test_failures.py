@@ -23,6 +23,7 @@ COMMAND = [sys.executable, "-m", "dask_tiled"]
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.csv").write_text("1, 2, 3\n")
     return write_mib("scan.mib", counting_frames((6, 8, 16, 16), "uint16"))
 
 
@@ -45,7 +46,9 @@ def refused(*words, code=2):
         ("info nothing.mib", "nothing.mib: No such file"),
         ("info no*.mib", "no file matches"),
         ("info .", "dask-tiled: "),
-        ("info scan.mib --format mibb", "'mib'"),
+        ("info scan.mib --format mibb", "found 'mibb'. Do you mean 'mib'?"),
+        ("info text.csv", "looks like text. Pass --format if you know it, or --dtype and"),
+        ("info text.csv", "plain frames; `dask-tiled formats` tells what is read."),
         ("info scan.mib --nav-shape 4,x", "'--nav-shape': expected something like 64,64"),
         ("info scan.mib --nav-shape 0,4", "nav_shape"),
         ("info scan.mib --chunks 4,4", "chunks of (6, 8, 16, 16)"),

@@ -107,6 +107,7 @@ def test_an_unknown_file_gives_two_lines(tmp_path, content, look):
     assert "format=" in second
     assert len(str(caught.value)) < 400
     assert {*caught.value.reasons} == {*formats()}
+    assert ".reasons" in caught.value.__notes__[0]  # below a traceback
     assert pickle.loads(pickle.dumps(caught.value)).reasons == caught.value.reasons
 
 
