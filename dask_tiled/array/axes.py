@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import M
 
-from dask_tiled.array.known import cuts_of, layers_in_order
+from dask_tiled.array.joins import as_now
+from dask_tiled.array.known import cuts_of, layers_in_order, taken
 from dask_tiled.array.recognition import coarsening_of, contracted, is_elementwise
 from dask_tiled.array.tasks import DESCRIPTION, Grid, run_job
 from dask_tiled.array.views import Part, View
@@ -82,6 +84,8 @@ def _axes_of(name: str, layer: Any, chunks: Chunks, inner: Mapping[str, _Layer])
     first, *others = inner.values()
     if name.startswith("stack-"):
         return _stacked(layer.mapping, first, others)
+    if name.startswith("concatenate-"):
+        return _joined(name, layer.mapping, chunks, inner)
     if name.startswith(_UNMOVED):
         return first.axes
     return None if others else _by_tasks(layer.mapping, chunks, first)
@@ -94,6 +98,47 @@ def _stacked(tasks: Mapping[Any, Any], first: _Layer, others: list[_Layer]) -> A
         return None
     place = index.index(None)
     return (*first.axes[:place], None, *first.axes[place:])
+
+
+def _joined(
+    name: str, tasks: Mapping[Any, Any], chunks: Chunks, inner: Mapping[str, _Layer]
+) -> Axes | None:
+    """Join the axes of parts; the one along which they follow one another has to go on."""
+    shape, ndim = tuple(map(sum, chunks)), len(chunks)
+    differ = {a for one in inner.values() for a in range(ndim) if one.shape[a] != shape[a]}
+    if len(differ) != 1:
+        return None
+    (along,) = differ
+    parts: list[_Layer] = []
+    ends: list[Axis | None] = []
+    block = position = 0
+    while block < len(chunks[along]):
+        key = (name, *(block * (a == along) for a in range(ndim)))
+        source, _ = taken(as_now(key, tasks[key]))
+        if not source or source[0] not in inner:
+            return None
+        parts.append(inner[source[0]])
+        axis = parts[-1].axes[along]
+        ends.append(axis and axis.cut(-position, 1))
+        block += len(parts[-1].chunks[along])
+        position += parts[-1].shape[along]
+    axes = [_same([part.axes[a] for part in parts]) for a in range(ndim)]
+    axes[along] = _going_on(ends)
+    return tuple(axes)
+
+
+def _going_on(axes: list[Axis | None]) -> Axis | None:
+    """Give the axis whose positions go on from part to part; without a scale where they jump."""
+    first, *others = axes
+    if first is None or any(one is None or one.name != first.name for one in others):
+        return None
+    near = abs(first.scale) / 1e6
+    even = all(
+        replace(one, offset=first.offset) == first and abs(one.offset - first.offset) <= near
+        for one in others
+        if one is not None
+    )
+    return first if even else Axis(first.name)
 
 
 def _by_labels(layer: Any, chunks: Chunks, inner: Mapping[str, _Layer]) -> Axes | None:

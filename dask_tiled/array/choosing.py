@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask import config
 
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, Index, basic_cuts, cut_chunks, nav_index, point_index
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
@@ -29,7 +30,11 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
         return None
     if not numbers.size or not numbers.ndim:
         return None
-    shown = _of_frames(desc, numbers).cut([Cut(0, 1, size) for size in numbers.shape] + sig)
+    shown = _of_frames(desc, numbers)
+    axes = _axes_left(desc, found[0])
+    if axes is not None:
+        shown = replace(shown, axes=axes + shown.axes[shown.nav_ndim :])
+    shown = shown.cut([Cut(0, 1, size) for size in numbers.shape] + sig)
     try:
         with config.set(array_plugins=()):
             chunks: Chunks = da.Array.__getitem__(arr, index).chunks
@@ -42,6 +47,24 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
     frames, (rows, *inner) = math.prod(max(axis) for axis in arr.chunks[:n]), numbers.shape
     nav = split(rows, max(1, frames // math.prod(inner))), *((size,) for size in inner)
     return shown, (*nav, *map(cut_chunks, arr.chunks[n:], sig))
+
+
+def _axes_left(desc: Description, items: tuple[Any, ...]) -> tuple[Axis, ...] | None:
+    """Give the axes that slices leave, and one list of places; None for what mixes axes."""
+    lists = [item for item in items if isinstance(item, np.ndarray)]
+    whole = [item for item in items if isinstance(item, (int, np.integer))]
+    mixed = len(lists) > 1 or any(one.ndim > 1 for one in lists) or (lists and whole)
+    if mixed or len(items) != desc.nav_ndim:
+        return None
+    found = []
+    for item, axis, size in zip(items, desc.axes, desc.nav_shape, strict=False):
+        if isinstance(item, (int, np.integer)):
+            continue
+        places = range(size)[item] if isinstance(item, slice) else np.arange(size)[item]
+        steps = {places.step} if isinstance(places, range) else {*np.diff(places).tolist()} or {1}
+        step = steps.pop()
+        found.append(Axis(axis.name) if steps or not step else axis.cut(int(places[0]), step))
+    return tuple(found)
 
 
 def at_points(desc: Description, chunks: Chunks, key: Any) -> tuple[Shown, tuple[int, ...]] | None:

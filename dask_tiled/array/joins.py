@@ -119,7 +119,7 @@ def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
     """Split a layer whose tasks take something of one chunk each, where another part begins."""
     found: dict[Place, tuple[Place, Any]] = {}
     for key, task in layer.mapping.items():
-        block, index = taken(_as_now(key, task))
+        block, index = taken(as_now(key, task))
         if not block or key[0] != name:
             return None
         found[key[1:]] = joins[block[0]].find(block[1:]) if block[0] in joins else block, index
@@ -148,7 +148,7 @@ def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
     return join, {part: MaterializedLayer(some) for part, some in tasks.items()}, numblocks
 
 
-def _as_now(key: Any, task: Any) -> Any:
+def as_now(key: Any, task: Any) -> Any:
     """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
     if not isinstance(task, tuple) or not callable(task[0]):
         return Alias(key, task) if isinstance(task, tuple) else task

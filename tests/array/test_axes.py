@@ -59,7 +59,19 @@ CASES = {
     "functions of chunks": (lambda a: a.map_blocks(np.flip), (None, None, None)),
     "functions of tiles": (lambda a: map_tiles(lambda tile, _: 2 * tile, a), (Z, None, None)),
     "masked pixels": (lambda a: a[a > 3], (None,)),
-    "repeated": (lambda a: da.concatenate([a, a], axis=1), (None, None, None)),
+    "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),
+    "repeated sums": (lambda a: da.concatenate([a.sum(0), a.sum(0)]), (Axis("y"), X)),
+    "parts": (lambda a: da.concatenate([a[:, :2], a[:, 2:]], axis=1), (Z, Y, X)),
+    "parts in three": (lambda a: da.concatenate([a[:1], a[1:3], a[3:]]).sum(1), (Z, X)),
+    "parts that jump": (lambda a: da.concatenate([a[:, :2], a[:, 3:]], axis=1), (Z, Axis("y"), X)),
+    "parts of others": (lambda a: da.concatenate([a, da.ones((2, 6, 8))]), (None, Y, X)),
+    "backwards": (lambda a: a[::-1], (Axis("z", "s", -3, 9), Y, X)),
+    "every second one backwards": (
+        lambda a: a[::-2, 1:], (Axis("z", "s", -6, 9), Axis("y", "nm", 0.5, 0.5), X)
+    ),
+    "places": (lambda a: a[[3, 1]], (Axis("z", "s", -6, 9), Y, X)),
+    "uneven places": (lambda a: a[[3, 1, 0]], (Axis("z"), Y, X)),
+    "a mask": (lambda a: a[np.array([False, True, False, True])], (Axis("z", "s", 6, 3), Y, X)),
 }  # fmt: skip
 
 
