@@ -43,7 +43,7 @@ test-fast: $(VENVS)/test/installed
 # The tests are those of the installed dask, with its own settings of pytest: none but these warnings.
 test-dask: $(VENVS)/test/installed
 	@PYTHONPATH=tests $(VENVS)/test/bin/python -m pytest -c /dev/null --quiet -p no:cacheprovider \
-		-p dask_suite $(PYTEST_SPREAD) -W 'error:::dask[.*]' -W 'error:::numpy[.*]' \
+		-p no:napari -p no:npe2 -p dask_suite $(PYTEST_SPREAD) -W 'error:::dask[.*]' -W 'error:::numpy[.*]' \
 		--pyargs dask.array.tests $(PYTEST_ARGS)
 
 fuzz-expressions: $(VENVS)/test/installed

@@ -168,12 +168,7 @@ class _Source(NamedTuple):
         return self._colours() is not None
 
     def _colours(self) -> int | None:
-        places = range(max(self.nav_ndim, self.arr.ndim - 3), self.arr.ndim)
-        if len(places) == 3:
-            for k in (places[2], places[0]):
-                if self.axes[k].name in COLOURS and self.arr.shape[k] in (3, 4):
-                    return k
-        return None
+        return colour_axis([axis.name for axis in self.axes], self.arr.shape, self.nav_ndim)
 
     def _plain(self) -> tuple[list[Panel], list[str]]:
         """Show one image, one line or three planes."""
@@ -219,7 +214,7 @@ class _Source(NamedTuple):
         ]
         if not there.any():
             raise DatasetError("there is nothing to draw", found="missing frames alone")
-        pixels = _numbers(sample.arr if there.all() else sample.arr[there])
+        pixels = numbers(sample.arr if there.all() else sample.arr[there])
         outer = pixels.ndim - (sample.arr.ndim - nav)
         mean = _mean(pixels, outer)
         axes = sample.axes[nav:]
@@ -328,7 +323,17 @@ def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
     return axes[:place] + axes[place + 1 :]
 
 
-def _numbers(pixels: da.Array) -> Any:
+def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> int | None:
+    """Find the axis of colours among the last three, from the first one that may be it on."""
+    places = range(max(first, len(shape) - 3), len(shape))
+    if len(places) == 3:
+        for k in (places[2], places[0]):
+            if names[k] in COLOURS and shape[k] in (3, 4):
+                return k
+    return None
+
+
+def numbers(pixels: da.Array) -> Any:
     """Give what is shown of pixels: moduli, and whole numbers for truth values."""
     if pixels.dtype.names:
         return da.stack([pixels[name] for name in "RGB"], axis=-1)
@@ -338,7 +343,7 @@ def _numbers(pixels: da.Array) -> Any:
 
 
 def _computed(*arrays: da.Array) -> Any:
-    found = compute(*map(_numbers, arrays))
+    found = compute(*map(numbers, arrays))
     return found if len(arrays) > 1 else found[0]
 
 

@@ -8,23 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dask_tiled.formats.zarr.ome import SPACE, TIME
 from dask_tiled.model.description import Axis
 
-_SPACE = {
-    "pm": "picometer",
-    "A": "angstrom",
-    "Å": "angstrom",
-    "nm": "nanometer",
-    "um": "micrometer",
-    "µm": "micrometer",
-    "μm": "micrometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
-}
-_TIME = {"ns": "nanosecond", "us": "microsecond", "µs": "microsecond", "ms": "millisecond"}
-_TIME |= {"s": "second", "min": "minute", "h": "hour"}
-_FULL_NAMES = _SPACE | _TIME
+_FULL_NAMES = SPACE | TIME
 _TYPES: dict[int, list[str | None]] = {
     2: ["space", "space"],
     3: [None, "space", "space"],
@@ -59,9 +46,9 @@ def image_of(
     types = list(_TYPES.get(len(names), ()))
     if not types or len({*names}) < len(names) or any(axis.scale <= 0 for axis in scaled):
         return {}
-    if scaled[0].units in _TIME and types[0] is None:
+    if scaled[0].units in TIME and types[0] is None:
         types[0] = "time"
-    elif len(names) == 3 and (names[0] == "z" or scaled[0].units in _SPACE):
+    elif len(names) == 3 and (names[0] == "z" or scaled[0].units in SPACE):
         types[0] = "space"
     told = []
     for one, axis, kind in zip(names, scaled, types, strict=True):

@@ -37,6 +37,7 @@ from dask_tiled.export.stored_levels import in_blocks
 from dask_tiled.export.stores import Template, export_to_path, export_to_store, local_path
 from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
+from dask_tiled.model.description import Axis
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import split
 
@@ -57,7 +58,7 @@ def to_zarr(
     overwrite: bool = False,
     resume: bool = True,
     progress: bool | None = None,
-    dimension_names: Sequence[str] | None = None,
+    dimension_names: Sequence[str | Axis] | None = None,
     attributes: Mapping[str, Any] | None = None,
     pyramid: bool | int = False,
     follow: bool = False,
@@ -99,9 +100,10 @@ def to_zarr(
         is thrown away.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
-    dimension_names : sequence of str, optional
+    dimension_names : sequence of str or Axis, optional
         By default those of the opened file, also of the axes that are left in what was computed of
-        it; in a group, others are called as xarray does, ``dim_0`` and so on.
+        it; in a group, others are called as xarray does, ``dim_0`` and so on. An :class:`Axis`
+        tells units and scale, too.
     attributes : mapping, optional
         More attributes of the array, beside axes and metadata of the opened file. What JSON has no
         form for is written as text.
@@ -168,8 +170,7 @@ def to_zarr(
         return _follow(arr, store, settings, check_seconds("rest", rest), show=progress)
     first = Stored(arr.shape, *grids_of(arr, chunks, shards))
     source = tokenize(_source_token(arr))
-    shown = shown_of(arr)
-    names = _names(shown, dimension_names, layout)
+    shown, names = _labelled(arr, dimension_names, layout)
     image = image_of([DATA], names or (), shown.axes) if layout == "group" else {}
     levels = pyramid_of(arr, pyramid, image, first, like=chunks is not None)
     template = template_of(
@@ -236,7 +237,7 @@ def _follow(
     sizes = [axis[0] for axis in aligned(long, stored[1] or stored[0]).chunks]
 
     def make(now: TiledArray) -> Template:
-        shown = shown_of(now)
+        shown, names = _labelled(now, settings.names, settings.layout)
         return template_of(
             now,
             "",
@@ -245,7 +246,7 @@ def _follow(
             settings.compressors,
             shown=shown,
             layout=settings.layout,
-            names=_names(shown, settings.names, settings.layout),
+            names=names,
             attributes=settings.attributes,
         )
 
@@ -275,19 +276,22 @@ def _source_token(arr: da.Array) -> Any:
     return arr.name if desc is None else (desc.layout, desc.conversion)
 
 
-def _names(shown: Shown, given: Any, layout: _LAYOUTS) -> list[Any] | None:
-    """Choose the names of the dimensions: in a group, all have one, as xarray gives it."""
-    count = len(shown.axes)
+def _labelled(arr: da.Array, given: Any, layout: Any) -> tuple[Shown, list[Any] | None]:
+    """Choose the axes, and the names of the dimensions: in a group all have one, as for xarray."""
+    shown = shown_of(arr)
     if given is None:
         if layout == "group":
-            return dimension_names(shown.axes)
+            return shown, dimension_names(shown.axes)
         known = [axis and axis.name for axis in shown.axes]
-        return known if any(known) else None
-    names = None if isinstance(given, str) else list(given)
-    if names is None or len(names) != count or not all(isinstance(x, str) for x in names):
+        return shown, known if any(known) else None
+    told = [] if isinstance(given, str) else [*given]
+    names = [one.name if isinstance(one, Axis) else one for one in told]
+    if len(names) != arr.ndim or not all(isinstance(x, str) for x in names):
         problem = "no names of dimensions"
-        raise DatasetError(problem, expected=f"{count} of them, as text", found=repr(given))
-    return names
+        raise DatasetError(problem, expected=f"{arr.ndim} of them, as text", found=repr(given))
+    pairs = zip(told, shown.axes, strict=True)
+    axes = tuple(one if isinstance(one, Axis) else axis for one, axis in pairs)
+    return shown._replace(axes=axes), names
 
 
 def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:

@@ -121,7 +121,7 @@ def describe_as(
     option ``series`` look for the series that a file belongs to. ``general`` are the parameters
     that are no options, which a mistyped one may have meant.
     """
-    paths = tuple(map(_completed, paths))
+    paths = tuple(map(completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
     format = _found(paths[0], common) if name is None else named(name, paths[0])
     known = format.options()
@@ -166,7 +166,7 @@ def _recognised(path: str) -> Format | None:
     return recognised_by(formats().values(), path, {})
 
 
-def _completed(path: str) -> str:
+def completed(path: str) -> str:
     """Add the suffix that a user has left out, where the file is there with it only."""
     if is_url(path) or (os.path.lexists(path) and not os.path.isdir(path)):
         return path

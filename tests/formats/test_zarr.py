@@ -48,6 +48,50 @@ def test_exports(tmp_path, settings):
     assert found.description.metadata["mib"].keys() == arr.description.metadata["mib"].keys()
 
 
+def test_levels_of_others(tmp_path):
+    """Names, scales and units are those that OME-Zarr gives; all levels are listed."""
+    axes = [{"name": "c", "type": "channel"}, {"name": "y", "unit": "micrometer"}, {"name": "x"}]
+    moved = {"type": "translation", "translation": [0, 1, 2]}
+    datasets = [
+        {
+            "path": f"s{k}",
+            "coordinateTransformations": [{"type": "scale", "scale": [1, 2**k, 0.5]}, moved],
+        }
+        for k in range(2)
+    ]
+    of_all = [{"type": "scale", "scale": [1, 2, 2]}]
+    image = {"axes": axes, "datasets": datasets, "coordinateTransformations": of_all}
+    group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
+    for k in range(2):
+        group.create_array(f"s{k}", data=FRAMES[0, :, : 8 >> k])
+    found = open_dataset(tmp_path / "x.zarr")
+    assert found.axes == (Axis("c"), Axis("y", "µm", 2.0, 2.0), Axis("x", "", 1.0, 4.0))
+    assert found.metadata["zarr"]["levels"] == ("s0", "s1")
+    smaller = open_dataset(tmp_path / "x.zarr", dataset="s1")
+    assert smaller.axes[1] == Axis("y", "µm", 4.0, 2.0)
+    np.testing.assert_array_equal(smaller, FRAMES[0, :, :4])
+
+
+SCALED = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [0, "x"]}]}
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        3, [], {}, {"datasets": 3}, {"datasets": [{}]}, {"datasets": [{"path": 3}]},
+        {"datasets": [{"path": "a"}]}, {"datasets": [{"path": "a"}], "axes": [{"name": "y"}]},
+        {"datasets": [SCALED], "axes": [{"name": "y"}, {"name": "x"}]},
+        {"datasets": [SCALED | {"coordinateTransformations": []}], "axes": [{}, {}]},
+    ],
+)  # fmt: skip
+def test_what_others_say_of_levels_may_be_anything(image, tmp_path):
+    group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
+    group.create_array("a", data=FRAMES[0, 0])
+    found = open_dataset(tmp_path / "x.zarr", dataset="a")
+    np.testing.assert_array_equal(found, FRAMES[0, 0])
+    assert found.axes == (Axis("y"), Axis("x"))
+
+
 def test_results(tmp_path):
     """They keep the scales that they have."""
     path = write_nrrd(tmp_path / "volume.nrrd", FRAMES[0], fields=FIELDS)[0]

@@ -19,6 +19,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
@@ -62,7 +63,8 @@ def describe(
         How many of the last axes are signal axes; by default what the export says, or 2.
     """
     file = File.only(paths, "zarr")
-    document = _read(file)
+    document, name = _read(file), ""
+    image = image_in(document)
     if document.get("node_type") == "group":
         name = _chosen(document, file.path) if dataset is None else dataset
         if not isinstance(name, str) or ".." in name.split("/") or os.path.isabs(name):
@@ -75,7 +77,7 @@ def describe(
         document = _read(file)
     elif dataset is not None:
         raise DatasetError("this is an array, no group", path=file.path, found=dataset)
-    return _describe(file, document, nav_shape, sig_dims)
+    return _describe(file, document, nav_shape, sig_dims, image, name)
 
 
 def _read(file: File) -> dict[str, Any]:
@@ -98,8 +100,8 @@ def _chosen(document: Mapping[str, Any], path: str) -> str:
     folder = os.path.dirname(path)
     if not is_url(path) and os.path.isfile(os.path.join(folder, "data", DOCUMENT)):
         return "data"
-    with suppress(KeyError, TypeError, IndexError):
-        return document["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"]
+    for level in levels_of(image_in(document)):
+        return level
     sizes = {}
     with suppress(KeyError, TypeError, AttributeError, ValueError):
         for name, member in document["consolidated_metadata"]["metadata"].items():
@@ -116,6 +118,8 @@ def _describe(
     document: dict[str, Any],
     nav_shape: tuple[int, ...] | None,
     sig_dims: int | None,
+    image: Mapping[str, Any],
+    name: str,
 ) -> Description:
     array = _opened(file, document)
     if array.dtype.kind not in "biufc":
@@ -139,9 +143,11 @@ def _describe(
         "attributes": attributes,
         "missing": mark.get("missing"),
     }
+    if name in levels_of(image):
+        facts["levels"] = levels_of(image)
     told = mark.get("metadata")
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
-    axes = _axes(array, file, mark, split)
+    axes = _axes(array, file, mark, axes_of(image, name), split)
     desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
     desc = replace(desc, instrument=told_instrument(mark))
     return with_missing(desc, mark, nav_shape)
@@ -173,12 +179,15 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
     return array
 
 
-def _axes(array: Any, file: File, mark: Mapping[str, Any], split: int) -> tuple[Axis, ...]:
-    """Name the axes, and take their scales from the export, or from coordinates beside."""
+def _axes(
+    array: Any, file: File, mark: Mapping[str, Any], of_image: Any, split: int
+) -> tuple[Axis, ...]:
+    """Name the axes, and take scales from the export, from OME-Zarr, or from coordinates beside."""
     usual = nav_axes(split) + sig_axes(array.ndim - split)
-    names = array.metadata.dimension_names or (None,) * array.ndim
-    told = mark.get("axes")
+    told = mark.get("axes") if mark else of_image
     told = told if isinstance(told, list) and len(told) == array.ndim else [None] * array.ndim
+    of_others = [None if mark or not one else str(one["name"]) for one in told]
+    names = array.metadata.dimension_names or of_others
     found = []
     for name, given, axis, size in zip(names, told, usual, array.shape, strict=True):
         one: Axis | None = None
