@@ -135,7 +135,8 @@ def check_target(target: Any) -> None:
     suffix, known = os.path.splitext(path)[1][1:].lower(), figure.canvas.get_supported_filetypes()
     if suffix not in known:
         expected = ", ".join(f".{name}" for name in known)
-        raise DatasetError("no such kind of picture", path=path, expected=expected, found=suffix)
+        found = suffix or "no suffix"
+        raise DatasetError("no such kind of picture", path=path, expected=expected, found=found)
 
 
 def draw(drawn: list[Panel], title: str, subtitle: str, notes: list[str]) -> Figure:
@@ -254,7 +255,7 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any]) -> None:
 
 def contrast(values: Array) -> tuple[float, float, float]:
     """Choose the darkest and the brightest value, and a power that brings out the dark ones."""
-    finite = values[np.isfinite(values)]
+    finite = np.ma.compressed(values[np.isfinite(values)])  # what is masked does not count either
     if not finite.size:
         return 0.0, 1.0, 1.0
     low, middle, high = np.percentile(finite, (PERCENTILES[0], 50, PERCENTILES[1])).tolist()

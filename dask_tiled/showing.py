@@ -96,7 +96,7 @@ def show(
     """
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
-    given: Any = da.asarray(arr) if isinstance(arr, np.ndarray) else arr
+    given: Any = da.from_array(arr, chunks=-1) if isinstance(arr, np.ndarray) else arr
     opened = given if isinstance(given, da.Array) else open_dataset(given, missing="fill")
     source = _Source.of(opened)
     drawn, notes = source.panels(limit)
@@ -124,6 +124,9 @@ class _Source(NamedTuple):
         if arr.dtype.kind not in "biufc" and not {*"RGB"} <= fields:
             problem, expected = "this type has no picture", "numbers, truth values or colours"
             raise DatasetError(problem, expected=expected, found=arr.dtype)
+        if any(map(math.isnan, arr.shape)):
+            problem, hint = "the shape is not known", "Call its compute_chunk_sizes() first."
+            raise DatasetError(problem, found=f"shape {arr.shape}", hint=hint)
         if not all(n > 0 for n in arr.shape) or max(arr.shape, default=1) == 1:
             problem, expected = "there is nothing to draw", "more than one pixel"
             raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")

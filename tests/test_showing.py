@@ -248,6 +248,16 @@ def test_errors(tmp_path):
         show(da.ones((0, 4)))
     with pytest.raises(DatasetError, match="no picture"):
         show(da.zeros(4, dtype=[("time", "f8")]))
+    with pytest.raises(DatasetError, match="no picture"):
+        show(np.array(["a", None]))
+    pixels = da.arange(9)
+    with pytest.raises(DatasetError, match="Call its compute_chunk_sizes"):
+        show(pixels[pixels > 4])
+
+
+def test_masked_pixels_do_not_count():
+    pixels = np.ma.masked_greater(np.r_[0:100, 1e6].reshape(1, -1).repeat(40, 0), 1e3)
+    assert show(pixels).axes[0].images[0].norm.vmax < 100
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (2, 9, 40), (40, 9, 9)])
