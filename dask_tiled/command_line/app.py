@@ -6,6 +6,7 @@ import errno
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ class _App(click.Group):
             if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is no error
                 stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
-            warnings.showwarning = _warned
+            warnings.showwarning = partial(_warned, set())
             try:
                 code = super().main(args, prog_name, **extra)
             except click.exceptions.NoArgsIsHelpError as error:
@@ -70,8 +71,11 @@ def _end(message: str | None, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"dask-tiled: warning: {as_typed(str(message))}", err=True)
+def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
+    text = as_typed(str(message))
+    if text not in before:
+        before.add(text)
+        click.echo(f"dask-tiled: warning: {text}", err=True)
 
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})

@@ -61,7 +61,8 @@ def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.Data
     try:
         import xarray as xr
     except ImportError as error:
-        raise ImportError("xarray is missing: pip install 'dask-tiled[xarray]'") from error
+        hint = 'xarray is missing. Run: pip install "dask-tiled[xarray]"'
+        raise ImportError(hint) from error
 
     if not isinstance(data, da.Array):
         data = open_dataset(data, **options)

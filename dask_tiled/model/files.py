@@ -372,5 +372,8 @@ def _told(size: int, mtime_ns: int, _: int, ctime_ns: int) -> str:
 
 
 def _no_file(path: str, found: os.stat_result) -> DatasetError:
-    kind = "directory" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
-    return DatasetError("not a file", path=path, expected="a regular file", found=f"a {kind}")
+    is_folder = stat.S_ISDIR(found.st_mode)
+    kind = "directory" if is_folder else "device, pipe or socket"
+    hint = "Pass one of its files, or a pattern such as folder/*.tif." if is_folder else None
+    told = {"expected": "a regular file", "found": f"a {kind}", "hint": hint}
+    return DatasetError("not a file", path=path, **told)

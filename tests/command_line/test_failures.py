@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
 import dask_tiled
+from dask_tiled import DatasetError
 from dask_tiled.command_line import values
 from dask_tiled.command_line.app import app
 from dask_tiled.testing import counting_frames, write_mib
@@ -66,6 +68,7 @@ def refused(*words, code=2):
         ("formats mibb", "Do you mean 'mib'?"),
         ("preview scan.mib", "Missing option '--output'"),
         ("preview scan.mib -o picture.xyz", "xyz"),
+        ("preview scan.mib -o picture", "found no suffix"),
         ("preview scan.mib -o nowhere/picture.png", "nowhere"),
         ("preview scan.mib -o picture.png --frames 0", "frames must be a whole number"),
         ("convert scan.mib", "Missing argument"),
@@ -101,6 +104,18 @@ def test_messages_name_options_as_they_are_typed(scan):
     assert "33 of 81 frames are missing" in done.stderr
     assert "Pass --missing fill if" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_printed_once(scan, monkeypatch):
+    def warned(*_, **__):
+        for k in range(3):
+            warnings.warn_explicit("such pixels\nare rare", UserWarning, "zarr.py", k)
+        raise DatasetError("enough")
+
+    monkeypatch.setattr("dask_tiled.open_dataset", warned)
+    stderr = CliRunner().invoke(app, ["info", str(scan)]).stderr
+    assert stderr == "dask-tiled: warning: such pixels are rare\ndask-tiled: enough\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")

@@ -111,6 +111,11 @@ def test_an_unknown_file_gives_two_lines(tmp_path, content, look):
     assert pickle.loads(pickle.dumps(caught.value)).reasons == caught.value.reasons
 
 
+def test_a_folder_is_answered_with_what_to_pass(tmp_path):
+    with pytest.raises(DatasetError, match=r"found a directory\. Pass one of its files, or"):
+        open_dataset(tmp_path)
+
+
 def test_an_archive_is_called_so(tmp_path):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
