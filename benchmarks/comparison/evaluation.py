@@ -118,7 +118,7 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
     for peer, every in ratios.items():
         if found := {name: value for name, value in every.items() if value is not None}:
             mean = tables.ratio(statistics.geometric_mean(found.values()))
-            slow = [f"{name} ({value:.2f})" for name, value in found.items() if value < 1]
+            slow = [f"``{code(name)}`` ({value:.2f})" for name, value in found.items() if value < 1]
             line = f"{mean} times as fast as {peer}: geometric mean of {len(found)} expressions; "
             summary.append(f"{line}{len(slow)} below 1: {', '.join(slow) or 'none'}.")
     return (
@@ -157,7 +157,7 @@ def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | Non
         tables.print_table(console, title, head, body)
         console.print(*summary, sep="\n", markup=False, highlight=False)
         lines += [f"**{title}**", "", *(f"- {line}" for line in summary), ""]
-    lines += tables.csv_table("", *compact(every))
+    lines += [".. end of the summary", "", *tables.csv_table("", *compact(every))]
     for note in tables.notes(timings):
         console.print(note, markup=False, highlight=False)
     if path:

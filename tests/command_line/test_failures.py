@@ -98,6 +98,9 @@ def test_messages_name_options_as_they_are_typed(scan):
     with open("frames.raw", "wb") as file:
         file.write(bytes(1000))
     assert "--dtype and --sig-shape" in refused("info", "frames.raw", "--format", "raw")
+    with open("notes.txt", "w", encoding="utf8") as file:
+        file.write("no pixels here")
+    assert "looks like text. Pass --format" in refused("info", "notes.txt")
     done = CliRunner().invoke(app, ["info", str(scan), "--nav-shape", "9,9", "--json"])
     assert done.exit_code == 0
     assert "warning:" in done.stderr
