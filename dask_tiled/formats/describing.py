@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import fnmatch
 import glob
 import os
@@ -148,8 +149,19 @@ def describe_as(
     if sig_shape is not None and desc.sig_shape != sig_shape:
         problem = "the frames have another shape"
         raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
-    instrument = desc.instrument or Instrument.read(desc.metadata, format.instrument)
-    return replace(desc, format=format.name, instrument=instrument)
+    metadata = _without_nan(desc.metadata)
+    instrument = desc.instrument or Instrument.read(metadata, format.instrument)
+    return replace(desc, format=format.name, metadata=metadata, instrument=instrument)
+
+
+def _without_nan(value: Any) -> Any:
+    """Put None for NaN in metadata: what is described has to equal itself."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        items = map(_without_nan, value)
+        return tuple(items) if isinstance(value, tuple) else [*items]
+    return None if isinstance(value, (float, complex)) and cmath.isnan(value) else value
 
 
 def _found(path: str, common: Mapping[str, Any]) -> Format:

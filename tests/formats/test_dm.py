@@ -1,6 +1,7 @@
 """DM3 and DM4 files: real ones against independent readers, synthetic ones in every shape."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -241,3 +242,13 @@ def test_option_transposed_has_the_last_word(tmp_path):
     np.testing.assert_array_equal(turned, np.moveaxis(frames, (0, 1), (2, 3)))
     with pytest.raises(DatasetError, match="order"):
         dask_tiled.describe(path, transposed="no")
+
+
+def test_numbers_that_are_none(tmp_path):
+    """Descriptions equal themselves, whatever a tag is, and nothing is said of the instrument."""
+    tags = {"Microscope Info": {"Voltage": math.nan, "Stage Position": {"Stage X": math.nan}}}
+    path = write_dm(tmp_path / "a.dm4", np.zeros((2, 3, 4, 5), "u2"), tags=tags)
+    desc = dask_tiled.describe(path)
+    assert pickle.loads(pickle.dumps(desc)) == desc
+    assert desc.metadata["dm"]["tags"]["Microscope Info"]["Voltage"] is None
+    assert not desc.instrument

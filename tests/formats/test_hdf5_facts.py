@@ -117,7 +117,7 @@ def test_only_what_is_small_and_plain_is_read(tmp_path):
         file["entry/outside"] = h5py.ExternalLink("none.h5", "/")
     facts, complete = facts_of(path)
     assert complete
-    kept = {"few": (1, 2), "kept": 3.5, "nans": (1, None), "one": 7}
+    kept = {"few": (1, 2), "kept": 3.5, "nan": None, "nans": (1, None), "one": 7}
     assert facts == {"/entry": {"NX_class": "NXentry", **kept}}
 
 

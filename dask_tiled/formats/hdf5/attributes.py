@@ -76,10 +76,7 @@ def plain_attributes(item: Any, most: int = 64) -> Mapping[str, Any]:
 
 
 def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
-    """Make a plain value of one that was read: None of what is no text, number or small array.
-
-    NaN becomes None, too: what is described has to equal itself.
-    """
+    """Make a plain value of one that was read: None of what is no text, number or small array."""
     if isinstance(value, (bytes, str)):
         return text(value)[:longest]
     if getattr(value, "size", most + 1) > most or value.dtype.kind not in "biufcSUO":
@@ -88,5 +85,4 @@ def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
     items = [v.item() if isinstance(v, np.generic) else v for v in items]
     if not all(isinstance(item, (bool, int, float, complex, str)) for item in items):
         return None
-    items = [None if isinstance(v, (float, complex)) and np.isnan(v) else v for v in items]
     return items[0] if value.ndim == 0 else tuple(items)

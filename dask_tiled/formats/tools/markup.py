@@ -16,7 +16,6 @@ MAX_PAIRS_BYTES = 1 << 20
 MAX_ELEMENTS = 100_000
 """Headers have fewer. An element of four bytes takes many times the memory and time of its text."""
 MAX_DEPTH = 64
-INFINITIES = {"Infinity": float("inf"), "-Infinity": -float("inf")}
 
 
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
@@ -104,7 +103,7 @@ def parse_xml(
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Read JSON, and null for NaN, which some write: what is described has to equal itself.
+    """Read JSON.
 
     Raises
     ------
@@ -112,7 +111,7 @@ def parse_json(text: bytes | str) -> Any:
         It is no JSON, or has more than 64 lists and objects inside each other.
     """
     try:
-        found = json.loads(text, parse_constant=INFINITIES.get)
+        found = json.loads(text)
     except RecursionError as error:
         raise ValueError(f"more than {MAX_DEPTH} inside each other") from error
     level = [found] if isinstance(found, (dict, list)) else []
