@@ -25,12 +25,14 @@ from dask_tiled.export.labels import to_xarray
 from dask_tiled.export.references import to_references
 from dask_tiled.export.sample_fields import ImageField
 from dask_tiled.export.sample_sources import TarSamples
+from dask_tiled.export.signals import file_reader, to_hyperspy
 from dask_tiled.export.verification import verify_zarr
 from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats, register_format
 from dask_tiled.frame_headers import frame_facts
+from dask_tiled.libertem import from_libertem
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.instrument import Fact, Instrument
@@ -43,12 +45,13 @@ from dask_tiled.volumes import open_volumes
 
 # fmt: off
 __all__ = [
-    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description", "Fact",
-    "Format", "ImageField", "Instrument", "MissingFramesWarning", "Piece", "RemoteError",
-    "StaleFileError", "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest",
-    "TilingScheme", "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr",
-    "describe", "formats", "frame_facts", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
-    "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of",
-    "show", "tiles", "to_beton", "to_references", "to_xarray", "to_zarr", "verify_zarr",
+    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
+    "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "Piece",
+    "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray", "TilingError",
+    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
+    "VerificationError", "as_zarr", "describe", "file_reader", "formats", "frame_facts",
+    "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
+    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "show",
+    "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr",
 ]
 # fmt: on

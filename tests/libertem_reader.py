@@ -26,7 +26,7 @@ out, sys.stdout = sys.stdout, sys.stderr
 context = Context.make_with("inline")
 
 def read(kind, parameters, target):
-    backend = {} if kind in ("ser", "raw_csr") else {"io_backend": BufferedBackend()}
+    backend = {} if kind in ("hdf5", "ser", "raw_csr") else {"io_backend": BufferedBackend()}
     data = context.load(kind, **backend, **parameters)
     absent = 0 if kind == "ser" else np.nan  # of scans that were stopped
     frames = np.full((data.shape.nav.size, *data.shape.sig), absent, "f8")

@@ -19,6 +19,7 @@ USES = {
     "distributed": "clusters",
     "ffcv": "images in sample files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
+    "hyperspy": "signals of HyperSpy",
     "nifti": "NIfTI",
     "plot": "pictures",
     "remote": "https:// and s3:// URLs",

@@ -29,7 +29,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     if any(axes):
         mark["axes"] = [axis and asdict(axis) for axis in axes]
     if of:
-        mark["files"] = [_name(file.path) for desc in of for file in desc.files]
+        mark["files"] = [name_of(file.path) for desc in of for file in desc.files]
     if len(of) == 1:
         told = [one for one in of[0].metadata.values() if isinstance(one, Mapping)]
         beside = [one["xml_path"] for one in told if isinstance(one.get("xml_path"), str)]
@@ -44,7 +44,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     return {MARK: plain(mark)}
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
     """Give the name of a file; what follows a question mark in a URL may let others in."""
     return os.path.basename(path.partition("?")[0] if is_url(path) else path)
 
@@ -52,7 +52,7 @@ def _name(path: str) -> str:
 def _missing(desc: Description) -> dict[str, Any]:
     """List the frames that are missing: the first and the last place of each run of them."""
     listed: dict[str, Any] = {
-        "file": _name(desc.files[0].path),
+        "file": name_of(desc.files[0].path),
         "nav_shape": desc.nav_shape,
         "fill_value": desc.conversion.fill_value,
         "count": desc.layout.count_missing(),

@@ -37,6 +37,7 @@ ONLY_IN = {
     "dask.array": {"tiling", "array", "", "export", "testing"},  # tiling: how dask says chunks
     "h5py": {"formats"},
     "hdf5plugin": {"formats"},
+    "hyperspy": {"export"},
     "imagecodecs": {"formats"},
     "nibabel": {"formats"},
     "numcodecs": {"formats", "export"},
