@@ -5,6 +5,7 @@ That is a warning of the logger ``dask_tiled``, which Python writes to stderr, a
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -28,6 +29,7 @@ class Notice:
         """Say that a kernel is compiled which is not there."""
         if not self._is_said:
             self._is_said = True
+            atexit.register(self._last)
             LOGGER.warning("compiling for this kind of data; that is kept for the next time ...")
 
     @contextmanager
@@ -48,6 +50,12 @@ class Notice:
     def _finish(self) -> None:
         LOGGER.warning("... compiled in %.1f s", self._spent)
         self._spent = -float("inf")  # it is not said again
+
+    def _last(self) -> None:
+        """Say it now where the process ends too soon."""
+        if self._end is not None and self._end.is_alive():
+            self._end.cancel()
+            self._finish()
 
 
 NOTICE = Notice()
