@@ -28,6 +28,8 @@ SAFE = "/:[]~*"
 STATUS = re.compile(r"status(?: code)?: (\d{3})")
 FINAL = set(range(400, 500)) - {408, 425, 429}
 """What a server says of a request that it will say again."""
+IDENTITY = re.compile(r"/latest/(api|meta-data)|/computeMetadata/|/metadata/identity")
+"""Where machines in a cloud are asked who they are; all others have no credentials then."""
 QUERY = re.compile(r"\?[^\s?]+=\S*")
 Options = Mapping[str, Any] | Any
 """Keywords of obstore's store or of fsspec's file system, or one of these themselves."""
@@ -203,6 +205,10 @@ class Objects:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise PermissionError(f"{url}: the server refuses it: {said(error)}") from None
         except exceptions.GenericError as error:
+            if IDENTITY.search(str(error)):
+                problem = "there are no credentials to read it with"
+                hint = "If everybody may read it, pass skip_signature=True in storage_options."
+                raise RemoteError(problem, path=url, hint=hint) from None
             status = STATUS.search(str(error))
             if status is None or int(status[1]) not in FINAL:
                 raise

@@ -64,6 +64,14 @@ def test_files_that_change(memory, members):
         open_dataset(f"memory:/{name}")
 
 
+def test_who_has_no_credentials_is_told_so(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    nobody = {"metadata_endpoint": "http://127.0.0.1:9", "region": "eu-west-1"}
+    with pytest.raises(DatasetError, match=r"no credentials to read it with\. If everybody"):
+        open_dataset("s3://bucket/scan.mib", storage_options=nobody)
+
+
 @pytest.mark.usefixtures("memory")
 def test_folders_are_no_files():
     with pytest.raises(DatasetError, match="not a file"):
