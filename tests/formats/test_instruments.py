@@ -526,6 +526,12 @@ def test_dates_are_read_as_they_are_written_anywhere(text):
     assert local_time(text, utc + timedelta(minutes=5)) is None
 
 
+def test_dates_keep_a_time_zone_of_their_own():
+    text = "2016-08-27T20:54:33+02:00"
+    utc = datetime(2016, 8, 27, 18, 54, 33, tzinfo=UTC)
+    assert local_time(text).isoformat() == local_time(text, utc).isoformat() == text
+
+
 def test_made_files(tmp_path):
     for desc, expected in made(tmp_path):
         assert values(desc) == nearly(expected), desc.files[0].path

@@ -35,7 +35,7 @@ def local_time(text: str, utc: datetime | None = None) -> datetime | None:
     text : str
         As in ISO 8601, as the C library writes it, or in numbers with the year last.
     utc : datetime, optional
-        The same time in UTC, which tells the time zone.
+        The same time in UTC, which tells the time zone where the text has none.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def local_time(text: str, utc: datetime | None = None) -> datetime | None:
         None where day and month cannot be told apart.
     """
     moments = set(_readings(text))
-    if utc is not None:
+    if utc is not None and not any(moment.tzinfo for moment in moments):
         utc = utc.astimezone(UTC).replace(tzinfo=None)
         zoned = {moment: _QUARTER * round((moment - utc) / _QUARTER) for moment in moments}
         moments = {
