@@ -187,6 +187,23 @@ def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
     assert 0 < len(str(facts)) < 300
 
 
+def test_few_of_many_datasets_are_looked_at(tmp_path, monkeypatch):
+    """Also of those that are too large to be read."""
+
+    def fill(file):
+        nexus(file)
+        for k in range(30):
+            file[f"entry/large/{k:02}"] = np.zeros(100, "u1")
+        file["entry/large/zz"] = 5
+
+    path = write(tmp_path / "a.nxs", fill)
+    assert facts_of(path)[1]
+    monkeypatch.setattr(hdf5_facts, "MOST_NAMES", 20)
+    found, complete = facts_of(path)
+    assert "zz" not in str(found)
+    assert not complete
+
+
 def test_groups_in_circles_end(tmp_path):
     def fill(file):
         nexus(file)
