@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import TiledArray, fetched, scheme_of
+from dask_tiled.array.tiled_array import fetched, scheme_of
 from dask_tiled.errors import DatasetError, check_whole, printable
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.paths import is_url
@@ -112,10 +112,13 @@ class _Source(NamedTuple):
     arr: da.Array
     axes: tuple[Axis, ...]
     nav_ndim: int
-    desc: Description | None
-    """Of the array as it was opened, or a slice of it."""
     title: str
     subtitle: str
+
+    @property
+    def desc(self) -> Description | None:
+        """Of the array as it was opened, or a slice of it."""
+        return getattr(self.arr, "description", None)
 
     @classmethod
     def of(cls, arr: da.Array) -> _Source:
@@ -132,12 +135,12 @@ class _Source(NamedTuple):
             raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")
         subtitle = f"{arr.dtype if not fields else 'colours'}, {_by(arr.shape)}"
         known = shown_of(arr)
-        desc = arr.description if isinstance(arr, TiledArray) else None
         title = "an array"
         if known.of:
             first = known.of[0]
             title = printable(os.path.basename(first.files[0].path.rstrip("/")))
-            subtitle = f"{first.format if desc else f'computed of {first.format}'}, {subtitle}"
+            computed = "" if getattr(arr, "description", None) else "computed of "
+            subtitle = f"{computed}{first.format}, {subtitle}"
         nav = {axis.name for one in known.of for axis in one.axes[: one.nav_ndim]} | {None}
         names = [axis and axis.name for axis in known.axes]
         outer = [name in nav for name in names]
@@ -151,26 +154,17 @@ class _Source(NamedTuple):
         nav_ndim = sum(k < nav_ndim for k in kept)
         if nav_ndim == 1 and arr.ndim == 3 and axes[0].name in DEPTHS:
             nav_ndim = 0
-        return cls(
-            arr,
-            tuple(axes),
-            nav_ndim,
-            arr.description if isinstance(arr, TiledArray) else None,
-            title,
-            subtitle,
-        )
+        return cls(arr, tuple(axes), nav_ndim, title, subtitle)
 
     def panels(self, limit: int | None) -> tuple[list[Panel], list[str]]:
         """Compute what is drawn, and tell how much of the array that is."""
         sig_ndim = self.arr.ndim - self.nav_ndim
-        is_scan = self.nav_ndim and self.arr.ndim > 2 and sig_ndim - self._has_colours() < 3
+        image_ndim = sig_ndim - (self._colours() is not None)
+        is_scan = self.nav_ndim and self.arr.ndim > 2 and image_ndim < 3
         return self._scan(limit) if is_scan and sig_ndim else self._plain()
 
-    def _has_colours(self) -> bool:
-        """Tell whether one of the last three axes are colours."""
-        return self._colours() is not None
-
     def _colours(self) -> int | None:
+        """Tell which of the last three axes are colours."""
         return colour_axis([axis.name for axis in self.axes], self.arr.shape, self.nav_ndim)
 
     def _plain(self) -> tuple[list[Panel], list[str]]:
@@ -248,8 +242,7 @@ class _Source(NamedTuple):
         ]
         arr = self.arr[tuple(cuts)]
         nav_ndim = sum(isinstance(cut, slice) for cut in cuts[: self.nav_ndim])
-        desc = arr.description if isinstance(arr, TiledArray) else None
-        return self._replace(arr=arr, axes=tuple(axes), nav_ndim=nav_ndim, desc=desc)
+        return self._replace(arr=arr, axes=tuple(axes), nav_ndim=nav_ndim)
 
     def strides(self, whole: _Source, first: int = 0) -> list[str]:
         """Say of which axes, from one on, not every position is shown."""

@@ -10,7 +10,7 @@ import pytest
 from dask_tiled.kernels import compiling
 
 READ = """
-import logging, sys, time
+import logging, sys
 import numpy as np, dask_tiled
 from dask_tiled.kernels import compiling
 compiling.SOON, compiling.NOTICEABLE = 60, 0  # it ends before
