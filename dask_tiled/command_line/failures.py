@@ -41,8 +41,7 @@ def failure_of(error: Exception) -> Failure:
     from dask_tiled.errors import DatasetError, VerificationError, printable
 
     if isinstance(error, DatasetError):
-        line = str(error).replace("\n", ". ")  # a hint may stand in a line of its own
-        return Failure(line, 1 if isinstance(error, VerificationError) else 2)
+        return Failure(str(error), 1 if isinstance(error, VerificationError) else 2)
     if isinstance(error, OSError):
         named = error.filename is not None and error.strerror
         return Failure(printable(f"{error.filename}: {error.strerror}" if named else str(error)))
