@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.export.bars import progress_bar
 from dask_tiled.export.locking import locked
 from dask_tiled.export.pages import PageWriter
 from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
@@ -188,13 +189,13 @@ def _write(
     show: bool | None,
 ) -> None:
     """Have batches made some ahead, and write them in turn; the first error ends all."""
-    from tqdm.auto import tqdm
-
     pending: deque[tuple[Batch, Future[list[Column]]]] = deque()
     following = next(batches, None)
     limit = workers * writer.page_size
     disable = None if show is None else not show
-    with tqdm(total=len(writer.numbers), desc="to_beton", unit=" samples", disable=disable) as bar:
+    with progress_bar(
+        total=len(writer.numbers), desc="to_beton", unit=" samples", disable=disable
+    ) as bar:
         while pending or following is not None:
             held = sum(batch.nbytes for batch, _ in pending)
             while following is not None and len(pending) < 2 * workers:

@@ -16,6 +16,7 @@ from dask.base import tokenize
 
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, StaleFileError
+from dask_tiled.export.bars import progress_bar
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.ownership import Record, files, find_record, reads
 from dask_tiled.export.stores import Template, build_beside, check_complete, proven_in
@@ -233,11 +234,9 @@ def export_growing(
     """
 
     def fill(folder: JournaledFolder) -> None:
-        from tqdm.auto import tqdm
-
         record, proven = None, set[str]()
         hidden = None if show is None else not show
-        with tqdm(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar:
+        with progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar:
             for rows in steps:
                 template = make(rows.arr)
                 if record is None:

@@ -18,6 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.export.bars import progress_bar
 
 Block = tuple[int, ...]
 Key = tuple[Any, ...]
@@ -126,10 +127,8 @@ class _Bar:
     """How many bytes of pixels are done, of how many, and how fast."""
 
     def __init__(self, sizes: dict[Key, int], whole: int, *, show: bool | None, title: str) -> None:
-        from tqdm.auto import tqdm
-
         self.sizes = sizes
-        self.bar = tqdm(
+        self.bar = progress_bar(
             total=whole,
             initial=whole - sum(sizes.values()),
             desc=title,

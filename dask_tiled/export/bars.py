@@ -1,0 +1,16 @@
+"""Progress bars."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+def progress_bar(**options: Any) -> Any:
+    """Make a bar of tqdm: of widgets in a notebook that has them, and else of text."""
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)  # it misses the widgets aloud
+        from tqdm.auto import tqdm
+    return tqdm(**options)
