@@ -1,6 +1,8 @@
 """Sphinx configuration. The build reads nothing from the network."""
 
 import importlib.metadata
+import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import dask_tiled
 from dask_tiled.model.instrument import VOCABULARY
@@ -19,8 +22,20 @@ author = "The dask-tiled developers"
 project_copyright = "2026, the dask-tiled developers"
 release = importlib.metadata.version("dask-tiled")
 
-extensions = ["numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_design"]
-exclude_patterns = ["_build", "_generated"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_design"]
+exclude_patterns = ["_build", "_generated", "tutorials/*/*"]
+templates_path = ["_templates"]
+
+# Notebooks are executed whenever they are read. Errors, and words on stderr, end the build.
+EXAMPLES = Path(__file__).parent.parent / "examples"
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_timeout = 120
+nb_execution_raise_on_error = True
+nb_output_stderr = "warn"
+sys.path.insert(0, str(EXAMPLES))
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads wait for each other on busy cores
 
 autodoc_typehints = "none"  # the docstrings say it in words
 numpydoc_class_members_toctree = False
@@ -43,6 +58,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
+    "article_header_end": ["download-notebook"],
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,
     "show_nav_level": 2,
@@ -68,22 +84,16 @@ def draw_schemes(app: Sphinx) -> None:
 
 def draw_arrays(app: Sphinx) -> None:
     """Draw the pictures of the page about them: of a simulated scan, with scales."""
-    sys.path.append(str(Path(app.srcdir).parent / "examples"))
-    from gold_on_carbon import FIELD_OF_VIEW, MRAD_PER_PIXEL, Specimen
+    from gold_on_carbon import Specimen
 
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     if (folder / "volume.png").exists():
         return
-    # Four by four pixels of the detector are one here.
-    rows = Specimen(40).counts()
-    binned = [row.reshape(-1, 64, 4, 64, 4).sum((2, 4), dtype="uint16") for row in rows]
-    nm, mrad = (0.0, FIELD_OF_VIEW / 40, "nm"), (32.0, 4 * MRAD_PER_PIXEL, "mrad")
+    specimen = Specimen(40, detector=64)
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "gold.dm4"
-        write_dm(
-            path, np.concatenate(binned), nav_shape=(40, 40), calibrations=[nm, nm, mrad, mrad]
-        )
+        write_dm(path, specimen.scan(), calibrations=specimen.calibrations)
         arr = dask_tiled.open_dataset(path)
         dask_tiled.show(arr, folder / "scan.png")
         dask_tiled.show(arr, folder / "sample.png", frames=150)
@@ -144,8 +154,45 @@ def write_generated(app: Sphinx, name: str, text: str) -> None:
     (folder / name).write_text(text, "utf8")
 
 
+KERNEL = """
+c.InlineBackend.figure_formats = {"retina"}
+c.Application.log_level = "ERROR"
+c.IPKernelApp.exec_lines = [
+    "import logging",
+    "logging.getLogger('dask_tiled').setLevel('ERROR')",  # what has to be compiled
+    "logging.getLogger('distributed.nanny').setLevel('ERROR')",  # what ends slowly
+]
+"""
+
+
+def configure_kernels(app: Sphinx) -> None:
+    """Have notebooks executed with fine pictures, and no word that depends on the machine."""
+    profile = Path(app.srcdir) / "_generated" / "ipython" / "profile_default"
+    profile.mkdir(parents=True, exist_ok=True)
+    (profile / "ipython_kernel_config.py").write_text(KERNEL, "utf8")
+    os.environ["IPYTHONDIR"] = str(profile.parent)
+
+
+def outdated_notebooks(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
+    """Have notebooks executed again when anything they may import has changed since."""
+    sources = [*Path(dask_tiled.__file__).parent.rglob("*.py"), *EXAMPLES.glob("*.py")]
+    newest = max(source.stat().st_mtime_ns for source in sources) // 1000
+    return [name for name, read in env.all_docs.items() if "tutorials/" in name and read < newest]
+
+
+def publish_notebooks(app: Sphinx, exception: Exception | None) -> None:
+    """Put what can be downloaded beside the pages."""
+    if exception is None:
+        for path in (Path(app.outdir).parent / "jupyter_execute" / "tutorials").glob("*.ipynb"):
+            shutil.copy(path, Path(app.outdir) / "tutorials")
+        shutil.copy(EXAMPLES / "gold_on_carbon.py", Path(app.outdir) / "tutorials")
+
+
 def setup(app: Sphinx) -> None:
     """Make what is generated before the pages are read."""
+    app.connect("builder-inited", configure_kernels)
+    app.connect("env-get-outdated", outdated_notebooks)
+    app.connect("build-finished", publish_notebooks)
     app.connect("builder-inited", draw_schemes)
     app.connect("builder-inited", draw_arrays)
     app.connect("builder-inited", list_formats)

@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 from dask.array.core import slices_from_chunks
 from dask.diagnostics import ProgressBar
-from gold_on_carbon import DETECTOR, FIELD_OF_VIEW, MRAD_PER_PIXEL, SEMI_ANGLE, Specimen
+from gold_on_carbon import DETECTED, DETECTOR, FIELD_OF_VIEW, SEMI_ANGLE, Specimen
 from numpy.typing import NDArray
 
 import dask_tiled
@@ -104,7 +104,7 @@ def images(arr: da.Array) -> tuple[NDArray, NDArray, NDArray]:
 def detector_angle() -> NDArray[np.float64]:
     """Scattering angle of every detector pixel in milliradians."""
     y, x = np.indices((DETECTOR, DETECTOR)) - (DETECTOR - 1) / 2
-    return MRAD_PER_PIXEL * np.hypot(y, x)
+    return DETECTED / DETECTOR * np.hypot(y, x)
 
 
 def draw(path: Path, bright: NDArray, dark: NDArray, pattern: NDArray) -> None:
@@ -128,7 +128,7 @@ def draw(path: Path, bright: NDArray, dark: NDArray, pattern: NDArray) -> None:
     axes[0].plot([50, 60], [58, 58], color="black", linewidth=4, solid_capstyle="butt")
     axes[0].text(55, 56.5, "10 nm", ha="center")
 
-    edge = MRAD_PER_PIXEL * DETECTOR / 2
+    edge = DETECTED / 2
     drawn = axes[2].imshow(
         pattern, cmap="inferno", norm="log", extent=(-edge, edge, edge, -edge), interpolation="none"
     )

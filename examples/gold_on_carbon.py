@@ -27,7 +27,7 @@ ELECTRONS = 60_000  # per scan position: 10 pA for 1 ms
 FIELD_OF_VIEW = 64.0
 
 DETECTOR = 256  # pixels along each side
-MRAD_PER_PIXEL = 0.25
+DETECTED = 64.0  # mrad along each side
 SEMI_ANGLE = 3.0  # of the probe's convergence
 
 GOLD_LATTICE = 0.4078
@@ -88,7 +88,7 @@ def grow_crystal(rng: np.random.Generator, y: float, x: float, radius: float) ->
     plane = g[:, :2] @ turn
     excitation = plane @ tilt - g[:, 2] - WAVELENGTH / 2 * (plane**2).sum(axis=1)
     angles = 1e3 * WAVELENGTH * plane
-    edge = MRAD_PER_PIXEL * DETECTOR / 2 + SEMI_ANGLE
+    edge = DETECTED / 2 + SEMI_ANGLE
     seen = (np.abs(excitation) < 0.35) & (np.abs(angles).max(axis=1) < edge)
     return Crystal(
         y=y,
@@ -114,19 +114,31 @@ def carbon_thickness(rng: np.random.Generator, y: Floats, x: Floats) -> Floats:
 class Specimen:
     """Gold crystals on a carbon film, sampled at ``scan`` x ``scan`` positions.
 
+    Parameters
+    ----------
+    scan : int
+        Positions along each side.
+    detector : int
+        Pixels along each side of the detector, which always sees the same angles.
+    seed : int
+        Another number makes other crystals.
+
     Attributes
     ----------
     step : float
         Distance of two scan positions in nanometres.
+    mrad : float
+        Angle from one pixel of the detector to the next.
     carbon : ndarray, (scan, scan)
         Thickness of the film.
     gold : ndarray, (scan, scan)
         Thickness of all crystals at a position.
     """
 
-    def __init__(self, scan: int, seed: int = 2) -> None:
+    def __init__(self, scan: int, detector: int = DETECTOR, seed: int = 2) -> None:
         rng = np.random.default_rng(seed)
-        self.step = FIELD_OF_VIEW / scan
+        self.step, self.mrad = FIELD_OF_VIEW / scan, DETECTED / detector
+        self._detector = detector
         y, x = np.mgrid[:scan, :scan] * self.step + self.step / 2
         self.carbon = carbon_thickness(rng, y, x)
         self.crystals = self._place(rng)
@@ -134,7 +146,17 @@ class Specimen:
         self.gold = np.sum(self._thickness, axis=0)
         phase = GOLD_PHASE * self.gold + CARBON_PHASE * self.carbon
         slope = np.stack(np.gradient(phase, self.step))
-        self._deflection = 1e3 * WAVELENGTH / (2 * np.pi) * slope / MRAD_PER_PIXEL
+        self._deflection = 1e3 * WAVELENGTH / (2 * np.pi) * slope / self.mrad
+
+    @property
+    def calibrations(self) -> list[tuple[float, float, str]]:
+        """Origin in pixels, step and unit of all four axes, as files have them."""
+        scan, frame = (0.0, self.step, "nm"), ((self._detector - 1) / 2, self.mrad, "mrad")
+        return [scan, scan, frame, frame]
+
+    def scan(self) -> NDArray[np.uint16]:
+        """Give the counts of all positions, (scan, scan, detector, detector)."""
+        return np.stack(list(self.counts()))
 
     @staticmethod
     def _place(rng: np.random.Generator) -> list[Crystal]:
@@ -154,16 +176,17 @@ class Specimen:
 
         Yields
         ------
-        ndarray, (scan, 256, 256), uint16
+        ndarray, (scan, detector, detector), uint16
             Electrons counted, of ``ELECTRONS`` sent to each position.
         """
         rng = np.random.default_rng(seed)
-        ky, kx = np.indices((DETECTOR, DETECTOR)) - (DETECTOR - 1) / 2
-        direct = disks(ky, kx, np.zeros((1, 2)))[0]
+        frame = (self._detector, self._detector)
+        ky, kx = self.mrad * (np.indices(frame) - (self._detector - 1) / 2)
+        direct = disks(ky, kx, np.zeros((1, 2)), self.mrad)[0]
         amorphous, diffuse = carbon_profile(ky, kx), diffuse_profile(ky, kx)
         # The direct disk, its shifts to first order (they are below a pixel), and what is smooth.
         common = np.stack([direct, *(-d for d in np.gradient(direct)), amorphous, diffuse])
-        patterns = [disks(ky, kx, c.g / MRAD_PER_PIXEL) for c in self.crystals]
+        patterns = [disks(ky, kx, c.g, self.mrad) for c in self.crystals]
 
         for row in range(len(self.gold)):
             elastic = np.exp(-self.gold[row] / GOLD_DIFFUSE_PATH)
@@ -189,18 +212,17 @@ def mix(weights: Floats, patterns: Floats) -> NDArray[np.float32]:
     return (weights.astype(np.float32) @ flat).reshape(len(weights), *patterns.shape[1:])
 
 
-def disks(ky: Floats, kx: Floats, centres: Floats) -> NDArray[np.float32]:
+def disks(ky: Floats, kx: Floats, centres: Floats, edge: float) -> NDArray[np.float32]:
     """Unit-sum disks of the probe around ``centres`` (n, 2), with an edge of one pixel."""
-    radius = SEMI_ANGLE / MRAD_PER_PIXEL
     out = np.empty((len(centres), *ky.shape), np.float32)
     for disk, (y, x) in zip(out, centres, strict=True):
-        disk[:] = np.clip(radius + 0.5 - np.hypot(ky - y, kx - x), 0, 1)
-    return out / np.float32(np.pi * radius**2)
+        disk[:] = np.clip((SEMI_ANGLE - np.hypot(ky - y, kx - x)) / edge + 0.5, 0, 1)
+    return out * np.float32(edge**2 / (np.pi * SEMI_ANGLE**2))
 
 
 def carbon_profile(ky: Floats, kx: Floats) -> Floats:
     """Amorphous carbon: a narrow core and rings at the spacings 0.21 nm and 0.12 nm."""
-    angle = np.hypot(ky, kx) * MRAD_PER_PIXEL
+    angle = np.hypot(ky, kx)
     profile = 1 / (1 + (angle / 6) ** 2) ** 2
     for spacing, width, height in ((0.21, 1.9, 0.10), (0.12, 2.6, 0.035)):
         profile += height * np.exp(-(((angle - 1e3 * WAVELENGTH / spacing) / width) ** 2) / 2)
@@ -209,7 +231,7 @@ def carbon_profile(ky: Floats, kx: Floats) -> Floats:
 
 def diffuse_profile(ky: Floats, kx: Floats) -> Floats:
     """Thermal diffuse scattering of gold: none forward, a maximum, a tail beyond the detector."""
-    angle = np.hypot(ky, kx) * MRAD_PER_PIXEL
+    angle = np.hypot(ky, kx)
     screened = 1 / (1 + (angle / 22) ** 2) ** 2
     profile = screened * (1 - np.exp(-((angle / 9) ** 2)))
     return 0.6 * profile / profile.sum()
