@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import (
     CorruptFileError,
+    DatasetError,
     StaleFileError,
     TilingRequest,
     TruncatedFileError,
@@ -286,6 +287,17 @@ def test_data_behind_a_user_block(tmp_path, size):
         with h5py.File(path, "w", userblock_size=size) as file:
             file.create_dataset("d", data=COUNTS, **options)
         check_format(path, COUNTS, cuts=3)
+
+
+def test_old_libraries_do_not_know_what_is_behind_a_user_block(tmp_path, monkeypatch):
+    """Before version 1.14.4 the offsets of chunks were wrong there: other pixels came."""
+    for size in (0, 512):
+        with h5py.File(tmp_path / f"{size}.mat", "w", userblock_size=size) as file:
+            file.create_dataset("d", data=COUNTS, chunks=CHUNKS)
+    monkeypatch.setattr(h5py.version, "hdf5_version_tuple", (1, 14, 3))
+    assert describe(tmp_path / "0.mat").shape == COUNTS.shape
+    with pytest.raises(DatasetError, match=r"user block; expected version 1\.14\.4"):
+        describe(tmp_path / "512.mat")
 
 
 @pytest.mark.parametrize("kind", ["compact", "bits", "12 of 16 bits"])

@@ -40,6 +40,8 @@ READ_BYTES = 1 << 20
 """So much of a dataset without chunks is read at a time where the library has to read it."""
 MOST_BLOCKS = 100_000
 """It is read in so many parts, and no more."""
+USER_BLOCKS = (1, 14, 4)
+"""From this version on the library counts offsets of chunks from where the file begins."""
 Numbers = npt.ArrayLike
 
 
@@ -247,6 +249,16 @@ class Pieces:
 
     def _listed(self, dataset: Any) -> tuple[Index, Index, Index, Index]:
         """List the chunks in C order: corners, masks of filters, offsets, sizes."""
+        from h5py import version
+
+        if version.hdf5_version_tuple < USER_BLOCKS and dataset.file.userblock_size:
+            raise DatasetError(
+                "this HDF5 library tells wrong places behind a user block",
+                path=dataset.file.filename,
+                expected="version 1.14.4 or later",
+                found=version.hdf5_version,
+                hint='Run: pip install "h5py>=3.12"',
+            )
         found: list[Any] = []
         dataset.id.chunk_iter(found.append)
         columns = zip(*found, strict=True) if found else ([], [], [], [])
