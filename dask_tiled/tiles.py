@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from dask.base import tokenize
 
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import TilingError
@@ -53,7 +54,7 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     sig = tuple(range(x.nav_ndim, arr.ndim))
     weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
     if not da.array_expr_enabled():
-        return da.tensordot(arr, weights, axes=axes)
+        return da.tensordot(arr, _held(weights), axes=axes)
     whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions know no tensordot
     chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))
     product = partial(np.tensordot, b=weights, axes=axes)
@@ -92,10 +93,20 @@ def center_of_mass(
     weights = np.ones(frame) if mask is None else _numbers(mask, "biuf").astype(np.float64)
     if weights.shape != frame:
         raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
-    planes = np.stack([weights, *(weights * c for c in np.indices(frame, sparse=True))])
     single = np.result_type(arr.dtype, np.float32) == np.float32
-    sums = apply_masks(arr, planes.astype(np.float32 if single else np.float64), sig_ndim=sig_ndim)
+    planes = np.empty((1 + len(frame), *frame), np.float32 if single else np.float64)
+    planes[0] = weights
+    for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
+        np.multiply(weights, places, out=plane, casting="same_kind")
+    sums = apply_masks(arr, planes, sig_ndim=sig_ndim)
     return da.map_blocks(_centre, sums, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
+
+
+def _held(weights: Array) -> da.Array:
+    """Put weights into one chunk, as they are: dask would cut large ones, and the frames, too."""
+    name = f"masks-{tokenize(weights)}"
+    chunks = tuple((length,) for length in weights.shape)
+    return da.Array({(name, *(0,) * weights.ndim): weights}, name, chunks, meta=weights[:0])
 
 
 def _numbers(masks: npt.ArrayLike, kinds: str) -> Array:

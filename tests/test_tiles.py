@@ -4,6 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from checks import on_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,16 @@ def test_masks_of_all_types(path, frames, dtype, expected, n):
     computed = found.compute()
     assert computed.dtype == expected
     np.testing.assert_allclose(computed, under(frames, masks), rtol=2e-6)
+
+
+def test_large_masks_leave_frames_whole(path, frames):
+    """Where dask would cut the masks, and the frames along with them."""
+    arr, masks = opened(path), np.random.default_rng(0).random((3, *SIG), "f4")
+    with dask.config.set({"array.chunk-size": "1 kiB"}):
+        found = tiles.apply_masks(arr, masks)
+    assert on_tiles(found)
+    np.testing.assert_allclose(found.compute(), under(frames, masks), rtol=2e-6)
+    assert found.name == tiles.apply_masks(arr, masks.copy()).name
 
 
 def test_one_mask_counts_as_one(path, frames):
