@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -236,7 +237,7 @@ def test_a_terminal_without_umlauts_is_no_error(tmp_path):
     done = run("info", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert "[red].npy" in done.stdout
-    wide = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    wide = {**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "400"}
     assert str(path) in run("info", path, env=wide, encoding="utf8").stdout
 
 
@@ -248,7 +249,12 @@ def test_interrupted_exports_go_on(tmp_path):
     out = tmp_path / "out.zarr"
     words = ["convert", path, out, "--format=raw", "--dtype=u1", "--sig-shape=256,256"]
     process = subprocess.Popen(
-        [*COMMAND, *map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*COMMAND, *map(str, words)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Shells let what runs in the background ignore it, tests and all.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     part = tmp_path / "out.zarr.part"
     while process.poll() is None and not any("/c/" in f"{here}/" for here, *_ in os.walk(part)):

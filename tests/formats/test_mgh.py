@@ -65,7 +65,7 @@ def test_numbers_that_are_none_are_not_told(tmp_path):
     desc = dask_tiled.describe(path)
     assert "affine" not in desc.metadata["mgh"]
     assert [axis.scale for axis in desc.axes] == [1, 1, 1]
-    assert np.isnan(desc.metadata["mgh"]["header"]["delta"][0])
+    assert desc.metadata["mgh"]["header"]["delta"][0] is None
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_errors_come_back_whole(tmp_path, client):
     with pytest.raises(dask_tiled.StaleFileError, match=r"scan\.raw") as caught:
         client.compute(arr).result()
     assert caught.value.path == str(path)
-    assert "mtime" in caught.value.expected
+    assert "written" in caught.value.expected
 
 
 @pytest.fixture(scope="module")
