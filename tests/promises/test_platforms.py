@@ -29,6 +29,8 @@ for module, names in json.loads(sys.argv[1]).items():
             vars(importlib.import_module(module)).pop(name, None)
         else:
             sys.modules[name] = None
+os = importlib.import_module("os")
+os.process_cpu_count = os.cpu_count  # from Python 3.13 on, in another way there
 for name in sys.argv[2:]:
     importlib.import_module(name)
 import dask_tiled
