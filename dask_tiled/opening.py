@@ -158,6 +158,22 @@ def open_dataset(
     return tiled(desc, tiling, chunks, io, opening)
 
 
+def opened(data: Path | Sequence[Path] | da.Array, **options: Any) -> da.Array:
+    """Open what is not an array yet.
+
+    Raises
+    ------
+    DatasetError
+        It is one, and there are options; or as for :func:`open_dataset`.
+    """
+    if not isinstance(data, da.Array):
+        return open_dataset(data, **options)
+    if options:
+        problem = "the array is open already"
+        raise DatasetError(problem, expected="no options", found=", ".join(options))
+    return data
+
+
 def _warn_of_missing(desc: Description) -> None:
     absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
     if absent:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask.array as da
 
 from dask_tiled.array.axes import Axes, shown_of
-from dask_tiled.errors import DatasetError
 from dask_tiled.export.facts import MARK, attributes_of
 from dask_tiled.export.group import DATA, coordinates_of, dimension_names
 from dask_tiled.model.description import Description
-from dask_tiled.opening import Path, open_dataset
+from dask_tiled.opening import Path, opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -64,14 +63,10 @@ def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.Data
         hint = 'xarray is missing. Run: pip install "dask-tiled[xarray]"'
         raise ImportError(hint) from error
 
-    if not isinstance(data, da.Array):
-        data = open_dataset(data, **options)
-    elif options:
-        problem = "the array is open already"
-        raise DatasetError(problem, expected="no options", found=", ".join(options))
-    shown = shown_of(data)
-    labels = labels_of(shown.axes, data.shape, shown.of)
-    return xr.DataArray(data, labels.coords, labels.dims, DATA, labels.attrs)
+    arr = opened(data, **options)
+    shown = shown_of(arr)
+    labels = labels_of(shown.axes, arr.shape, shown.of)
+    return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs)
 
 
 def labels_of(axes: Axes, shape: Sequence[int], of: Sequence[Description]) -> Labels:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 
 from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.errors import DatasetError
 from dask_tiled.export.facts import name_of, plain
 from dask_tiled.export.group import DATA
 from dask_tiled.export.labels import labels_of
 from dask_tiled.export.pictures import open_pictures
 from dask_tiled.model.description import Axis, Description
-from dask_tiled.opening import Path, open_dataset
+from dask_tiled.opening import Path, opened
 
 if TYPE_CHECKING:
     from hyperspy.signal import BaseSignal
@@ -117,12 +116,7 @@ def to_hyperspy(data: Path | Sequence[Path] | da.Array, **options: Any) -> BaseS
     except ImportError as error:
         raise ImportError('hyperspy is missing: pip install "dask-tiled[hyperspy]"') from error
 
-    if not isinstance(data, da.Array):
-        data = open_dataset(data, **options)
-    elif options:
-        problem = "the array is open already"
-        raise DatasetError(problem, expected="no options", found=", ".join(options))
-    return dict2signal(_signal(data), lazy=True)
+    return dict2signal(_signal(opened(data, **options)), lazy=True)
 
 
 def _signal(arr: da.Array, title: str = "") -> dict[str, Any]:
