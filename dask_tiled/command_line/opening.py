@@ -59,7 +59,10 @@ OPENING = (
         help="Correct frames with what came with the files.",
     ),
     click.Option(
-        ["--fill-value"], type=VALUE, default=0, help="Value of the pixels of missing frames."
+        ["--fill-value"],
+        type=VALUE,
+        show_default="0, or that of an export",
+        help="Value of the pixels of missing frames.",
     ),
     click.Option(
         ["--missing"],

@@ -13,7 +13,7 @@ import zarr
 from click.testing import CliRunner
 
 import dask_tiled
-from dask_tiled.command_line import convert, doctor
+from dask_tiled.command_line import convert, doctor, info
 from dask_tiled.command_line.app import app
 from dask_tiled.command_line.opening import OPENING
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -57,8 +57,12 @@ def test_every_option_of_to_zarr_can_be_typed():
 
 
 def test_every_option_of_open_dataset_can_be_typed():
-    of_function = {*defaults(dask_tiled.open_dataset), "format"}
-    assert {one.name for one in OPENING} == of_function | {"dataset"}
+    known = defaults(dask_tiled.open_dataset)
+    assert {one.name for one in OPENING} == {*known, "format", "dataset"}
+    context = info.info.make_context("info", ["a.mib"])
+    for option in OPENING:
+        if option.name in known and not option.multiple:
+            assert context.params[option.name] == known[option.name], option.name
 
 
 def test_info_tells_what_the_description_and_the_scheme_say(scan):
