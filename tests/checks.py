@@ -46,6 +46,15 @@ def instrument_of(path, **options):
     return {name: fact.value for name, fact in desc.instrument.items()}
 
 
+def write_hdf5(path, fill):
+    """Make an HDF5 file of what a function puts into it."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
 def nearly(said, digits=1e-6, absolute=0):
     """Let numbers differ a little."""
     return {

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from checks import write_hdf5
 from manifest import by_file, manifest
 
 from dask_tiled import (
@@ -24,12 +25,6 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 ROWS = manifest("HDF5") + manifest("hspy/zspy")
 DATA = np.arange(4 * 5 * 6 * 7, dtype="u2").reshape(4, 5, 6, 7)
-
-
-def write(path, fill):
-    with h5py.File(path, "w") as file:
-        fill(file)
-    return path
 
 
 def calibrations(path, **options):
@@ -65,7 +60,7 @@ def test_hyperspy_tells_signal_axes(tmp_path):
             axis = {"name": name, "units": units, "scale": 0.5, "offset": k, "navigate": k < 2}
             group.create_group(f"axis-{k}").attrs.update(axis)
 
-    path = write(tmp_path / "a.hspy", fill)
+    path = write_hdf5(tmp_path / "a.hspy", fill)
     desc = describe(path)
     assert (desc.nav_shape, desc.sig_shape) == ((4, 5), (7,))
     assert desc.dims == ("scan_y", "x", "Energy")
@@ -88,7 +83,7 @@ def test_nexus_axes(tmp_path):
         old["d"], old["a"] = DATA[0, 0], np.linspace(3, 8, 6)
         old["d"].attrs.update(signal=1, axes="a:b")
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert calibrations(path, dataset="new/d") == [
         ("t", "s", 1.0, 0.0),
         ("scan_x", "", 1.0, 0.0),
@@ -108,7 +103,7 @@ def test_emd_units(tmp_path):
             dim = group.create_dataset(f"dim{k}", data=np.arange(n) * 0.25 - 1)
             dim.attrs.update(name="Q" if k > 2 else f"R{k}", units=b"[n_m]")
 
-    path = write(tmp_path / "a.emd", fill)
+    path = write_hdf5(tmp_path / "a.emd", fill)
     assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
 
 
@@ -132,7 +127,7 @@ def eiger(tmp_path):
             size.attrs["units"] = "m"
         file["entry/instrument/detector/mask"] = np.zeros((500, 500), "u4")
 
-    return write(tmp_path / "scan_master.h5", fill), frames
+    return write_hdf5(tmp_path / "scan_master.h5", fill), frames
 
 
 def test_eiger_masters_are_one_series(eiger):
@@ -172,7 +167,7 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
         group["self"] = h5py.ExternalLink("a.h5", "/a")
         file.attrs.update(count=np.int32(3), many=np.zeros(1000), text=np.bytes_(b"abc"))
 
-    path = write(tmp_path / "a.h5", fill)
+    path = write_hdf5(tmp_path / "a.h5", fill)
     check_format(path, DATA, cuts=2)
     header = describe(path).metadata["hdf5"]
     assert header["dataset"] == "/a/data"
@@ -223,8 +218,8 @@ def number_sources(file, name, dataset):
 def test_numbered_sources(tmp_path):
     """As many as there are."""
     for k in range(3):
-        write(tmp_path / f"{k}.h5", lambda file, k=k: file.create_dataset("d", data=DATA[k]))
-    path = write(tmp_path / "a.h5", lambda file: number_sources(file, "%b.h5", "d"))
+        write_hdf5(tmp_path / f"{k}.h5", lambda file, k=k: file.create_dataset("d", data=DATA[k]))
+    path = write_hdf5(tmp_path / "a.h5", lambda file: number_sources(file, "%b.h5", "d"))
     np.testing.assert_array_equal(open_dataset(path), DATA[:3].reshape(15, 6, 7))
 
 
@@ -232,7 +227,7 @@ def test_numbered_sources(tmp_path):
 def test_nothing_leads_out_of_the_folder(two_folders, how):
     """The error names the place; or a user says that it may."""
     inside, outside, name = two_folders
-    write(outside / "0.h5", lambda file: file.create_dataset("d", data=DATA[0]))
+    write_hdf5(outside / "0.h5", lambda file: file.create_dataset("d", data=DATA[0]))
     (outside / "x.raw").write_bytes(DATA[0].tobytes())
     other, numbers = name("0.h5"), name("x.raw")
     start = slice(None, 5) if how == "a virtual dataset" else slice(0, 10, 2)
@@ -282,8 +277,8 @@ def test_links_that_nobody_asked_for_do_no_harm(tmp_path):
         file["a/out"] = h5py.ExternalLink("../x.h5", "/d")
 
     (tmp_path / "scan").mkdir()
-    write(tmp_path / "x.h5", lambda file: file.create_dataset("d", data=DATA))
-    path = write(tmp_path / "scan/a.h5", fill)
+    write_hdf5(tmp_path / "x.h5", lambda file: file.create_dataset("d", data=DATA))
+    path = write_hdf5(tmp_path / "scan/a.h5", fill)
     for name, expected in {"a/small": DATA[0], "a/b": DATA}.items():
         np.testing.assert_array_equal(open_dataset(path, dataset=name), expected)
     for options in ({}, {"dataset": "a"}, {"dataset": "a/out"}):
@@ -295,9 +290,9 @@ def test_links_that_nobody_asked_for_do_no_harm(tmp_path):
 def test_files_that_were_moved_together(tmp_path):
     """What was named by its whole path is found beside the file, as the library finds it."""
     (tmp_path / "old").mkdir()
-    write(tmp_path / "old/x.h5", lambda file: file.create_dataset("d", data=DATA))
+    write_hdf5(tmp_path / "old/x.h5", lambda file: file.create_dataset("d", data=DATA))
     link = h5py.ExternalLink(str(tmp_path / "old/x.h5"), "/d")
-    write(tmp_path / "old/a.h5", lambda file: file.update(d=link))
+    write_hdf5(tmp_path / "old/a.h5", lambda file: file.update(d=link))
     moved = (tmp_path / "old").rename(tmp_path / "new")
     np.testing.assert_array_equal(open_dataset(moved / "a.h5"), DATA)
     (tmp_path / "links").mkdir()
@@ -317,7 +312,7 @@ def test_links_that_go_round_in_circles(tmp_path):
         file.create_virtual_dataset("whole", whole)
         file["frames"] = DATA
 
-    path = write(tmp_path / "a.h5", fill)
+    path = write_hdf5(tmp_path / "a.h5", fill)
     np.testing.assert_array_equal(open_dataset(path), DATA)
     for name in "abc":
         with pytest.raises(DatasetError, match="no such dataset of numbers"):
@@ -349,7 +344,7 @@ def test_files_that_others_have_open(tmp_path, how):
 @pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="permissions")
 def test_files_that_cannot_be_locked(tmp_path):
     """In a folder that nobody may write to."""
-    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
     path.chmod(0o444)
     tmp_path.chmod(0o555)
     try:
@@ -362,7 +357,7 @@ def test_files_that_cannot_be_locked(tmp_path):
 def test_without_the_libraries(tmp_path, monkeypatch, library):
     """The error says what to install; detection needs nothing."""
     options = {"data": DATA, "compression": 1}
-    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
+    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DatasetError, match=rf'{library}, .* pip install "dask-tiled\[hdf5\]"'):
         describe(path)
@@ -474,7 +469,7 @@ def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
 
 def test_libertem_1366_getting_the_data_out_takes_one_line(tmp_path):
     """As an array, or as zarr."""
-    path = write(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
     np.testing.assert_array_equal(np.asarray(open_dataset(path)), DATA)
     store = to_zarr(open_dataset(path), tmp_path / "a.zarr")
     np.testing.assert_array_equal(store[...], DATA)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from checks import write_hdf5
 
 from dask_tiled import describe
 from dask_tiled.formats.hdf5 import attributes as hdf5_attributes
@@ -13,12 +14,6 @@ from dask_tiled.testing import check_format
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 FRAMES = np.arange(12 * 5 * 7, dtype="u2").reshape(12, 5, 7)
-
-
-def write(path, fill):
-    with h5py.File(path, "w") as file:
-        fill(file)
-    return path
 
 
 def facts_of(path):
@@ -86,7 +81,7 @@ def test_facts_beside_an_emd_of_the_ncem(tmp_path):
         group["data"] = FRAMES
         file.create_group("microscope").attrs.update(voltage="200", voltage_units="kV")
 
-    facts, _ = facts_of(write(tmp_path / "a.emd", fill))
+    facts, _ = facts_of(write_hdf5(tmp_path / "a.emd", fill))
     assert facts == {"/microscope": {"voltage": "200", "voltage_units": "kV"}}
 
 
@@ -111,7 +106,7 @@ def test_only_what_is_small_and_plain_is_read(tmp_path):
         entry["up"], entry["nowhere"] = h5py.SoftLink("/entry"), h5py.SoftLink("/none")
         entry.attrs["reference"] = entry.ref
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     with h5py.File(path, "r+") as file:
         del file["entry/outside"]
         file["entry/outside"] = h5py.ExternalLink("none.h5", "/")
@@ -127,7 +122,7 @@ def test_long_texts_are_cut(tmp_path):
         file["entry/long"] = "x" * 20_000
         file["entry"].attrs.update({f"n{k}": k for k in range(100)})
 
-    facts, complete = facts_of(write(tmp_path / "a.nxs", fill))
+    facts, complete = facts_of(write_hdf5(tmp_path / "a.nxs", fill))
     assert facts["/entry"]["long"] == "x" * 10_000
     assert facts["/entry"]["n99"] == 99
     assert not complete
@@ -149,7 +144,7 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
         entry["short"], entry["shorts"], entry["exact"] = "x" * 1000, ["a", "bc"], b"x" * 1000
         entry.attrs["large"], entry.attrs["small"] = np.zeros(1001, "u1"), np.zeros(3, "u1")
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     read = []
     for kind in (h5py.Dataset, h5py.AttributeManager):
         get = kind.__getitem__
@@ -179,7 +174,7 @@ def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
         for k in range(10):
             file[f"entry/{'g/' * k}n{k}"] = k
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert facts_of(path)[1]
     monkeypatch.setattr(hdf5_facts, bound, value)
     facts, complete = facts_of(path)
@@ -196,7 +191,7 @@ def test_few_of_many_datasets_are_looked_at(tmp_path, monkeypatch):
             file[f"entry/large/{k:02}"] = np.zeros(100, "u1")
         file["entry/large/zz"] = 5
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert facts_of(path)[1]
     monkeypatch.setattr(hdf5_facts, "MOST_NAMES", 20)
     found, complete = facts_of(path)
@@ -210,7 +205,7 @@ def test_groups_in_circles_end(tmp_path):
         for k in range(3):
             file[f"entry/up{k}"] = file["entry"]
 
-    facts, complete = facts_of(write(tmp_path / "a.nxs", fill))
+    facts, complete = facts_of(write_hdf5(tmp_path / "a.nxs", fill))
     assert facts["/entry"]["kept"] == 3.5
     assert complete
 
@@ -219,7 +214,7 @@ def test_groups_in_circles_end(tmp_path):
 def master(tmp_path):
     """Write an Arina master with 12 frames in two files."""
     for k, part in enumerate(np.split(FRAMES, [7]), 1):
-        write(tmp_path / f"s_data_{k:06d}.h5", lambda file, part=part: file.update(d=part))
+        write_hdf5(tmp_path / f"s_data_{k:06d}.h5", lambda file, part=part: file.update(d=part))
 
     def fill(file):
         for k in (1, 2):
@@ -227,14 +222,14 @@ def master(tmp_path):
         file["entry/instrument/detector/photon_energy"] = 8000.0
         file["entry/instrument/detector/photon_energy"].attrs["units"] = "eV"
 
-    return write(tmp_path / "s_master.h5", fill)
+    return write_hdf5(tmp_path / "s_master.h5", fill)
 
 
 def write_beside(master, **attributes):
     def fill(file):
         file.create_group("STEM Metadata").attrs.update(attributes)
 
-    return write(master.with_name("s.h5"), fill)
+    return write_hdf5(master.with_name("s.h5"), fill)
 
 
 def test_an_eiger_master_tells_of_the_detector(master):

@@ -6,19 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
-from checks import instrument_of, nearly
+from checks import instrument_of, nearly, write_hdf5
 
 from dask_tiled import Axis, describe
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 FRAMES = np.zeros((4, 5, 7), "u2")
-
-
-def write(path, fill):
-    with h5py.File(path, "w") as file:
-        fill(file)
-    return path
 
 
 def add(file, path, **said):
@@ -36,7 +30,7 @@ def hyperspy(path, group, **said):
         file["Experiments/a/data"] = FRAMES
         add(file, f"Experiments/a/{group}", **said)
 
-    return instrument_of(write(path, fill))
+    return instrument_of(write_hdf5(path, fill))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +106,7 @@ def test_all_that_hyperspy_says(tmp_path, place):
         add(file, f"{place}/Detector/Camera", name="K2", exposure=0.1)
         add(file, f"{place}/Detector/EELS", collection_angle=30.0, dwell_time=0.2)
 
-    assert instrument_of(write(tmp_path / "a.hspy", fill)) == nearly(
+    assert instrument_of(write_hdf5(tmp_path / "a.hspy", fill)) == nearly(
         {
             "microscope": "Titan",
             "acquisition_mode": "STEM",
@@ -148,7 +142,7 @@ def test_nexus_of_electron_microscopes(tmp_path):
         add(file, f"{inner}/optics", semi_convergence_angle=(20, "mrad"), **optics)
         add(file, f"{inner}/scan", dwell_time=(10.0, "us"))
 
-    assert instrument_of(write(tmp_path / "a.nxs", fill)) == nearly(
+    assert instrument_of(write_hdf5(tmp_path / "a.nxs", fill)) == nearly(
         {
             "microscope": "Spectra 300",
             "beam_energy": 200e3,
@@ -196,10 +190,10 @@ OF_EIGER = {
 
 def test_eiger_and_arina(tmp_path):
     """The file beside an Arina master tells of the microscope."""
-    master = write(tmp_path / "a_master.h5", eiger)
+    master = write_hdf5(tmp_path / "a_master.h5", eiger)
     assert instrument_of(master) == nearly(OF_EIGER)
     scan = {"High Tension": [80e3], "Camera Length": [0.115], "Magnification": [0.0]}
-    write(tmp_path / "a.h5", lambda file: add(file, "STEM Metadata", **scan))
+    write_hdf5(tmp_path / "a.h5", lambda file: add(file, "STEM Metadata", **scan))
     beside = {"beam_energy": 80e3, "camera_length": 0.115}
     assert instrument_of(master) == nearly({**OF_EIGER, **beside})
 
@@ -244,7 +238,7 @@ def test_emd(tmp_path, place, said, expected):
         file["data/scan/data"] = FRAMES
         add(file, place, **said)
 
-    assert instrument_of(write(tmp_path / "a.emd", fill)) == nearly(expected)
+    assert instrument_of(write_hdf5(tmp_path / "a.emd", fill)) == nearly(expected)
 
 
 def velox(file, document):
@@ -270,7 +264,7 @@ def velox(file, document):
     ids=lambda said: json.dumps(said)[:60],
 )
 def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
-    path = write(tmp_path / "a.emd", lambda file: velox(file, json.dumps(said).encode()))
+    path = write_hdf5(tmp_path / "a.emd", lambda file: velox(file, json.dumps(said).encode()))
     assert instrument_of(path).keys() <= {"detector"}
     desc = describe(path)
     assert pickle.loads(pickle.dumps(desc)) == desc
@@ -288,6 +282,6 @@ def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
     ids=["open", "deep", "wide", "long"],
 )
 def test_damaged_and_huge_metadata_of_velox(tmp_path, document):
-    path = write(tmp_path / "a.emd", lambda file: velox(file, document))
+    path = write_hdf5(tmp_path / "a.emd", lambda file: velox(file, document))
     assert instrument_of(path) == {}
     pickle.dumps(describe(path))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from checks import write_hdf5
 from manifest import by_file, manifest
 
 from dask_tiled import DatasetError, describe, open_dataset
@@ -17,12 +18,6 @@ VELOX = [
     row for row in MORE if row["reader"].startswith("rsciio.emd") and "example_s" not in row["file"]
 ]
 SCAN = np.arange(3 * 5 * 7, dtype="u2").reshape(3, 5, 7)
-
-
-def write(path, fill):
-    with h5py.File(path, "w") as file:
-        fill(file)
-    return path
 
 
 def axes_of(desc):
@@ -123,7 +118,7 @@ def add_velox(file, name, frames, said=b"{}", **options):
 def test_frames_of_velox_come_first(tmp_path, options):
     """However they are stored; calibrations of diffraction patterns are in 1/nm."""
     said = json.dumps(SAID).encode()
-    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN, said, **options))
+    path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN, said, **options))
     check_format(path, SCAN)
     desc = describe(path)
     assert axes_of(desc) == [("frame", "", 1, 0), ("y", "1/nm", 0.03, 0), ("x", "1/nm", 0.02, -1)]
@@ -134,7 +129,7 @@ def test_frames_of_velox_come_first(tmp_path, options):
 
 def test_frames_of_velox_are_not_copied(tmp_path):
     """They lie strided in the file, and are described so."""
-    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
+    path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
     pieces = describe(path).layout.columns()
     assert pieces.shape.tolist() == [[3, 5, 7]]
     assert pieces.strides.tolist() == [[2, 7 * 3 * 2, 3 * 2]]
@@ -146,7 +141,7 @@ def test_pairs_are_complex_numbers(tmp_path, rest, chunks):
     pairs = np.zeros((1, 5, 7), [(f"{name}{rest}", "<f4") for name in ("real", "imag")])
     for k, name in enumerate(pairs.dtype.names):
         pairs[name] = SCAN[k]
-    path = write(tmp_path / "a.emd", lambda file: add_velox(file, "ab", pairs, chunks=chunks))
+    path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", pairs, chunks=chunks))
     check_format(path, (SCAN[0] + 1j * SCAN[1]).astype("c8"))
 
 
@@ -160,7 +155,7 @@ def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):
         file["Operations/StemInputOperation/d"] = np.zeros(3)
         file["Displays/ImageDisplay/e"] = [b'{"data": 3, "title": {}}']
 
-    path = write(tmp_path / "a.emd", fill)
+    path = write_hdf5(tmp_path / "a.emd", fill)
     assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
     assert "the first of 2" in describe(path).metadata["hdf5"]["dataset_from"]
     np.testing.assert_array_equal(open_dataset(path, dataset=1), SCAN[0])
@@ -189,7 +184,7 @@ def test_nexus_default_and_signal_decide(tmp_path):
         file["c/link"] = h5py.SoftLink("/a/d")
         file.attrs["default"] = b"c"
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert meant(path) == ("/c/link/d", "default of NeXus")
     with h5py.File(path, "r+") as file:
         file.attrs["default"] = "a/b"
@@ -213,7 +208,7 @@ def test_nexus_without_default_says_that_several_are_equal(tmp_path):
             nxdata(file, f"e/{name}", (3, 4), signal="d")
         file["e/z"] = np.zeros((50, 50))
 
-    path = write(tmp_path / "a.nxs", fill)
+    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert meant(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
     assert [one["shape"] for one in listed(path).values()] == [(3, 4)] * 3 + [(99,), (50, 50)]
     for number, name in enumerate(["b", "c", "d", "a"]):
@@ -231,7 +226,7 @@ def test_old_nexus_marks_the_signal_itself(tmp_path):
         file["e/data/large"] = np.zeros((9, 9))
         group.parent.attrs["NX_class"] = "NXentry"
 
-    assert meant(write(tmp_path / "a.nxs", fill))[0] == "/e/data/counts"
+    assert meant(write_hdf5(tmp_path / "a.nxs", fill))[0] == "/e/data/counts"
 
 
 def test_an_eiger_master_means_its_series(tmp_path):
@@ -242,7 +237,7 @@ def test_an_eiger_master_means_its_series(tmp_path):
             file[f"entry/data/data_{k:06d}"] = SCAN[k:]
         file["entry/instrument/detector/mask"] = np.zeros((100, 100), "u4")
 
-    path = write(tmp_path / "a_master.h5", fill)
+    path = write_hdf5(tmp_path / "a_master.h5", fill)
     assert meant(path) == ("/entry/data", "names of an Eiger master")
     np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN[1:], SCAN[2:]]))
     with h5py.File(path, "r+") as file:
@@ -274,7 +269,7 @@ def test_emd_and_hyperspy_name_their_arrays(tmp_path):
             made.attrs["emd_group_type"] = name
             made["data"] = np.zeros((60, 60))
 
-    path = write(tmp_path / "a.emd", fill)
+    path = write_hdf5(tmp_path / "a.emd", fill)
     assert meant(path) == ("/a/other/datacube", "emd_group_type")
     assert meant(path, dataset="a/scan")[0] == "/a/scan/data"
 
@@ -283,7 +278,7 @@ def test_emd_and_hyperspy_name_their_arrays(tmp_path):
             file[f"Experiments/{name}/data"] = np.zeros(shape)
             file[f"Experiments/{name}/learning_results/factors"] = np.zeros((9, 9))
 
-    path = write(tmp_path / "a.hspy", fill_hspy)
+    path = write_hdf5(tmp_path / "a.hspy", fill_hspy)
     assert meant(path) == (
         "/Experiments/a/data",
         "Experiments of HyperSpy, the first of 2 of its size",
@@ -296,7 +291,7 @@ def test_two_axes_come_before_one(tmp_path):
     def fill(file):
         file["table"], file["one"], file["two"] = np.zeros(1000), SCAN[0], SCAN[1]
 
-    path = write(tmp_path / "a.h5", fill)
+    path = write_hdf5(tmp_path / "a.h5", fill)
     assert meant(path) == ("/one", "the largest in the file, the first of 2 of its size")
     assert list(listed(path)) == ["/one", "/two", "/table"]
 
@@ -313,7 +308,7 @@ def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
             group.create_group(f"axis-{k}").attrs.update(axis, units="undefined")
         group.create_group("mapped_parameters").attrs["record_by"] = np.bytes_(record_by)
 
-    desc = describe(write(tmp_path / "a.hdf5", fill))
+    desc = describe(write_hdf5(tmp_path / "a.hdf5", fill))
     assert (desc.dims, len(desc.sig_shape)) == (("n0", "n1", "n2"), sig_ndim)
     assert [axis.offset for axis in desc.axes] == [0, 1, 2]
 
@@ -329,7 +324,7 @@ def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
             axis.attrs.update(_type="DataAxis", name=f"n{k}", units="nm", navigate=False)
             axis["axis"] = values
 
-    desc = describe(write(tmp_path / "a.hspy", fill))
+    desc = describe(write_hdf5(tmp_path / "a.hspy", fill))
     assert axes_of(desc) == [("n0", "nm", 1, 0), ("n1", "nm", 0.5, 3)]
 
 
@@ -349,7 +344,7 @@ def test_null_attributes_are_none(tmp_path):
                 item.attrs[name] = null
         group.attrs["kept"] = 3
 
-    path = write(tmp_path / "a.hspy", fill)
+    path = write_hdf5(tmp_path / "a.hspy", fill)
     assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
     assert describe(path).metadata["hdf5"]["attributes"] == {"/Experiments/a": {"kept": 3}}
 
@@ -372,4 +367,4 @@ def test_lines_below_in_units_of_emd(tmp_path, written, units):
         group["data"], group["dim1"], group["dim2"] = SCAN[0], np.arange(5) / 2, np.arange(7)
         group["dim1"].attrs.update(name="y", units=np.bytes_(written.encode()))
 
-    assert axes_of(describe(write(tmp_path / "a.emd", fill)))[0] == ("y", units, 0.5, 0)
+    assert axes_of(describe(write_hdf5(tmp_path / "a.emd", fill)))[0] == ("y", units, 0.5, 0)
