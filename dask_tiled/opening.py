@@ -28,10 +28,11 @@ from dask_tiled.formats.registry import formats
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
+from dask_tiled.model.descriptors import descriptor
 from dask_tiled.model.files import following, is_following
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import absolute, is_url
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, descriptor
+from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.refreshing import Opening, check_local, suited
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, BinaryIO, ClassVar
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
+from dask_tiled.model.descriptors import with_room
 from dask_tiled.remote.fetching import ask, check, fetch_all, read_blocks
 from dask_tiled.remote.session import is_url, session
 from dask_tiled.remote.stores import Place, Version
@@ -131,7 +133,7 @@ class File:
 
     def open(self) -> BinaryIO:
         """Open it for reading; who reads it checks the version."""
-        return open(self.path, "rb", buffering=1 << 14)
+        return open_bytes(self.path)
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
         """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
@@ -318,6 +320,54 @@ class _RemoteBytes(io.RawIOBase):
         return len(data)
 
 
+class _LocalBytes(io.FileIO):
+    """The bytes of a file of this machine; what the system says of them names it."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read as much as there is room for, or less at the end."""
+        with naming(self.name):
+            return super().readinto(buffer)
+
+
+def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file of this machine for reading."""
+    return io.BufferedReader(_LocalBytes(os.fspath(path), opener=_regular), 1 << 14)
+
+
+@contextmanager
+def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open a file of this machine, for reading at places; what goes wrong names it."""
+    path = os.fspath(path)
+    fd = _regular(path)
+    try:
+        with naming(path):
+            yield fd
+    finally:
+        os.close(fd)
+
+
+def _regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a file of bytes; anything else is refused, and a pipe not waited for."""
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK
+    fd = with_room(partial(os.open, path, flags), path)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise _no_file(os.path.abspath(path), found)
+    return fd
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Give errors of the system the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
 def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
     """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends.
 
@@ -329,16 +379,11 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
     if is_url(path):
         place, version = session().look(os.fspath(path))
         return read_blocks(place, version, offset, offset + nbytes).tobytes()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise _no_file(os.path.abspath(path), found)
+    with opened_fd(path) as fd:
         # What a header asks for may be more than there is memory, and farther than files reach.
-        offset = min(offset, found.st_size)
-        return os.pread(fd, min(nbytes, found.st_size - offset), offset)
-    finally:
-        os.close(fd)
+        size = os.fstat(fd).st_size
+        offset = min(offset, size)
+        return os.pread(fd, min(nbytes, size - offset), offset)
 
 
 def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within: str) -> bytes:

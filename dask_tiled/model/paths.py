@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import BinaryIO
 
-from dask_tiled.model.files import File
+from dask_tiled.model.descriptors import with_room
+from dask_tiled.model.files import File, open_bytes
 from dask_tiled.remote.session import is_url, join, session
 
 __all__ = [
@@ -58,7 +60,7 @@ def file_size(path: str) -> int:
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading."""
-    return File.at(path).open() if is_url(path) else open(path, "rb", buffering=1 << 14)
+    return File.at(path).open() if is_url(path) else open_bytes(path)
 
 
 def named_in(folder: str, name: str) -> str:
@@ -68,7 +70,10 @@ def named_in(folder: str, name: str) -> str:
 
 def list_folder(folder: str) -> list[str] | None:
     """List what a folder holds, of URLs only files; None where the server does not tell."""
-    return session().names(folder) if is_url(folder) else os.listdir(folder or ".")
+    if is_url(folder):
+        return session().names(folder)
+    folder = folder or "."
+    return with_room(partial(os.listdir, folder), folder)
 
 
 def names_in(folder: str, *guesses: str) -> list[str]:

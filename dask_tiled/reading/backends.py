@@ -6,17 +6,17 @@ import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, StaleFileError
+from dask_tiled.errors import StaleFileError
+from dask_tiled.model.descriptors import GIVES_BACK, SHORT, allowed, descriptor, with_room
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
@@ -51,6 +51,7 @@ ALIGNMENT = 4096
 _living: WeakSet[mmap.mmap] = WeakSet()
 _kept: WeakKeyDictionary[File, Bytes] = WeakKeyDictionary()
 """Whole files, for as long as the array lives that was the first to read them."""
+GIVES_BACK.append(_kept.clear)
 
 
 class Backend(ABC):
@@ -123,7 +124,7 @@ class Mapped(Backend):
 
     def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
         """Map all of the span of read ranges at once, unless there are many maps already."""
-        if len(_living) >= LIVING_MAPS and self._most(ranges.file) == self._window:
+        if len(_living) >= allowed(LIVING_MAPS) and self._most(ranges.file) == self._window:
             return None
         return self._around(ranges.file, *ranges.span, sparse=False)
 
@@ -142,13 +143,18 @@ class Mapped(Backend):
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
         start -= start % mmap.ALLOCATIONGRANULARITY
         stop = max(stop, min(start + self._window, file.size))
-        return _map(self._fd(file), start, stop, sparse=sparse), start
+        return self._mapped(file, start, stop, sparse=sparse), start
+
+    def _mapped(self, file: File, start: int, stop: int, *, sparse: bool) -> Bytes:
+        """Map some bytes, which takes a second descriptor."""
+        make = lambda: _map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
+        return with_room(make, file.path, self.__exit__)
 
     def _fd(self, file: File) -> int:
         if file not in self._fds:
-            if len(self._fds) == OPEN_FILES:
+            if len(self._fds) >= allowed(OPEN_FILES):
                 self.__exit__()
-            self._fds[file] = self._open.enter_context(descriptor(file))
+            self._fds[file] = self._open.enter_context(descriptor(file, release=self.__exit__))
         return self._fds[file]
 
     def __exit__(self, *error: object) -> None:
@@ -172,31 +178,19 @@ def _map(fd: int, start: int, stop: int, *, sparse: bool) -> Bytes:
     return np.frombuffer(view, dtype=np.uint8)
 
 
-def _whole(file: File, fd: int) -> Bytes | None:
-    """Map a whole file to stay so, unless that is done; None where it would be too much."""
-    found = _kept.get(file)
-    if found is None and file.size <= KEPT_BYTES and not on_a_cluster():
-        try:
-            sizes = [len(data) for data in _kept.values()]
-        except RuntimeError:  # another thread has mapped a file
-            return None
-        if len(sizes) < KEPT_MAPS and sum(sizes) + file.size <= KEPT_BYTES:
-            found = _kept.setdefault(file, _map(fd, 0, file.size, sparse=False))
-    return found
-
-
 class Buffered(Backend):
     """Reads a block at a time into one buffer."""
 
     direct = False
 
-    def __init__(self) -> None:
+    def __init__(self, release: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._buffer = np.empty(0, np.uint8)
+        self._release = release
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Read the span of each window, or of each frame where frames lie far apart."""
-        with descriptor(ranges.file, direct=self.direct) as fd:
+        with descriptor(ranges.file, direct=self.direct, release=self._release) as fd:
             if not self.direct and _spread(ranges) > GAPS:
                 yield from self._gather(fd, ranges)
                 return
@@ -205,7 +199,7 @@ class Buffered(Backend):
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read some bytes."""
-        with descriptor(file, direct=self.direct) as fd:
+        with descriptor(file, direct=self.direct, release=self._release) as fd:
             data, origin = self._read(fd, file, start, stop)
         return data[start - origin : stop - origin]
 
@@ -276,16 +270,29 @@ class Auto(Mapped):
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Choose for each piece."""
-        if _spread(ranges) > SPARSE and _whole(ranges.file, self._fd(ranges.file)) is None:
-            return Buffered().windows(ranges, limit)
+        if _spread(ranges) > SPARSE and self._whole(ranges.file) is None:
+            return Buffered(self.__exit__).windows(ranges, limit)
         return super().windows(ranges, limit)
 
     def _most(self, file: File) -> int:
         return file.size if file in _kept else self._window
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        data = _whole(file, self._fd(file))
+        data = self._whole(file)
         return super()._map(file, start, stop, sparse=sparse) if data is None else (data, 0)
+
+    def _whole(self, file: File) -> Bytes | None:
+        """Map a whole file to stay so, unless that is done; None where it would be too much."""
+        self._fd(file)  # which looks at it, also where it is mapped
+        found = _kept.get(file)
+        if found is None and file.size <= KEPT_BYTES and not on_a_cluster():
+            try:
+                sizes = [len(data) for data in _kept.values()]
+            except RuntimeError:  # another thread has mapped a file
+                return None
+            if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
+                found = _kept.setdefault(file, self._mapped(file, 0, file.size, sparse=False))
+        return found
 
 
 def _spread(ranges: ReadRanges) -> float:
@@ -325,6 +332,7 @@ REMOTE = {
 but for what lies on a block device of this machine."""
 
 
+MOUNTS = "/proc/self/mountinfo"
 _mounts: dict[tuple[int, int], str] = {}
 
 
@@ -348,10 +356,13 @@ def is_remote(path: str) -> bool:
 def _types() -> dict[tuple[int, int], str]:
     """List the types of the mounted file systems by device."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-            lines = table.readlines()
-    except OSError:
+        table = with_room(partial(open, MOUNTS, encoding="utf-8", errors="surrogateescape"), MOUNTS)
+    except OSError as error:
+        if error.errno in SHORT:
+            raise
         return {}
+    with table:
+        lines = table.readlines()
     return dict(map(parse_mount, lines))
 
 
@@ -362,66 +373,3 @@ def parse_mount(line: str) -> tuple[tuple[int, int], str]:
     kind = after.split()[0]
     in_user_space = kind == "fuse" or kind.startswith("fuse.")
     return (int(major), int(minor)), "nfs" if in_user_space else kind
-
-
-IDLE = 32
-"""So many open descriptors, and no more, wait in each process for the next chunk."""
-
-Key = tuple[File, bool]
-"""A version of a file, and whether reads go past the page cache."""
-
-# A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
-_idle: deque[tuple[Key, int]] = deque()
-
-
-@contextmanager
-def descriptor(file: File, *, direct: bool = False) -> Iterator[int]:
-    """Lend a descriptor of a file that is still the one that was opened, before and after."""
-    file.check()  # opening something else that has its name could wait for ever
-    key = replace(file), direct  # another object: arrays that are gone have no file any more
-    fd = _take(key)
-    if fd is None:
-        fd = _open(file.path, direct=direct)
-    try:
-        file.check(os.fstat(fd))
-        yield fd
-        file.check(os.fstat(fd))
-    except BaseException:
-        os.close(fd)
-        raise
-    _idle.append((key, fd))
-    while len(_idle) > IDLE:
-        try:
-            os.close(_idle.popleft()[1])
-        except IndexError:  # another thread was quicker
-            break
-
-
-def _take(key: Key) -> int | None:
-    try:
-        entries = tuple(_idle)
-    except RuntimeError:  # another thread changed the deque; a further descriptor does no harm
-        return None
-    for entry in entries:
-        if entry[0] == key:
-            try:
-                _idle.remove(entry)
-            except (ValueError, IndexError):  # another thread was quicker, or changed the deque
-                continue
-            return entry[1]
-    return None
-
-
-def _open(path: str, *, direct: bool) -> int:
-    if not direct:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    except (OSError, AttributeError) as error:
-        raise DatasetError(
-            "the file system does not do direct reads",
-            path=path,
-            expected="a file system that takes O_DIRECT",
-            found=str(error),
-            hint="Use io='buffered'.",
-        ) from error

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
+from dask_tiled.model import descriptors
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import backends
 from dask_tiled.reading import decoding as reading_module
@@ -47,8 +48,8 @@ def no_idle_descriptors():
 
 
 def close_idle():
-    while backends._idle:
-        os.close(backends._idle.popleft()[1])
+    while descriptors._idle:
+        os.close(descriptors._idle.popleft()[1])
 
 
 @pytest.fixture
@@ -374,7 +375,7 @@ def test_files_that_change_between_open_and_compute(path, io, change, warm):
     arr = open_dataset(path, io=io, **RAW)
     if warm:
         arr.compute()
-        assert len(backends._idle) == 1
+        assert len(descriptors._idle) == 1
     change(path)
     for part in (arr, arr[3], arr[..., 2, 2]):
         with pytest.raises(StaleFileError) as caught:
@@ -400,7 +401,7 @@ def test_files_that_change_during_compute(path, monkeypatch, io, change):
         arr.compute()
     assert caught.value.path == str(path)
     assert calls
-    assert not backends._idle
+    assert not descriptors._idle
 
 
 @READING
@@ -536,7 +537,7 @@ import os, resource, sys
 import dask
 import numpy as np
 import dask_tiled
-from dask_tiled.reading import backends
+from dask_tiled.model import descriptors
 
 folder, io, order = sys.argv[1:]
 n = 200
@@ -551,8 +552,8 @@ for depth in (2, 2 * n):
     with dask.config.set(scheduler="threads", num_workers=2):
         np.testing.assert_array_equal(arr.compute(), frames)
         np.testing.assert_array_equal(arr[::5, 1, 2].compute(), frames[::5, 1, 2])
-    assert 0 < len(backends._idle) <= backends.IDLE
-    assert len(os.listdir("/proc/self/fd")) < backends.IDLE + 25
+    assert 0 < len(descriptors._idle) <= descriptors.IDLE
+    assert len(os.listdir("/proc/self/fd")) < descriptors.IDLE + 25
 print("done")
 """
 
@@ -574,7 +575,7 @@ def test_idle_descriptors_are_used_again(path, monkeypatch):
     for _ in range(3):
         arr.compute()
     assert len(opens) == 1
-    assert len(backends._idle) == 1
+    assert len(descriptors._idle) == 1
 
 
 def test_direct_descriptors_are_others(path):
@@ -582,7 +583,7 @@ def test_direct_descriptors_are_others(path):
     for io in ("direct", "buffered", "direct", "mmap"):
         arr = open_dataset(path, io=io, **RAW)
         np.testing.assert_array_equal(arr.compute(), FRAMES)
-    assert len(backends._idle) == 2
+    assert len(descriptors._idle) == 2
 
 
 @EVERY_BACKEND
@@ -598,19 +599,19 @@ def test_threads_share_descriptors(tmp_path, io):
                 np.testing.assert_array_equal(arr.compute(), FRAMES)
     finally:
         sys.setswitchinterval(interval)
-    assert len(backends._idle) <= backends.IDLE
+    assert len(descriptors._idle) <= descriptors.IDLE
 
 
 def test_descriptors_change_while_one_is_looked_for(tmp_path, monkeypatch):
-    class Changing(type(backends._idle)):
+    class Changing(type(descriptors._idle)):
         def __iter__(self):
             raise RuntimeError("deque mutated during iteration")
 
-    monkeypatch.setattr(backends, "_idle", Changing())
+    monkeypatch.setattr(descriptors, "_idle", Changing())
     path = write_raw(tmp_path / "a.raw", FRAMES.astype(">u2"))
     arr = open_dataset(path, **{**RAW, "frame_header": 0})
     assert arr[0].compute().shape == FRAMES.shape[1:]
-    for _, fd in (backends._idle.pop() for _ in range(len(backends._idle))):
+    for _, fd in (descriptors._idle.pop() for _ in range(len(descriptors._idle))):
         os.close(fd)
 
 
@@ -661,7 +662,7 @@ def test_no_descriptor_is_lost_to_errors(path, io):
         for _ in range(3):
             with pytest.raises(StaleFileError):
                 arr.compute()
-    assert open_descriptors() - len(backends._idle) == before - 1
+    assert open_descriptors() - len(descriptors._idle) == before - 1
 
 
 @EVERY_BACKEND

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import File, opened_fd, read_head
 from dask_tiled.model.paths import is_url
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
@@ -185,11 +185,8 @@ def opened(file: File) -> Iterator[Source]:
     if is_url(file.path):
         yield Source(file, file.read)
         return
-    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with opened_fd(file.path) as fd:
         yield Source(file, partial(os.pread, fd))
-    finally:
-        os.close(fd)
 
 
 def find_description(path: str) -> tuple[int, int]:
