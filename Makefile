@@ -9,17 +9,19 @@ DEMO_ARGS ?=
 BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
 COMPARE_ARGS ?=
 EXPRESSIONS_ARGS ?=
+FUZZ_ARGS ?=
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast test-dask fuzz-expressions fuzz-export lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
+	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
@@ -45,6 +47,9 @@ test-dask: $(VENVS)/test/installed
 	@PYTHONPATH=tests $(VENVS)/test/bin/python -m pytest -c /dev/null --quiet -p no:cacheprovider \
 		-p no:napari -p no:npe2 -p dask_suite $(PYTEST_SPREAD) -W 'error:::dask[.*]' -W 'error:::numpy[.*]' \
 		--pyargs dask.array.tests $(PYTEST_ARGS)
+
+fuzz: $(VENVS)/test/installed
+	@PYTHONPATH=tests $(VENVS)/test/bin/python -m fuzzing $(FUZZ_ARGS)
 
 fuzz-expressions: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \

@@ -6,7 +6,7 @@ from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled import DatasetError, describe, open_dataset, to_zarr
+from dask_tiled import DatasetError, describe, frame_facts, open_dataset, to_zarr
 from dask_tiled.array.rewriting import rewritten
 from dask_tiled.array.tasks import pixels_of
 
@@ -21,12 +21,14 @@ def assert_names(error, path):
     assert f"found {error.found}" in str(error)
 
 
-def opens_or_says_why(path, **options):
+def opens_or_says_why(path, *, facts=False, **options):
     """Open and compute: the only error allowed is a DatasetError that names a file."""
     try:
         arr = open_dataset(path, **options)
         assert arr.nbytes < 1 << 24
         arr.compute()
+        if facts:
+            frame_facts(arr).compute()
     except DatasetError as error:
         says = error
     else:

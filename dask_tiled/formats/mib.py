@@ -182,7 +182,7 @@ def find_facts(header: bytes) -> dict[str, list[tools.Place]]:
     dacs = min(first + THRESHOLDS, end)
     if first < end:
         places["thresholds"] = fields[first:dacs]
-    chips = int(texts[3]) if NUMBER.fullmatch(texts[3]) else 1
+    chips = max(1, int(texts[3])) if NUMBER.fullmatch(texts[3]) else 1
     of_chip, rest = divmod(end - dacs, chips)
     if of_chip > 1 and not rest:  # of each chip its type, and its DACs
         places["dacs"] = [

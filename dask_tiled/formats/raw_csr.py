@@ -105,7 +105,8 @@ def decode(
     if (np.diff(places) > 0).all():  # in order, so no pixel has two
         frames.reshape(-1)[places] = values
     else:
-        np.add.at(frames.reshape(-1), places, values)
+        with np.errstate(all="ignore"):  # of values that are no numbers
+            np.add.at(frames.reshape(-1), places, values)
     return frames
 
 

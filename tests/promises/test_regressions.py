@@ -1,9 +1,12 @@
 """Inputs on which other readers fail or give wrong pixels, each with the right answer."""
 
+import re
 import shutil
 
 import numpy as np
 import pytest
+from checks import opens_or_says_why
+from formats_table import TABLE
 
 import dask_tiled
 from dask_tiled import open_dataset
@@ -250,3 +253,34 @@ def test_masks_of_0_and_255_are_booleans(tmp_path):
     np.testing.assert_array_equal(arr.compute().view("u1"), mask != 0)
     np.testing.assert_array_equal(arr.sum(axis=(1, 2)).compute(), (mask != 0).sum(axis=(1, 2)))
     np.testing.assert_array_equal(arr[:, ::2, 1:].sum(axis=0), (mask != 0)[:, ::2, 1:].sum(axis=0))
+
+
+# What `make fuzz` has found: a sample, its file, and what is put in the place of what
+
+ZARR = "scan.zarr/zarr.json"
+DAMAGE = {
+    "no chips in a later frame": ("mib u16", "scan.mib", rb"(?<=MQ1,000002,00384,)01,", b"0,0"),
+    "chunks of no pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"0"),
+    "chunks of too many pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"9" * 20),
+    "attributes that are a number": ("zarr", ZARR, rb"(?<=\"attributes\": ){}", b"1e308"),
+    "shards of too many pixels": ("zarr shards", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"8" * 20),
+}
+
+
+def test_values_that_are_no_numbers_are_added_up_in_silence(tmp_path):
+    """Also signalling ones, where several are for one pixel."""
+    sample = TABLE["raw_csr"](tmp_path, "scan")
+    path = tmp_path / "scan.data"
+    path.write_bytes(bytes.fromhex("0100a07f") * (path.stat().st_size // 4))
+    assert np.isnan(open_dataset(**sample.options).compute()).sum() == (sample.expected != 0).sum()
+
+
+@pytest.mark.parametrize(("name", "file", "found", "put"), DAMAGE.values(), ids=list(DAMAGE))
+def test_damage_that_was_found_by_chance(tmp_path, name, file, found, put):
+    """Pixels and facts of frames come back, or an error names a file."""
+    sample = TABLE[name](tmp_path, "scan")
+    path = tmp_path / file
+    damaged, count = re.subn(found, put, path.read_bytes(), count=1)
+    assert count == 1
+    path.write_bytes(damaged)
+    opens_or_says_why(facts=True, **sample.options)

@@ -7,6 +7,7 @@ and coordinates as xarray writes them.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ WRITTEN = "dask_tiled"
 """The attribute in which exports of this package say more of an array."""
 MOST_BYTES = 1 << 28
 """No document is longer."""
+MOST_PIXELS = 1 << 60
+"""More of them in a chunk or a shard cannot be numbered by bytes."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -171,11 +174,17 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
     contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
     try:
         array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
-        array.chunks, array.shards, array.dtype  # noqa: B018 - not all grids have them
+        array.chunks, array.shards, dict(array.attrs)
     except Exception as error:
         raise CorruptFileError(
             "zarr cannot read the document of an array", path=file.path, found=str(error)[:300]
         ) from error
+    for name in ("chunks", "shards"):
+        sizes = getattr(array, name) or (1,)
+        if not 0 < math.prod(sizes) < MOST_PIXELS:
+            expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
+            problem = f"the {name} cannot have this shape"
+            raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
     return array
 
 

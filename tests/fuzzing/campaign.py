@@ -1,0 +1,289 @@
+"""Trials by the thousand, in children that may die, hang, and use 2 GiB of addresses.
+
+All libraries are imported here once, and each child is a fork: the next one takes over in no time.
+What a child does stands in memory that it shares, and what it finds comes by a pipe.
+"""
+
+import faulthandler
+import json
+import math
+import mmap
+import os
+import pickle
+import resource
+import select
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fuzzing import bounds
+from fuzzing.seeds import seeds_of
+from fuzzing.trial import Trial, make, write
+
+ADDRESSES = 2 << 30
+LIBRARIES = (
+    *("dask.array", "h5py", "hdf5plugin", "imagecodecs", "nibabel", "tifffile", "zarr"),
+    *("dask_tiled.engine.tile_loop", "dask_tiled.engine.folding"),
+)
+FIELDS = ("number", "began", "phase", "opened", "refused", "slowest", "peak", "stderr")
+STATE = np.dtype([(name, "f8") for name in FIELDS])
+AGAIN = {"slow", "memory", "stderr"}
+"""What a busy machine, or a library that is used for the first time, may bring about as well."""
+
+
+@dataclass
+class Find:
+    """What a mutation did that none may do."""
+
+    format: str
+    number: int
+    kind: str
+    text: str
+    detail: str = ""
+
+
+@dataclass
+class Result:
+    """What came of the mutations of a format."""
+
+    format: str
+    count: int = 0
+    opened: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    peak: int = 0
+    finds: list[Find] = field(default_factory=list)
+    doubtful: list[Find] = field(default_factory=list)
+    """What did not happen again."""
+
+
+def prepare():
+    """Import what children need, and watch the kernels."""
+    for name in LIBRARIES:
+        __import__(name)
+    import dask_tiled
+    from dask_tiled.kernels import decoding
+    from dask_tiled.kernels.compiling import NOTICE
+
+    dask_tiled.formats()
+    NOTICE._is_said, NOTICE._spent = True, -math.inf  # what is compiled is no matter of files
+    bounds.watch()
+    for decoder in bounds.DECODERS:
+        decoding.compiled(decoder)
+
+
+def in_a_child(function):
+    """Give what a function returns in a child: what it leaves behind is gone with that."""
+    with tempfile.TemporaryFile() as file:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                pickle.dump(function(), file)
+                file.flush()
+                code = 0
+            except BaseException:  # noqa: BLE001 - the child ends here
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        if os.waitpid(pid, 0)[1]:
+            raise RuntimeError("a child that makes files failed")
+        file.seek(0)
+        return pickle.load(file)
+
+
+class Campaign:
+    """Runs the mutations ``numbers`` of a format in one child after the other."""
+
+    def __init__(self, format, seed_number, numbers, others, *, patience, seeds=None):
+        self.format, self.seed_number, self.others = format, seed_number, others
+        self.numbers, self.patience = list(numbers), patience
+        self.seeds = in_a_child(lambda: seeds_of(format)) if seeds is None else seeds
+        self.result = Result(format, len(self.numbers))
+        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=shared_memory()))
+        self._state = np.frombuffer(mmap.mmap(-1, STATE.itemsize), STATE)
+        self._next = 0
+        self._pid = self._pipe = None
+        self._unread = b""
+
+    def start(self):
+        """Start a child for the mutations that are left; tell whether there were any."""
+        if self._next >= len(self.numbers):
+            return False
+        read, write_end = os.pipe()
+        self._state["began"] = time.monotonic()
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(read)
+            code = 1
+            try:
+                self._work(write_end)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+                raise
+            finally:
+                os._exit(code)
+        os.close(write_end)
+        os.set_blocking(read, False)
+        self._pipe, self._unread = read, b""
+        return True
+
+    def poll(self):
+        """Take what the child has found; tell whether it still runs."""
+        self._take()
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        state = self._state[0]
+        if not pid:
+            if time.monotonic() - state["began"] < self.patience:
+                return True
+            os.kill(self._pid, signal.SIGKILL)
+            pid, status = os.waitpid(self._pid, 0)
+            self._lost("hang", f"no end after {self.patience} s")
+        elif status:
+            code = os.waitstatus_to_exitcode(status)
+            self._lost("death", signal.Signals(-code).name if code < 0 else f"exit code {code}")
+        else:
+            self._next = len(self.numbers)
+        self._take()
+        os.close(self._pipe)
+        return False
+
+    def close(self):
+        """Give the result; files are removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("opened", "refused"):
+            setattr(self.result, name, int(self._state[name][0]))
+        self.result.slowest = float(self._state["slowest"][0])
+        self.result.peak = int(self._state["peak"][0])
+        return self.result
+
+    def _lost(self, kind, text):
+        number, phase = int(self._state["number"][0]), int(self._state["phase"][0])
+        during = ("before opening", "at opening", "after opening")[phase]
+        detail = self.folder / "stderr"
+        said = detail.read_text(errors="replace")[-3000:] if detail.exists() else ""
+        self.result.finds.append(Find(self.format, number, kind, f"{text}, {during}", said))
+        self._next = self.numbers.index(number) + 1
+
+    def _take(self):
+        while select.select([self._pipe], [], [], 0)[0]:
+            data = os.read(self._pipe, 1 << 16)
+            if not data:
+                break
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            self.result.finds += [Find(self.format, **json.loads(one)) for one in lines]
+
+    # In the child
+
+    def _work(self, pipe):
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        said = os.open(self.folder / "stderr", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        faulthandler.enable(file=2)
+        for number in self.numbers[self._next :]:
+            outcome = self.attempt(number)
+            length = os.fstat(said).st_size
+            if length:
+                words = os.pread(said, 2000, 0).decode(errors="replace")
+                outcome.finds.append(("stderr", words))
+                os.ftruncate(said, 0)
+                os.lseek(said, 0, os.SEEK_SET)
+            for kind, text in outcome.finds:
+                find = {"number": number, "kind": kind, "text": text, "detail": outcome.error}
+                os.write(pipe, json.dumps(find).encode() + b"\n")
+            state = self._state[0]
+            state["opened" if outcome.opened else "refused"] += 1
+            if all(kind not in AGAIN for kind, _ in outcome.finds):
+                state["slowest"] = max(state["slowest"], outcome.seconds)
+                state["peak"] = max(state["peak"], outcome.memory)
+
+    def attempt(self, number):
+        """Run one mutation here."""
+        state = self._state[0]
+        state["number"], state["phase"], state["began"] = number, 0, time.monotonic()
+        seed, mutation, rng = make(self.format, self.seed_number, number, self.seeds, self.others)
+        folder = self.folder / str(number)
+        folder.mkdir()
+        write(folder, seed, mutation.files, self.folder / "whole")
+
+        def phase(value):
+            state["phase"] = value
+
+        outcome = Trial(seed, mutation, rng, folder, phase).run()
+        shutil.rmtree(folder)
+        return outcome
+
+
+def shared_memory():
+    """Give a folder in memory, if there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - with names of its own
+
+
+def samples():
+    """Give files of some formats, to be put in the place of others."""
+    made = [
+        written_head(name) for name in ("npy C", "mrc i2", "tiff", "hdf5", "nrrd", "zarr", "gis")
+    ]
+    return [b"", b"words", b"<a/>", b"{}", bytes(4096), *made]
+
+
+def written_head(name):
+    from fuzzing.seeds import written
+
+    return next(iter(written(name).files.values()))[: 1 << 16]
+
+
+def run(formats, seed_number, numbers, *, patience=20, jobs=2, report=None):
+    """Run mutations of formats, some at once; give the results."""
+    others = in_a_child(samples)
+    waiting, running, results = list(formats), [], []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            campaign = Campaign(waiting.pop(0), seed_number, numbers, others, patience=patience)
+            campaign.start()
+            running.append(campaign)
+        for campaign in list(running):
+            if not campaign.poll() and not campaign.start():
+                running.remove(campaign)
+                result = confirmed(campaign, patience)
+                results.append(result)
+                if report is not None:
+                    report(result)
+        time.sleep(0.01)
+    return results
+
+
+def confirmed(campaign, patience):
+    """Close a campaign; what may have another cause has to happen again, in a child of its own."""
+    result = campaign.close()
+    suspects = {find.number for find in result.finds if find.kind in AGAIN}
+    if suspects:
+        again = Campaign(
+            campaign.format, campaign.seed_number, sorted(suspects), campaign.others,
+            patience=patience, seeds=campaign.seeds,
+        )  # fmt: skip
+        while again.start():
+            while again.poll():
+                time.sleep(0.01)
+        repeated = {(find.number, find.kind) for find in again.close().finds}
+        firm = [f for f in result.finds if f.kind not in AGAIN or (f.number, f.kind) in repeated]
+        result.doubtful = [find for find in result.finds if find not in firm]
+        result.finds = firm
+        result.slowest = max(result.slowest, again.result.slowest)
+        result.peak = max(result.peak, again.result.peak)
+    return result
+
+
+def kinds(result):
+    """Count the finds of each kind."""
+    return Counter(find.kind for find in result.finds)

@@ -1,0 +1,73 @@
+"""A format whose files have faults, each of which has to be found."""
+
+import ctypes
+import sys
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from dask_tiled import DatasetError, Format, register_format
+from dask_tiled.formats.raw import FORMAT as RAW
+from dask_tiled.kernels import decoding
+from fuzzing.seeds import Seed
+
+HEADER, SHAPE = b"The name of the file says its fault.".ljust(64), (3, 4, 8)
+
+
+def refuse(text):
+    raise DatasetError(text)
+
+
+def read_beyond():
+    """Let a kernel read 8 bytes from the last one on, and 8 bytes before the first."""
+    data, out = np.zeros(16, np.uint8), np.zeros(16, np.uint8)
+    starts, dests = np.array([15, -8]), np.array([0, 8])
+    decoding.compiled("swap8")(data, starts, 8, out, dests, 8, 1, 8, 0)
+
+
+FAULTS = {
+    "nothing": lambda: None,
+    "wrong": lambda: None,
+    "death": lambda: ctypes.string_at(0),
+    "hang": lambda: time.sleep(3600),
+    "slow": lambda: time.sleep(1.2),
+    "error": lambda: {}["missing"],
+    "memory": lambda: np.ones(40 << 20),
+    "stderr": lambda: sys.stderr.write("words\n"),
+    "warning": lambda: warnings.warn("words", RuntimeWarning, stacklevel=1),
+    "message": lambda: refuse("words " * 1000),
+    "no file": lambda: refuse("wrong"),
+    "bounds": read_beyond,
+}
+
+
+def sniff(path, head):
+    return None if path.endswith(".planted") else "no fault is planted"
+
+
+def describe(paths):
+    fault = paths[0].split(".")[-2]
+    FAULTS[fault]()
+    start = 0 if fault == "wrong" else len(HEADER)
+    return RAW.describe(paths, dtype="u1", sig_shape=SHAPE[1:], file_header=start)
+
+
+def seed_of(fault):
+    pixels, path = np.arange(np.prod(SHAPE), dtype="u1").reshape(SHAPE), f"scan.{fault}.planted"
+    seed = Seed(f"planted {fault}", {path: HEADER + pixels.tobytes()}, {"path": path}, pixels)
+    return replace(seed, places=[(path, len(HEADER), 0, pixels.dtype)], pixel_share=0.5)
+
+
+SEEDS = [*map(seed_of, FAULTS)]
+register_format(
+    Format(
+        name="planted",
+        extensions=(),
+        summary="",
+        nav_shape_from="",
+        sniff=sniff,
+        describe=describe,
+    )
+)

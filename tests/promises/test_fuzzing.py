@@ -1,0 +1,53 @@
+"""Damaged files: 500 of every format are opened or refused as they should be, and nothing else.
+
+`make fuzz` tries 10,000 of each.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzzing.planted import FAULTS
+
+from dask_tiled.formats.registry import _MODULES
+
+pytestmark = pytest.mark.slow
+
+KNOWN = {"frms6", "hdf5", "metaimage", "ome_tiff", "raw_csr", "tiff"}
+"""Formats with finds that are still to be mended."""
+FORMATS = [name for name in _MODULES if name not in KNOWN]
+GROUPS = [FORMATS[k::4] for k in range(4)]
+KINDS = {"death", "hang", "slow", "error", "memory", "stderr", "warning", "message", "no file"}
+
+
+def fuzz(*arguments):
+    """Run the command, and give its exit code and what it prints."""
+    folders = [str(Path(__file__).parents[k]) for k in (1, 2)]
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzzing", "--jobs", "1", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("formats", GROUPS, ids="-".join)
+def test_no_damage_does_any_harm(formats):
+    code, printed = fuzz(*formats, "--count", "500")
+    assert code == 0, printed
+    assert printed.count("PASS") == len(formats) + 1
+
+
+def test_every_planted_fault_is_found():
+    """A harness that finds nothing proves nothing."""
+    code, printed = fuzz("planted", "--count", "24", "--patience", "5")
+    assert code == 1
+    found = re.findall(r"\d+ x ([\w ]+):", printed)
+    assert set(found) == KINDS | {"bounds", "wrong"}, printed
+    assert {*FAULTS, "wrong"} == {*found, "nothing"}
