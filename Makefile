@@ -50,6 +50,8 @@ test-dask: $(VENVS)/test/installed
 
 fuzz: $(VENVS)/test/installed
 	@PYTHONPATH=tests $(VENVS)/test/bin/python -m fuzzing $(FUZZ_ARGS)
+	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --quiet \
+		--numprocesses=0 tests/kernels/test_code_cache.py -k flipped_bit
 
 fuzz-expressions: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \

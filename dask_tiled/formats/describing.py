@@ -21,7 +21,7 @@ from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.instrument import Instrument
-from dask_tiled.model.paths import is_url
+from dask_tiled.model.paths import is_url, list_folder
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -91,12 +91,24 @@ def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
 def _matches(text: str) -> tuple[tuple[str, ...], bool]:
     if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
         return (text,), False
-    folder, name = os.path.split(text)
-    pattern = os.path.join(glob.escape(folder), name) if os.path.isdir(folder) else text
-    matches = tuple(sorted(glob.glob(pattern), key=natural_key))
+    matches = tuple(sorted(_found_by(text), key=natural_key))
     if not matches:
         raise FileNotFoundError(f"no file matches {text}")
     return matches, True
+
+
+def _found_by(pattern: str) -> Iterator[str]:
+    """List what a pattern matches; unlike in glob, a folder that cannot be listed is an error."""
+    folder, name = os.path.split(pattern)
+    literal = os.path.isdir(folder) or not glob.has_magic(folder)  # brackets occur in names too
+    for place in [folder] if literal else _found_by(folder):
+        if not glob.has_magic(name):
+            found = [name] if os.path.lexists(os.path.join(place, name)) else []
+        else:
+            there = list_folder(place) if os.path.isdir(place or ".") else None
+            hidden = name.startswith(".")
+            found = [one for one in fnmatch.filter(there or (), name) if hidden or one[0] != "."]
+        yield from (os.path.join(place, one) for one in found)
 
 
 def _path_text(path: Any) -> str:

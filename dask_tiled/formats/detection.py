@@ -9,7 +9,7 @@ from typing import Any
 from dask_tiled.errors import UnknownFormatError, nearest
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats
-from dask_tiled.model.files import read_head
+from dask_tiled.model.files import is_refusal, read_head
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that a format sees when it says whether the file is its own."""
@@ -95,7 +95,9 @@ def recognised_by(
     for format in candidates:
         try:
             reason = format.sniff(path, head)
-        except Exception as error:  # noqa: BLE001 - one format must not stand in the way of others
+        except Exception as error:
+            if is_refusal(error):  # the answer may depend on what that is
+                raise
             reason = f"failed with {error!r}"
         if reason is None:
             return format

@@ -52,7 +52,7 @@ def xml_of(raw: str) -> str | None:
     entries = [entry for entry in names if entry.lower().endswith(".xml")]
     for entry in sorted(entries, key=tools.natural_key)[:MAX_NEIGHBOURS]:
         xml = os.path.join(folder, entry)
-        with suppress(tools.DatasetError, OSError):
+        with suppress(tools.DatasetError, FileNotFoundError, PermissionError):
             if is_xml(tools.read_head(xml, 64)) and raw_name(tools.read_xml(xml), xml) == name:
                 return xml
     return None

@@ -135,7 +135,7 @@ def sniff(path: str, head: bytes) -> str | None:
     base, suffix = _split(path)
     starts = [head]
     if suffix:
-        with suppress(OSError, ValueError):
+        with suppress(FileNotFoundError, tools.DatasetError):
             starts.append(tools.read_head(base + ".dim", 4096))
     if any(BEGINNING.match(start) and b"-type" in start for start in starts):
         return None

@@ -233,7 +233,7 @@ def _header_of(path: str) -> str | None:
     """Find the header beside a file of pixels; None where it is none, or has none."""
     stem, own, suffixes = _pair(path, ".hdr")
     header = tools.beside(stem, *suffixes) if own.lower() == ".img" else None
-    with suppress(OSError, tools.DatasetError):
+    with suppress(FileNotFoundError, tools.DatasetError):
         if header and kind_of(tools.read_start(header, 540)) is not None:
             return header
     return None

@@ -15,8 +15,12 @@ from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.kernels.compiling import NOTICE
+from dask_tiled.model.files import read_head
 
+MOST_BYTES = 1 << 26
+"""No function has more."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -59,14 +63,14 @@ class _Files(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         """Give what was saved; None where that is not there, or not as it was written."""
-        try:
-            content = Path(self._path(key)).read_bytes()
-        except OSError:
-            return None
+        content = _content(self._path(key))
         code = content[2 * DIGEST_BYTES :]
         if content != _sealed(self._made_from(key), code):
             return None
-        return pickle.loads(code)  # noqa: S301 - it is what was written
+        try:
+            return pickle.loads(code)  # noqa: S301 - it is what was written
+        except Exception:  # noqa: BLE001 - for a library that is another one now
+            return None
 
     def save(self, key: Any, data: Any) -> None:
         """Write what numba made."""
@@ -81,6 +85,14 @@ class _Files(IndexDataCacheFile):
     def _made_from(self, key: Any) -> bytes:
         made_from = repr((self._version, self._source_stamp, key)).encode()
         return hashlib.sha256(made_from).digest()
+
+
+def _content(path: str | Path) -> bytes:
+    """Read a file, whatever has been put in its place; nothing where that cannot be."""
+    try:
+        return read_head(path, MOST_BYTES)
+    except (OSError, DatasetError):
+        return b""
 
 
 def _sealed(made_from: bytes, code: bytes) -> bytes:
@@ -104,7 +116,7 @@ def look() -> CacheState:
         folder = Path(CodeCache(digest_of, None).cache_path)
     except RuntimeError:  # of numba
         return CacheState(None, 0, 0, ())
-    contents = {path.name: path.read_bytes() for path in sorted(folder.glob("*.nbc"))}
+    contents = {path.name: _content(path) for path in sorted(folder.glob("*.nbc"))}
     damaged = [
         name
         for name, content in contents.items()

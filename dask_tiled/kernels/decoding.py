@@ -290,7 +290,6 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
             kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
             kernel.compile(signature)
         except Exception:  # noqa: BLE001 - numba finds no folder, or cannot load what it wrote
-            NOTICE.begin()
             kernel = njit(**options)(python)
             kernel.compile(signature)
         kernel.disable_compile()

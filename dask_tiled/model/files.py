@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -355,6 +356,12 @@ def _regular(path: str, flags: int = os.O_RDONLY) -> int:
         os.close(fd)
         raise _no_file(os.path.abspath(path), found)
     return fd
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether the system does not give what is there; libraries have errors without number."""
+    nothing_there = (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+    return isinstance(error, OSError) and error.errno not in nothing_there
 
 
 @contextmanager

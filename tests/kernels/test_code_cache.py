@@ -1,18 +1,25 @@
 """Machine code that is not what was written is never loaded: it is compiled, and written again."""
 
+import contextlib
 import os
+import pickle
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
+from hypothesis import settings
 from numba.core.registry import cpu_target
 
 from dask_tiled.kernels import code_cache
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
+
+LONG = settings.default.max_examples >= 500
 
 
 @pytest.fixture
@@ -21,10 +28,20 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with the file of one kernel, made once."""
+    folder = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba.config, "CACHE_DIR", str(folder))
+        compiled.__wrapped__("bits")
+    return folder
+
+
 @pytest.fixture
-def path(folder):
+def path(folder, written):
     """The file of one kernel."""
-    compiled.__wrapped__("bits")
+    shutil.copytree(written, folder, dirs_exist_ok=True)
     (path,) = folder.rglob("*.nbc")
     return path
 
@@ -43,7 +60,8 @@ def test_what_was_written_is_loaded(path):
 def test_every_flipped_bit_is_noticed(path):
     cache, content = CodeCache(bits, options=False), path.read_bytes()
     size = 8 * len(content)
-    for bit in {*range(256), *range(256, size, size // 500), *range(size - 64, size)}:
+    some = {*range(0, 512, 7), *range(512, size, size // 200), *range(size - 8, size)}
+    for bit in range(size) if LONG else some:
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
@@ -52,10 +70,111 @@ def test_every_flipped_bit_is_noticed(path):
     assert load(cache) is not None
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 64, -1])
-def test_a_file_that_is_cut_is_noticed(path, size):
-    path.write_bytes(path.read_bytes()[:size])
+def put(make):
+    """Damage: something else is put in the place of the file."""
+
+    def damage(path):
+        path.unlink()
+        make(path)
+
+    return damage
+
+
+def change(edit):
+    """Damage: other content."""
+
+    def damage(path):
+        path.write_bytes(edit(path.read_bytes()))
+
+    return damage
+
+
+def fill_folder(path):
+    """Put a folder with a file there: nothing can be written over it."""
+    path.mkdir()
+    (path / "file").touch()
+
+
+def listen(path):
+    """Put a socket there, by its name in its folder: a whole path may be too long."""
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+
+
+def code_of(function, path):
+    """Give the file of another kernel."""
+    known = {*path.parent.iterdir()}
+    compiled.__wrapped__(function)
+    (other,) = {*path.parent.iterdir()} - known
+    return other
+
+
+def swap(path):
+    """Exchange the files of two kernels."""
+    other = code_of("bits_reversed", path)
+    mine, theirs = path.read_bytes(), other.read_bytes()
+    path.write_bytes(theirs)
+    other.write_bytes(mine)
+
+
+def resealed(content, stamp=None, code=None):
+    """Give content whose checksum fits, of another origin or of other code."""
+    size = code_cache.DIGEST_BYTES
+    return code_cache._sealed(stamp or content[:size], code or content[2 * size :])
+
+
+class Fatal:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+DAMAGES = {
+    "no file": put(lambda _: None),
+    "empty": change(lambda _: b""),
+    "less than a checksum": change(lambda content: content[:31]),
+    "one checksum": change(lambda content: content[:32]),
+    "no code": change(lambda content: content[:64]),
+    "half": change(lambda content: content[: len(content) // 2]),
+    "without the last byte": change(lambda content: content[:-1]),
+    "one byte more": change(lambda content: content + b"\0"),
+    "zeros": change(lambda content: bytes(len(content))),
+    "noise": change(lambda content: np.random.default_rng(0).bytes(len(content))),
+    "another page": change(lambda content: content[:4096] + bytes(512) + content[4608:]),
+    "code alone, as numba writes it": change(lambda content: content[64:]),
+    "a foreign pickle": change(lambda _: pickle.dumps(Fatal())),
+    "a foreign pickle after checksums": change(lambda c: c[:64] + pickle.dumps(Fatal())),
+    "an old checksum": change(
+        lambda content: content[:64] + content[64:].replace(b"bits", b"bytes")
+    ),
+    "of another version": change(lambda content: resealed(content, stamp=bytes(32))),
+    "that does not unpickle": change(lambda content: resealed(content, code=b"no pickle")),
+    "of another kernel": swap,
+    "a folder": put(Path.mkdir),
+    "a folder with files": put(fill_folder),
+    "a link to nowhere": put(lambda path: path.symlink_to("nowhere")),
+    "a link to itself": put(lambda path: path.symlink_to(path)),
+    "a link to another kernel": put(lambda path: path.symlink_to(code_of("bits_reversed", path))),
+    "a pipe": put(os.mkfifo),
+    "a socket": put(listen),
+    "a device without end": put(lambda path: path.symlink_to("/dev/zero")),
+    "larger than memory": put(lambda path: (path.touch(), os.truncate(path, 1 << 42))),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_damage_is_noticed_and_mended(path, damage):
+    """It is not loaded. What is compiled instead is right, and replaces all but a folder."""
+    damage(path)
     assert load() is None
+    code_cache.look()
+    kernel = compiled.__wrapped__("bits")
+    pixels, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
+    kernel(np.arange(1, 9, dtype="u1"), zero, 8, pixels, zero, 64, 1, 8, 0)
+    np.testing.assert_array_equal(pixels, np.unpackbits(np.arange(1, 9, dtype="u1"))[::-1])
+    assert (load() is None) == path.is_dir()
 
 
 def test_damage_is_told_from_what_was_written(path):
@@ -71,14 +190,8 @@ def test_no_folder_is_no_error(monkeypatch):
     assert code_cache.look() == (None, 0, 0, ())
 
 
-def test_code_of_another_kernel_is_noticed(path, folder):
-    """Two kernels never share a file, whatever a process or a user does to the folder."""
-    whole = path.read_bytes()
-    compiled.__wrapped__("bits_reversed")
-    other = next(file for file in folder.rglob("*.nbc") if file != path)
-    shutil.copy(other, path)
-    assert load() is None
-    path.write_bytes(whole)
+def test_code_with_other_options_is_noticed(path):
+    assert path.is_file()
     assert load(CodeCache(bits, options=True)) is None
 
 

@@ -51,7 +51,7 @@ class Folder:
         for name in sorted(names_in(folder)):
             path = os.path.join(folder, name)
             if path not in known and name.lower().endswith(ENDINGS):
-                with suppress(DatasetError, OSError):  # then it is not what is looked for
+                with suppress(DatasetError, FileNotFoundError, PermissionError):  # then it is none
                     if self.find(path) is not None:
                         uuids.setdefault(read_uuid(path), []).append(path)
         return uuids

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import File, is_refusal, read_head
 from dask_tiled.model.paths import opened
 
 STEP = 1 << 20
@@ -125,6 +125,8 @@ def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[An
         with opener(file) as stream:
             yield stream
     except BROKEN as error:
+        if is_refusal(error):
+            raise
         raise CorruptFileError(
             "the file cannot be decompressed", path=path, found=repr(error)
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
-from dask_tiled.model.files import File, RemoteFile, read_exactly
+from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Name of a field, the byte that it begins at, and its numpy type: ``{"width": (42, "u2")}``.
@@ -23,6 +22,8 @@ Order: TypeAlias = Literal["<", ">"]
 """Byte order: little-endian, or big-endian."""
 Allowed: TypeAlias = Mapping[str, Sequence[int]]
 """What whole numbers in a header may be: ``{"depth": (8, 16), "width": POSITIVE}``."""
+NEAR_BYTES = 8192
+"""So many bytes are read at once, with what lies between the headers of a table."""
 POSITIVE = range(1, 1 << 63)
 """What the number of something may be."""
 
@@ -104,13 +105,16 @@ def read_table(
         spans = [(first, first + record.itemsize) for first in range(at, at + step * count, step)]
         values = np.concatenate(file.fetch(spans)).view(record)
         return {name: values[name].astype(record[name].newbyteorder("=")) for name in fields}
-    with (
-        open(path, "rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-    ):
-        if hasattr(mmap, "MADV_RANDOM"):
-            mapped.madvise(mmap.MADV_RANDOM)  # pages between headers are not wanted
-        values = np.ndarray((count,), record, mapped, at, (step,)).astype(record.newbyteorder("="))
+    values = np.empty(count, record.newbyteorder("="))
+    together = max(1, NEAR_BYTES // step)
+    with opened_fd(path) as fd:
+        for first in range(0, count, together):
+            part = values[first : first + together]
+            nbytes = step * (len(part) - 1) + record.itemsize
+            data = os.pread(fd, nbytes, at + step * first)
+            if len(data) < nbytes:
+                file.check()  # it has been cut off just now
+            part[:] = np.ndarray(len(part), record, data, 0, (step,))
     return {name: values[name] for name in fields}
 
 

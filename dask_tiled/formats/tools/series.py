@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, RemoteError, TruncatedFileError
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import absolute, is_file, is_link, is_url, list_folder, named_in, real
 
 
@@ -75,8 +75,7 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
     ----------
     paths : sequence of str
     read : callable
-        Gives the member that a file is. A neighbour for which it raises DatasetError or OSError
-        is none.
+        Gives the member that a file is. A neighbour for which it raises DatasetError is none.
     series : bool
         Whether one file stands for its series.
 
@@ -128,7 +127,9 @@ def _there(members: Iterator[Member]) -> Iterator[Member]:
             member = next(members, None)
         except RemoteError:
             raise
-        except (DatasetError, OSError):
+        except (DatasetError, OSError) as error:
+            if is_refusal(error):  # it may belong to them, for all we know
+                raise
             return
         if member is None:
             return
