@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +60,15 @@ def data() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return DATA
+
+
+@pytest.fixture
+def hdf5_here(monkeypatch):
+    """Let the HDF5 library look at files in the process of the test, which can watch it."""
+    from dask_tiled.formats.hdf5 import descriptor
+
+    here = nullcontext(lambda _limits, function, *args: function(*args))
+    monkeypatch.setattr(descriptor, "apart", lambda: here)
 
 
 @pytest.fixture(scope="session")

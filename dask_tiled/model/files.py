@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
 from dask_tiled.model.descriptors import with_room
-from dask_tiled.remote.fetching import ask, check, fetch_all, read_blocks
+from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import is_url, session
 from dask_tiled.remote.stores import Place, Version
 
@@ -46,6 +46,11 @@ def seen(files: Iterable[File]) -> Iterator[None]:
         yield
     finally:
         _seen.reset(token)
+
+
+def seen_files() -> tuple[File, ...]:
+    """List the files that were seen before."""
+    return tuple(_seen.get().values())
 
 
 def is_following() -> bool:
@@ -261,10 +266,8 @@ class RemoteFile(File):
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
         """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
-        found: bytes = read_blocks(
-            self.place, self.version, offset, offset + max(0, nbytes)
-        ).tobytes()
-        return found
+        stop = offset + max(0, nbytes)
+        return session().read(self.place, self.version, offset, stop).tobytes()
 
     def fetch(self, spans: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
         """Fetch several spans at once."""
@@ -385,7 +388,7 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
     """
     if is_url(path):
         place, version = session().look(os.fspath(path))
-        return read_blocks(place, version, offset, offset + nbytes).tobytes()
+        return session().read(place, version, offset, offset + nbytes).tobytes()
     with opened_fd(path) as fd:
         # What a header asks for may be more than there is memory, and farther than files reach.
         size = os.fstat(fd).st_size

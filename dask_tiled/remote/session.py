@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from urllib.parse import quote
 
 from dask_tiled.errors import DatasetError, RemoteError
-from dask_tiled.remote.fetching import ask_version, persist
+from dask_tiled.remote.fetching import Bytes, ask_version, persist, read_blocks
 from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_of
 
 
@@ -69,6 +69,10 @@ class Session:
             except RemoteError:  # files are asked for by name then, and whoever fails says so
                 self._names[folder] = None
         return self._names[folder]
+
+    def read(self, place: Place, version: Version, start: int, stop: int) -> Bytes:
+        """Read some bytes, by blocks; errors are those of :func:`~.fetching.fetch`."""
+        return read_blocks(place, version, start, stop)
 
 
 _session: ContextVar[Session | None] = ContextVar("session", default=None)

@@ -319,7 +319,7 @@ def test_links_that_go_round_in_circles(tmp_path):
             describe(path, dataset=name)
     with pytest.raises(CorruptFileError, match="takes something from itself"):
         describe(path, dataset="part")
-    with pytest.raises(CorruptFileError, match="recursion"):
+    with pytest.raises(CorruptFileError, match="takes something from itself"):
         describe(path, dataset="whole")
 
 
@@ -353,6 +353,7 @@ def test_files_that_cannot_be_locked(tmp_path):
         tmp_path.chmod(0o755)
 
 
+@pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("library", ["h5py", "imagecodecs"])
 def test_without_the_libraries(tmp_path, monkeypatch, library):
     """The error says what to install; detection needs nothing."""
@@ -451,6 +452,7 @@ def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
             np.testing.assert_array_equal(client.compute(arr).result(), DATA)
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
     """Describing a file, and making an array of it, is lazy whatever the dataset is."""
     path = tmp_path / "a.h5"

@@ -128,6 +128,7 @@ def test_long_texts_are_cut(tmp_path):
     assert not complete
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
     """Neither texts of any length nor long ones of a fixed length; short ones are."""
     monkeypatch.setattr(hdf5_facts, "MOST_BYTES", 1000)
@@ -166,6 +167,7 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("bound", "value"), [("MOST_VALUES", 10), ("MOST_CHARACTERS", 40), ("DEEPEST", 3)]
 )
+@pytest.mark.usefixtures("hdf5_here")
 def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
     """What was left out is told."""
 
@@ -182,6 +184,7 @@ def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
     assert 0 < len(str(facts)) < 300
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_few_of_many_datasets_are_looked_at(tmp_path, monkeypatch):
     """Also of those that are too large to be read."""
 

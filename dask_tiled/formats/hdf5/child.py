@@ -1,111 +1,185 @@
-"""Opens HDF5 files, whoever else has them open; as a program, reads one for another process.
+"""The process that looks at HDF5 files for another one: the library that it asks may end it.
 
-Plugins of the HDF5 library believe what a damaged chunk says, and end the process that they are in.
-Nothing of this package is imported here, so that the program starts in no time.
+What does so is a damaged file, whose links go round in circles, or whose lengths are believed. So a
+job has so much time of the processor for each step, and so much memory. Jobs on one file are done
+by a fork of this process, which has seen no other file, and whose end costs nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-import io
-import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from subprocess import DEVNULL, PIPE, Popen
-from typing import Any
+from typing import Any, NamedTuple
 
-Bounds = Sequence[tuple[int, int]]
-"""The first position on each axis, and the one after the last."""
-OTHERWISE: Mapping[str, Mapping[str, Any]] = {
-    "file locking flag": {},
-    "already open for write": {"locking": False, "swmr": True, "libver": "latest"},
-}
-"""How else to open a file that cannot be opened without locks, by what the library says to that:
-this process has it open with locks, or somebody writes who may let others read. The latter is never
-tried first: where metadata are damaged, the library would wait for somebody to complete them."""
+from dask_tiled.model.files import File, following, seen
+from dask_tiled.remote.session import Session, opened_together
+from dask_tiled.remote.stores import Place, Version
 
+JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
+"""What a message is."""
+PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii")
+"""What is imported before there is a job."""
+GONE, RENEWED, SILENT = range(3)
+"""How a fork ends: nobody has a job any more; another fork is wanted; and nobody was told so."""
 
-def open_file(path: str, stream: Any = None) -> Any:
-    """Open a file with h5py, and with the plugins that bring it more filters, if installed.
-
-    It may be open already, as a stream.
-    """
-    import h5py
-
-    with suppress(ImportError, OSError, RuntimeError):
-        importlib.import_module("hdf5plugin")
-    try:
-        return h5py.File(path if stream is None else stream, "r", locking=False)
-    except OSError as error:
-        how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
-        if how is not None:
-            with suppress(OSError):  # what it said first tells more
-                return h5py.File(path, "r", **how)
-        raise OSError(f"{path}: {error}") from error
+_seconds = 0.0
 
 
-def read_box(dataset: Any, bounds: Bounds) -> Any:
-    """Read a box of a dataset, whose axes are the last ones; in its own type, bit fields too."""
-    inside = bounds[len(bounds) - dataset.ndim :]
-    return dataset[tuple(slice(*ends) for ends in inside)]
+class Limits(NamedTuple):
+    """What a job may take."""
+
+    step: float
+    """Seconds of the processor, for one step of it."""
+    seconds: float
+    """Seconds of the clock, for all of it."""
+    nbytes: int
+    """Bytes of memory, beside what the process has anyway."""
 
 
-@contextmanager
-def opened(path: str, name: str, stream: Any = None) -> Iterator[Callable[[Bounds], Any]]:
-    """Open a dataset; give what reads a box of it."""
-    with open_file(path, stream) as file:
-        yield partial(read_box, file[name])
+class Job(NamedTuple):
+    """What is to be done."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    limits: Limits
+    following: bool
+    seen: Sequence[File]
+    """As :mod:`dask_tiled.model.files` has it."""
 
 
-@contextmanager
-def apart(path: str, name: str) -> Iterator[Callable[[Bounds], Any]]:
-    """Start a process that reads a dataset; give what asks it for a box.
+class Asking(Session):
+    """Files behind URLs, which the other process looks at: it has the connections."""
 
-    That raises RuntimeError for what the process cannot read, also if it ends for it.
-    """
-    import numpy as np
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self._connection = connection
 
-    command = [sys.executable, "-P", __file__, path, name]
-    with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:  # noqa: S603 - own
-        questions: Any = process.stdin
-        answers: Any = process.stdout
+    def look(self, url: str) -> tuple[Place, Version]:
+        """Have it looked at."""
+        found: tuple[Place, Version] = self._ask("look", url)
+        return found
 
-        def read(bounds: Bounds) -> Any:
-            with suppress(BrokenPipeError):
-                questions.write(json.dumps(bounds).encode() + b"\n")
-                questions.flush()
-            length, _, problem = answers.readline().decode().strip().partition(" ")
-            if problem or not length:
-                raise RuntimeError(problem or f"the end of its process, with {process.wait()}")
-            return np.load(io.BytesIO(answers.read(int(length))), allow_pickle=False)
+    def names(self, folder: str) -> list[str] | None:
+        """Have it listed."""
+        found: list[str] | None = self._ask("names", folder)
+        return found
 
-        try:
-            yield read
-        finally:
-            with suppress(BrokenPipeError):
-                questions.close()
+    def read(self, place: Place, version: Version, start: int, stop: int) -> Any:
+        """Have it read."""
+        return self._ask("read", place, version, start, stop)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        self._connection.send((ASKED, (name, args)))
+        answer, error = self._connection.recv()[1]
+        if error is not None:
+            raise error
+        return answer
 
 
-def serve(path: str, name: str) -> None:
-    """Read the boxes that are asked for, one on a line; answer with npy files."""
-    import numpy as np
+def go_on() -> None:
+    """Begin a step: whoever goes through many things says so for each of them."""
+    if _seconds:
+        signal.setitimer(signal.ITIMER_PROF, _seconds)
 
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # some plugins print
-    with opened(path, name) as read:
-        for line in sys.stdin:
-            answer, problem = io.BytesIO(), ""
+
+def serve(fd: int) -> None:
+    """Do the jobs that come through a socket, until its other end is closed."""
+    from multiprocessing.connection import Connection
+
+    connection: Any = Connection(fd)
+    for number in (signal.SIGPROF, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)  # nobody knows what this process was given
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _limit("CORE", 0)
+    for name in PRELOADED:
+        with suppress(ImportError):  # jobs say so
+            importlib.import_module(name)
+    connection.send((DONE, None))
+    while True:
+        pid = os.fork()
+        if not pid:
+            code = SILENT
             try:
-                np.save(answer, read(json.loads(line)), allow_pickle=False)
-            except Exception as error:  # noqa: BLE001 - it is told to who asked
-                problem = " ".join(str(error).split()) or type(error).__name__
-            answers.write(f"{answer.tell()} {problem}\n".encode())
-            answers.write(answer.getvalue() if not problem else b"")
-            answers.flush()
+                code = _work(connection)
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code in {GONE, -signal.SIGKILL}:  # killed: perhaps in the middle of a message
+            return
+        if code != RENEWED:
+            connection.send((ENDED, -code))
 
 
-if __name__ == "__main__":
-    serve(*sys.argv[1:])
+def _work(connection: Any) -> int:
+    """Do jobs, up to the first that fails."""
+    with suppress(EOFError, ConnectionError):
+        while True:
+            kind, job = connection.recv()
+            if kind == RENEW:
+                return RENEWED
+            if kind == JOB:  # and not the answer to another fork
+                kind, value = _do(job, connection)
+                connection.send((kind, value))
+                if kind == RAISED:
+                    return RENEWED
+    return GONE
+
+
+def _do(job: Job, connection: Any) -> tuple[int, Any]:
+    with (
+        _limited(job.limits),
+        following(job.following),
+        seen(job.seen),
+        opened_together(Asking(connection)),
+    ):
+        try:
+            return DONE, job.function(*job.args)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            return RAISED, _sendable(error)
+
+
+def _sendable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - errors of libraries, which need not stand that
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+@contextmanager
+def _limited(limits: Limits) -> Iterator[None]:
+    """End this process when a job takes too long; let it have no more memory."""
+    global _seconds  # noqa: PLW0603
+    _limit("AS", _mapped() + limits.nbytes)
+    _seconds = limits.step
+    go_on()
+    try:
+        yield
+    finally:
+        _seconds = 0.0
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _limit("AS", None)
+
+
+def _limit(name: str, most: int | None) -> None:
+    """Limit a resource, as far as the system knows it; None for what we were given."""
+    import resource
+
+    number = getattr(resource, f"RLIMIT_{name}")
+    _, hard = resource.getrlimit(number)
+    within = hard if most is None or most > hard != resource.RLIM_INFINITY else most
+    with suppress(OSError, ValueError):
+        resource.setrlimit(number, (within, hard))
+
+
+def _mapped() -> int:
+    """Count the bytes that are mapped; what the system does not tell is taken for 1 GiB."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 1 << 30

@@ -10,13 +10,13 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.filters import complex_type
+from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 
 SERIES = re.compile(r"data_\d{6}")
@@ -107,7 +107,7 @@ def search(tree: Tree, path: str, top: Any) -> Found:
             pictures += filter(None, [picture_of(path, item)])
         elif isinstance(item, h5py.Group):
             found.groups.append((path, item))
-            for name in islice(item, MOST_OBJECTS - len(waiting)):
+            for name in names_in(item, MOST_OBJECTS - len(waiting)):
                 try:
                     waiting.append((f"{path}/{name}", tree.get(item, name)))
                 except DatasetError as error:
@@ -163,7 +163,9 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
         first = members[0]
         alike = {(picture.shape[1:], picture.dtype) for picture in members}
         # Names stay where a file is gone; the numbers of the first ones are still wanted.
-        names = sorted(filter(SERIES.fullmatch, tree.get(tree.root, folder)))
+        names = sorted(
+            filter(SERIES.fullmatch, names_in(tree.get(tree.root, folder), MOST_OBJECTS))
+        )
         if len(names) > 1 and len(alike) == 1:
             shape = sum(picture.shape[0] for picture in members), *first.shape[1:]
             datasets = tuple(picture.members[0] for picture in members)

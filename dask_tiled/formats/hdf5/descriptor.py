@@ -6,16 +6,20 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
+from types import NoneType
 
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
 from dask_tiled.formats.format import Format
+from dask_tiled.formats.hdf5.apart import EndedError, apart
 from dask_tiled.formats.hdf5.attributes import plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
+from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.facts import Facts
-from dask_tiled.formats.hdf5.filters import filters_of
 from dask_tiled.formats.hdf5.instrument import INSTRUMENT
+from dask_tiled.formats.hdf5.library import filters_of, is_written_here
 from dask_tiled.formats.hdf5.meant import Choice, choose
-from dask_tiled.formats.hdf5.pieces import Pieces
+from dask_tiled.formats.hdf5.pieces import DECODE, Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.description import Description
@@ -25,6 +29,16 @@ from dask_tiled.model.layout import Layout
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
 """So many datasets are listed in the metadata."""
+DATASETS: tuple[type, ...] = (Number, str, NoneType)
+"""How one can be asked for."""
+STEP_SECONDS, STEP_SECONDS_PER_BYTE = 0.25, 1e-9
+"""So long may the library compute for one object or attribute, and so much longer for each byte of
+the file, all of which a step may read. It takes some 0.1 ms."""
+SECONDS, SECONDS_PER_BYTE = 60, 1e-7
+"""So long may all of it take, on the clock."""
+MOST_MEMORY, MEMORY_RATIO, MOST_MEMORY_RATIO = 192 << 20, 16, 8 << 30
+"""So much memory may that take, beside so many times the file, up to a limit: an index of chunks
+takes some times the room that it has in the file."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -62,27 +76,64 @@ def describe(
         Whether links, virtual datasets and external storage may lead out of the folder.
     """
     file = File.only(paths, "hdf5")
+    if not isinstance(dataset, DATASETS):
+        expected = "a path, a title or a number"
+        raise DatasetError("no dataset", path=file.path, expected=expected, found=repr(dataset))
+    if sig_dims is not None:
+        check_whole("sig_dims", sig_dims, least=1, path=file.path)
+    nbytes = MOST_MEMORY + min(MEMORY_RATIO * file.size, MOST_MEMORY_RATIO)
+    if is_written_here(file):
+        return look(file, dataset, sig_dims, outside_folder, with_facts=True)
+    step = STEP_SECONDS + file.size * STEP_SECONDS_PER_BYTE
+    limits = Limits(step, SECONDS + file.size * SECONDS_PER_BYTE, nbytes)
+    with_facts = True
+    while True:
+        args = file, dataset, sig_dims, outside_folder, with_facts
+        try:
+            with apart() as run:
+                desc: Description = run(limits, look, *args)
+            break
+        except EndedError as error:
+            if not error.once_more and not with_facts:
+                problem = "the HDF5 library does not survive the file"
+                raise CorruptFileError(problem, path=file.path, found=str(error)) from error
+            with_facts = error.once_more  # pixels may be right all the same
+    if DECODE in {getattr(decoder, "function", "") for decoder in desc.layout.decoders}:
+        require("imagecodecs", "hdf5", file.path)
+    return desc
+
+
+def look(
+    file: File,
+    dataset: int | str | None,
+    sig_dims: int | None,
+    outside: bool,  # noqa: FBT001 - as the parameters of `describe` are
+    with_facts: bool,  # noqa: FBT001
+) -> Description:
+    """Describe a dataset in this process."""
     try:
-        with Tree(file, outside=outside_folder) as tree:
-            return _describe(tree, choose(tree, dataset), sig_dims)
+        with Tree(file, outside=outside) as tree:
+            return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
     except DatasetError:
         raise
-    except BROKEN as error:
+    except (*BROKEN, MemoryError) as error:
         problem = "the HDF5 library cannot read the file"
         raise CorruptFileError(problem, path=file.path, found=str(error)[:300]) from error
 
 
-def _describe(tree: Tree, choice: Choice, sig_dims: int | None) -> Description:
+def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:
     picture = choice.picture
     first, ndim = picture.members[0], len(picture.shape)
     axes = calibration(tree, picture)
     if sig_dims is None:
         sig_dims = axes.sig_dims or 2
-    split = max(0, ndim - check_whole("sig_dims", sig_dims, least=1, path=tree.file.path))
+    split = max(0, ndim - sig_dims)
     parts = picture.path.split("/")
     around = ["/".join(parts[:k]) or "/" for k in range(1, len(parts) + 1)]
-    attributes = {name: plain_attributes(tree.get(tree.root, name)) for name in around}
-    said = Facts(tree, picture)
+    attributes, said = {}, Facts(tree)
+    if with_facts:
+        attributes = {name: plain_attributes(tree.get(tree.root, name)) for name in around}
+        said.read(picture)
     orientation = "the last axis of the file, frames, is the first" if picture.order else ""
     metadata = {
         "dataset": picture.path,

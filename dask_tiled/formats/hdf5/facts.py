@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5 import velox
 from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain, text
 from dask_tiled.formats.hdf5.datasets import Picture
+from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import read_head
 
@@ -37,26 +37,30 @@ OF_HYPERSPY = ("metadata", "original_metadata", "mapped_parameters", "original_p
 
 
 class Facts:
-    """Reads what a file says of a picture, by the convention that it follows.
+    """What a file says of a picture, by the convention that it follows.
 
     Attributes
     ----------
     found : dict
         The facts, nested, by the paths of the groups that they stand in.
     complete : bool
-        Whether nothing was left out because there is too much.
+        Whether they were read, and nothing was left out because there is too much.
     """
 
-    def __init__(self, tree: Tree, picture: Picture) -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.found: dict[str, Any] = {}
-        self.complete = True
+        self.complete = False
         self._names, self._values = MOST_NAMES, MOST_VALUES
         self._characters = MOST_CHARACTERS
         self._seen: set[Any] = set()
+
+    def read(self, picture: Picture) -> None:
+        """Read them."""
+        self.complete = True
         if picture.order:
             path = f"{posixpath.dirname(picture.path)}/Metadata"
-            self._note(path, velox.metadata(tree, picture))
+            self._note(path, velox.metadata(self.tree, picture))
             return
         for path, group in self._groups(picture):
             try:
@@ -82,7 +86,7 @@ class Facts:
         if picture.is_series and not entries:
             entries = [posixpath.dirname(folder)]
         if not beside and not entries and attribute(own, "emd_group_type") is not None:
-            top = [name for name in islice(self.tree.root, MOST_ITEMS) if isinstance(name, str)]
+            top = names_in(self.tree.root, MOST_ITEMS)
             own_top = folder.split("/")[1]
             beside = [f"/{name}" for name in top if name != own_top]
             beside += [f"/{own_top}/metadata", f"/{own_top}/metadatabundle"]
@@ -114,7 +118,7 @@ class Facts:
         if depth == DEEPEST and len(group):
             self.complete = False
             return found
-        for name in self._bounded(group):
+        for name in self._bounded(names_in(group, self._names + 1)):
             item = _item(group, name)
             if isinstance(item, h5py.Group):
                 inner = self.walk(item, depth + 1)

@@ -2,7 +2,7 @@
 
 It does one thing at a time in a process, however many threads ask; these run beside each other. No
 length that a chunk claims is believed: all get the room that they should need, and no more. Chunks
-with any other filter go through the library, and in another process, where that is a plugin.
+with any other filter go through the library, in another process.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
 of registered filter plugins of The HDF Group; for bitshuffle the source of its filter.
@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, DatasetError, require
-from dask_tiled.formats.hdf5 import child
+from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.blocks import Block, Fetch
-from dask_tiled.model.files import File
-from dask_tiled.model.paths import is_url
 
 Bytes = npt.NDArray[np.uint8]
 Filter = tuple[int, tuple[int, ...]]
@@ -31,8 +27,6 @@ Filter = tuple[int, tuple[int, ...]]
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
-MOST_BUILT_IN = 255
-"""Filters with larger numbers are no part of the library."""
 ZSTD_BLOCKS = 3
 """What bitshuffle calls Zstandard; 2 is LZ4, and 0 nothing."""
 
@@ -163,31 +157,6 @@ def are_known(filters: Sequence[Filter]) -> bool:
     return simple and all(number in FILTERS for number in numbers)
 
 
-def take_plugins(filters: Sequence[Filter]) -> bool:
-    """Tell whether a pipeline has filters that are no part of the HDF5 library."""
-    return any(number > MOST_BUILT_IN for number, _ in filters)
-
-
-def filters_of(dataset: Any) -> tuple[Filter, ...]:
-    """List the filters of a dataset in the order in which they are applied."""
-    from h5py import h5z
-
-    path, properties, found = dataset.file.filename, dataset.id.get_create_plist(), []
-    for k in range(properties.get_nfilters()):
-        require("imagecodecs", "hdf5", path)
-        number, _, values, name = properties.get_filter(k)
-        found.append((number, tuple(map(int, values))))
-        if number not in FILTERS and not h5z.filter_avail(number):
-            raise DatasetError(
-                "a filter of the dataset is not installed",
-                path=path,
-                where=dataset.name,
-                found=f"filter {number}, {name.decode('latin1') or 'which has no name'}",
-                hint="Run: pip install hdf5plugin",
-            )
-    return tuple(found)
-
-
 def decode(
     block: Block,
     fetch: Fetch,
@@ -209,52 +178,17 @@ def decode(
         for number, values in reversed(filters):
             data = FILTERS[number](data, values, size)
     except CODEC_ERRORS as error:
-        raise _corrupt(block, "data of its filters", error) from error
+        raise corrupt_chunk(block, "data of its filters", error) from error
     if len(data) != size:
-        raise _corrupt(block, f"{size} bytes", f"{len(data)} bytes")
-    inside = tuple(slice(n) for n in _as_stored(block.shape, order))
+        raise corrupt_chunk(block, f"{size} bytes", f"{len(data)} bytes")
+    inside = tuple(slice(n) for n in as_stored(block.shape, order))
     pixels: npt.NDArray[Any] = data.view(stored).reshape(chunk)[inside]
     pixels = pixels.transpose(order) if order else pixels
     # Some filters leave the bytes where they are, which is not theirs for long.
     return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))
 
 
-def read(
-    block: Block,
-    fetch: Fetch,
-    *,
-    dataset: str,
-    dtype: np.dtype,
-    origin: tuple[int, ...],
-    apart: bool,
-    order: tuple[int, ...] = (),
-) -> npt.NDArray[Any]:
-    """Read a block through the HDF5 library, in a file that is opened once for a task.
-
-    The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
-    own. ``apart`` is another process, because a plugin may end that. ``order`` is that of
-    :func:`decode`.
-    """
-    block.file.check()
-    open_dataset = open_apart if apart else open_here
-    require("h5py", "hdf5", block.file.path)
-    corner, shape = (_as_stored(values, order) for values in (block.start, block.shape))
-    starts = [begin - first for begin, first in zip(corner, origin, strict=True)]
-    bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
-    try:
-        read_box = fetch.keep((block.file, dataset), lambda: open_dataset(block.file, dataset))
-        pixels: npt.NDArray[Any] = read_box(bounds)
-    except (DatasetError, PermissionError):
-        raise
-    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
-        raise _corrupt(block, "a chunk that the HDF5 library reads", error) from error
-    block.file.check()
-    pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)
-    pixels = pixels.astype(dtype, copy=False).reshape(shape)
-    return pixels.transpose(order) if order else pixels
-
-
-def _as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+def as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """Put numbers, one for each axis of a block, in the order of the axes in the file."""
     return tuple(values[order.index(axis)] for axis in range(len(order))) if order else values
 
@@ -271,43 +205,8 @@ def complex_type(dtype: np.dtype) -> np.dtype | None:
     return np.dtype(f"{real.byteorder}c{2 * size}") if made == dtype else None
 
 
-Boxes = AbstractContextManager[Callable[[child.Bounds], Any]]
-
-
-def open_file(file: File) -> Any:
-    """Open a file with h5py, which may lie behind a URL."""
-    return child.open_file(file.path, _stream_of(file))
-
-
-def open_here(file: File, name: str) -> Boxes:
-    """Open a dataset; give what reads a box of it."""
-    return child.opened(file.path, name, _stream_of(file))
-
-
-def _stream_of(file: File) -> Any:
-    return file.open() if is_url(file.path) else None
-
-
-def open_apart(file: File, name: str) -> Boxes:
-    """Open a dataset in another process."""
-    check_apart(file.path, name)
-    return child.apart(file.path, name)
-
-
-def check_apart(path: str, name: str) -> None:
-    """Refuse a dataset that another process would have to read, and cannot.
-
-    Raises
-    ------
-    DatasetError
-        It lies behind a URL.
-    """
-    if is_url(path):
-        what = "what only plugins of the HDF5 library can read is not read from a URL"
-        raise DatasetError(what, path=path, where=name, hint="Copy the file to this machine.")
-
-
-def _corrupt(block: Block, expected: str, found: object) -> CorruptFileError:
+def corrupt_chunk(block: Block, expected: str, found: object) -> CorruptFileError:
+    """Say that a chunk cannot be decoded."""
     problem, where = "a chunk cannot be decoded", f"byte {block.offset}"
     path, found = block.file.path, str(found)[:300]
     return CorruptFileError(problem, path=path, where=where, expected=expected, found=found)

@@ -7,20 +7,17 @@ library (H5Pset_external, H5Pset_virtual, H5Dchunk_iter).
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.hdf5.filters import (
-    Filter,
-    are_known,
-    check_apart,
-    filters_of,
-    take_plugins,
-)
+from dask_tiled.formats.hdf5.child import go_on
+from dask_tiled.formats.hdf5.filters import Filter, are_known
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
+from dask_tiled.formats.hdf5.library import filters_of
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.codecs import unwritten
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
@@ -40,8 +37,12 @@ READ_BYTES = 1 << 20
 """So much of a dataset without chunks is read at a time where the library has to read it."""
 MOST_BLOCKS = 100_000
 """It is read in so many parts, and no more."""
+CHUNKS_OF_A_STEP = 1000
+"""So many are listed in one step; each takes about 1 µs."""
 USER_BLOCKS = (1, 14, 4)
 """From this version on the library counts offsets of chunks from where the file begins."""
+DECODE, READ = "dask_tiled.formats.hdf5.filters:decode", "dask_tiled.formats.hdf5.boxes:read"
+"""What decodes chunks, and what has the library read."""
 Numbers = npt.ArrayLike
 
 
@@ -104,8 +105,7 @@ class Pieces:
         options["dtype"] = dtype = self.plain.dtype
         if self.order:
             options["order"] = self.order
-        name = f"dask_tiled.formats.hdf5.filters:{function}"
-        return self.decoder(BlockDecoder(name, dtype, tuple(options.items())))
+        return self.decoder(BlockDecoder(function, dtype, tuple(options.items())))
 
     def put(
         self,
@@ -147,9 +147,12 @@ class Pieces:
         file = self.file(dataset.file.filename)
         if kind == h5d.CHUNKED:
             self._add_chunks(dataset, file, origin)
-        elif kind == h5d.VIRTUAL and self._add_sources(dataset, origin):
-            pass
-        elif kind in {h5d.VIRTUAL, h5d.COMPACT} or not is_plain(dataset):
+        elif kind == h5d.VIRTUAL:
+            with self.tree.inside(dataset):
+                whole = self._add_sources(dataset, origin)
+            if not whole:
+                self._add_blocks(dataset, file, origin)
+        elif kind == h5d.COMPACT or not is_plain(dataset):
             self._add_blocks(dataset, file, origin)
         elif dataset.external:
             self._add_external(dataset, origin)
@@ -165,14 +168,10 @@ class Pieces:
         rows = max(1, READ_BYTES // (math.prod(inner) * self.stored.itemsize), count // MOST_BLOCKS)
         start = axis_columns(np.arange(0, count, rows), (0,) * len(inner))
         shape = np.minimum((rows, *inner), np.array(dataset.shape) - start)
-        number = self._reader(dataset, origin, apart=self.tree.needs_plugin(dataset))
+        self.tree.check_sources(dataset)
+        number = self.task(READ, dataset=dataset.name, origin=origin)
         self.put(origin, start, shape, 0, np.zeros_like(shape), file=file, decoder=number)
         self.blocks(origin, (min(rows, count), *inner))
-
-    def _reader(self, dataset: Any, origin: tuple[int, ...], *, apart: bool) -> int:
-        if apart:
-            check_apart(dataset.file.filename, dataset.name)
-        return self.task("read", dataset=dataset.name, origin=origin, apart=apart)
 
     def _add_sources(self, dataset: Any, origin: tuple[int, ...]) -> bool:
         """Add the datasets that a virtual one is put together from, if it is of whole ones."""
@@ -244,8 +243,8 @@ class Pieces:
         if is_plain(dataset) and are_known(filters):
             stored = np.dtype("u1") if self.stored.kind == "b" else self.stored
             chunk = (1,) * (len(self.shape) - dataset.ndim) + dataset.chunks
-            return self.task("decode", stored=stored, chunk=chunk, filters=filters)
-        return self._reader(dataset, origin, apart=take_plugins(filters))
+            return self.task(DECODE, stored=stored, chunk=chunk, filters=filters)
+        return self.task(READ, dataset=dataset.name, origin=origin)
 
     def _listed(self, dataset: Any) -> tuple[Index, Index, Index, Index]:
         """List the chunks in C order: corners, masks of filters, offsets, sizes."""
@@ -259,12 +258,19 @@ class Pieces:
                 found=version.hdf5_version,
                 hint='Run: pip install "h5py>=3.12"',
             )
-        found: list[Any] = []
-        dataset.id.chunk_iter(found.append)
-        columns = zip(*found, strict=True) if found else ([], [], [], [])
-        where, masks, offsets, sizes = (np.array(column, np.int64) for column in columns)
-        where = where.reshape(-1, dataset.ndim)
         grid = tuple(-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True))
+        numbers, width = array("q"), dataset.ndim + 3
+        most = width * math.prod(grid)
+
+        def note(chunk: Any) -> bool | None:
+            if not len(numbers) % (width * CHUNKS_OF_A_STEP):
+                go_on()
+            numbers.extend((*chunk.chunk_offset, chunk.filter_mask, chunk.byte_offset, chunk.size))
+            return len(numbers) > most or None  # an index may go round in circles
+
+        dataset.id.chunk_iter(note)
+        columns = np.array(numbers).reshape(-1, width)
+        where, (masks, offsets, sizes) = columns[:, :-3], columns[:, -3:].T
         places = np.ravel_multi_index(tuple((where // dataset.chunks).T), grid, mode="clip")
         order = np.argsort(places, kind="stable")
         astray = (where % dataset.chunks).any() or ((where < 0) | (where >= dataset.shape)).any()

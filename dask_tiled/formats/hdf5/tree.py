@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
-from dask_tiled.formats.hdf5.filters import filters_of, open_apart, open_file, take_plugins
+from dask_tiled.formats.hdf5.child import go_on
+from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.series import named_file
 from dask_tiled.model.files import File
 
@@ -35,7 +36,7 @@ class Tree(ExitStack):
         self.file = file
         self.outside = outside
         self._opened: dict[str, Any] = {}
-        self._needs: dict[tuple[str, str], bool] = {}
+        self._sound: set[tuple[str, str]] = set()
         self._above: list[tuple[str, str]] = []
 
     def open(self, path: str) -> Any:
@@ -69,6 +70,7 @@ class Tree(ExitStack):
         """Follow a path from a group on; LookupError where it leads nowhere."""
         from h5py import Group, h5l
 
+        go_on()
         here, names, links = start.file if path.startswith("/") else start, path.split("/")[::-1], 0
         while names:
             name = names.pop()
@@ -123,31 +125,45 @@ class Tree(ExitStack):
                     raise
                 yield member
 
-    def needs_plugin(self, dataset: Any) -> bool:
-        """Tell whether the library reads a dataset with filters that are no part of it.
+    @contextmanager
+    def inside(self, dataset: Any) -> Iterator[None]:
+        """Look at the sources of a dataset.
 
-        Refuse what it would read without asking, and what it would not come back from.
+        Raises
+        ------
+        CorruptFileError
+            It is one of them, or of theirs.
         """
         place = dataset.file.filename, dataset.name
         if place in self._above:
             what = "a virtual dataset takes something from itself"
             raise CorruptFileError(what, path=place[0], where=place[1])
+        self._above.append(place)
+        yield
+        self._above.pop()
+
+    def check_sources(self, dataset: Any) -> None:
+        """Make sure that the library reads a dataset only from where it may, and comes back.
+
+        Raises
+        ------
+        DatasetError, CorruptFileError, TruncatedFileError
+            It would look elsewhere, or go round in circles; or a part is missing.
+        """
+        place = dataset.file.filename, dataset.name
         if dataset.external:  # the library looks for them in the working directory
             what = "external files of such a dataset are not read"
             raise DatasetError(what, path=place[0], where=place[1], found=dataset.external[0][0])
-        if place not in self._needs:
-            self._above.append(place)
-            sources = dataset.virtual_sources() if dataset.is_virtual else ()
-            parts = (part for source in sources for part in self.members(dataset, source))
-            inner = [self.needs_plugin(part) for part in parts]  # all, for what they may raise
-            self._needs[place] = any(inner) or take_plugins(filters_of(dataset))
-            self._above.pop()
-        return self._needs[place]
+        if place not in self._sound:
+            if any(number > MOST_BUILT_IN for number, _ in filters_of(dataset)):
+                load_plugins()
+            with self.inside(dataset):
+                for source in dataset.virtual_sources() if dataset.is_virtual else ():
+                    for part in self.members(dataset, source):
+                        self.check_sources(part)
+            self._sound.add(place)
 
     def read(self, dataset: Any, first: int | None = None) -> Any:
         """Read a dataset, or of each row the first values."""
-        if not self.needs_plugin(dataset):
-            return dataset[()] if first is None else dataset[..., :first]
-        ends = [*dataset.shape[:-1], dataset.shape[-1] if first is None else first]
-        with open_apart(File.at(dataset.file.filename), dataset.name) as read:
-            return read([(0, n) for n in ends])
+        self.check_sources(dataset)
+        return dataset[()] if first is None else dataset[..., :first]

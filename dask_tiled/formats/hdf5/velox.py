@@ -16,6 +16,7 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.datasets import Found, Picture
+from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.model.description import Axis
@@ -188,12 +189,11 @@ def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
     import h5py
 
     group, left = tree.look(tree.root, path), MOST_TITLES
-    for kind in group if isinstance(group, h5py.Group) else ():
+    for kind in names_in(group, MOST_TITLES) if isinstance(group, h5py.Group) else ():
         inner = tree.look(group, kind)
-        for name in inner if isinstance(inner, h5py.Group) else ():
+        for name in names_in(inner, left) if isinstance(inner, h5py.Group) else ():
             left -= 1
-            if left >= 0:
-                yield f"{kind}/{name}", _read(tree, f"/{path}/{kind}/{name}")
+            yield f"{kind}/{name}", _read(tree, f"/{path}/{kind}/{name}")
 
 
 def _read(tree: Tree, path: str) -> Json:

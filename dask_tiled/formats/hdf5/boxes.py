@@ -1,0 +1,58 @@
+"""Blocks that only the HDF5 library can read: another process does so."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5.apart import apart
+from dask_tiled.formats.hdf5.child import Limits
+from dask_tiled.formats.hdf5.filters import as_stored, complex_type, corrupt_chunk
+from dask_tiled.formats.hdf5.library import read_box
+from dask_tiled.model.blocks import Block, Fetch
+
+SECONDS = 30
+"""So long may it take to read a block, and this much longer for each of its bytes: the slowest
+codecs decode some MB in a second."""
+SECONDS_PER_BYTE = 1e-6
+MOST_MEMORY = 1 << 30
+"""So much memory may it take, beside eight times the block."""
+
+
+def read(
+    block: Block,
+    fetch: Fetch,
+    *,
+    dataset: str,
+    dtype: np.dtype,
+    origin: tuple[int, ...],
+    order: tuple[int, ...] = (),
+) -> npt.NDArray[Any]:
+    """Read a block through the HDF5 library, which another process does for the work on a chunk.
+
+    The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
+    own. ``order`` is that of :func:`decode`.
+    """
+    block.file.check()
+    corner, shape = (as_stored(values, order) for values in (block.start, block.shape))
+    starts = [begin - first for begin, first in zip(corner, origin, strict=True)]
+    bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
+    nbytes = dtype.itemsize * math.prod(shape)
+    seconds = SECONDS + SECONDS_PER_BYTE * nbytes
+    limits = Limits(seconds, 4 * seconds, MOST_MEMORY + 8 * nbytes)
+    try:
+        run = fetch.keep("hdf5", partial(apart, renewed=True))
+        pixels: npt.NDArray[Any] = run(limits, read_box, block.file, dataset, bounds)
+    except (DatasetError, PermissionError):
+        raise
+    except Exception as error:
+        raise corrupt_chunk(block, "a chunk that the HDF5 library reads", error) from error
+    block.file.check()
+    pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)
+    pixels = pixels.astype(dtype, copy=False).reshape(shape)
+    return pixels.transpose(order) if order else pixels

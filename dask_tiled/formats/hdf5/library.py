@@ -1,0 +1,121 @@
+"""What is asked of the HDF5 library, which may end the process: another one calls these.
+
+What this process is writing itself is the exception: of that, the library has more than the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5.child import go_on
+from dask_tiled.formats.hdf5.filters import FILTERS, Filter
+from dask_tiled.model.files import File
+from dask_tiled.model.paths import is_url
+
+Bounds = Sequence[tuple[int, int]]
+"""The first position on each axis, and the one after the last."""
+OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "file locking flag": {},
+    "already open for write": {"locking": False, "swmr": True, "libver": "latest"},
+}
+"""How else to open a file that cannot be opened without locks, by what the library says to that:
+this process has it open with locks, or somebody writes who may let others read. The latter is never
+tried first: where metadata are damaged, the library would wait for somebody to complete them."""
+MOST_BUILT_IN = 255
+"""Filters with larger numbers are no part of the library."""
+
+_kept: dict[tuple[File, str], Any] = {}
+
+
+def open_file(file: File) -> Any:
+    """Open a file with h5py, whoever else has it open; it may lie behind a URL."""
+    import h5py
+
+    path = file.path
+    try:
+        return h5py.File(file.open() if is_url(path) else path, "r", locking=False)
+    except OSError as error:
+        how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
+        if how is not None:
+            with suppress(OSError):  # what it said first tells more
+                return h5py.File(path, "r", **how)
+        raise OSError(f"{path}: {error}") from error
+
+
+def is_written_here(file: File) -> bool:
+    """Tell whether this process itself is writing a file: then the library knows all of it."""
+    h5f = sys.modules.get("h5py.h5f")
+    if h5f is None:
+        return False
+    for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
+        with suppress(OSError, ValueError, RuntimeError):  # what has no name, or is closed by now
+            if one.get_intent() & h5f.ACC_RDWR and os.path.samefile(one.name, file.path):
+                return True
+    return False
+
+
+def load_plugins() -> None:
+    """Bring the library more filters, if they are installed."""
+    with suppress(ImportError, OSError, RuntimeError):
+        importlib.import_module("hdf5plugin")
+
+
+def read_box(file: File, name: str, bounds: Bounds) -> Any:
+    """Read a box of a dataset, whose axes are the last ones; in its own type, bit fields too.
+
+    The dataset stays open for the next box.
+    """
+    if (file, name) not in _kept:
+        load_plugins()
+        _kept[file, name] = open_file(file)[name]
+    dataset = _kept[file, name]
+    inside = bounds[len(bounds) - dataset.ndim :]
+    return dataset[tuple(slice(*ends) for ends in inside)]
+
+
+def names_in(group: Any, most: int) -> list[str]:
+    """List the first names in a group, in the order that h5py gives them; those that are text."""
+    from h5py import h5, h5p
+
+    names: list[str] = []
+
+    def note(name: bytes) -> bool | None:
+        go_on()
+        with suppress(UnicodeDecodeError):
+            names.append(name.decode())
+        return len(names) >= most or None
+
+    tracked = group.id.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
+    order = h5.INDEX_CRT_ORDER if tracked else h5.INDEX_NAME
+    if most > 0:
+        group.id.links.iterate(note, idx_type=order)
+    return names
+
+
+def filters_of(dataset: Any) -> tuple[Filter, ...]:
+    """List the filters of a dataset in the order in which they are applied."""
+    from h5py import h5z
+
+    properties, found = dataset.id.get_create_plist(), []
+    for k in range(properties.get_nfilters()):
+        number, _, values, name = properties.get_filter(k)
+        found.append((number, tuple(map(int, values))))
+        if number in FILTERS:
+            continue
+        if number > MOST_BUILT_IN:
+            load_plugins()
+        if not h5z.filter_avail(number):
+            raise DatasetError(
+                "a filter of the dataset is not installed",
+                path=dataset.file.filename,
+                where=dataset.name,
+                found=f"filter {number}, {name.decode('latin1') or 'which has no name'}",
+                hint="Run: pip install hdf5plugin",
+            )
+    return tuple(found)
