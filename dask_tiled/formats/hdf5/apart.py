@@ -28,6 +28,7 @@ from dask_tiled.formats.hdf5.child import (
     Job,
     Limits,
 )
+from dask_tiled.model.descriptors import with_room
 from dask_tiled.model.files import is_following, seen_files
 from dask_tiled.remote.session import session
 
@@ -189,7 +190,7 @@ def _taken() -> Child:
                 return child
             child.end()
     try:
-        return Child()
+        return with_room(Child, sys.executable or "")
     except (EndedError, OSError) as error:
         problem = "no process can be started that looks at HDF5 files"
         raise DatasetError(problem, found=str(error)) from error
@@ -203,11 +204,11 @@ def _end_all() -> None:
 
 def _forget() -> None:
     """Leave the processes to who has started them: this one is a fork of that."""
-    _idle.clear()
     for child in list(_children):
         child.process.returncode = 0
         child.connection.close()
     _children.clear()
+    _idle.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

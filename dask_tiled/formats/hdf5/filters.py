@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError
+from dask_tiled.formats.tools.compression import check_room
 from dask_tiled.model.blocks import Block, Fetch
 
 Bytes = npt.NDArray[np.uint8]
@@ -46,9 +47,10 @@ def _unszip(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
 
 
 def _unblosc(data: Bytes, values: tuple[int, ...], size: int) -> Bytes:
-    claimed = int.from_bytes(data[12:16].tobytes(), "little")
-    if not 16 <= claimed <= len(data):  # the codec is not told where they end
-        raise ValueError(f"{claimed} compressed bytes in {len(data)}")
+    length, block, claimed = np.frombuffer(data, "<u4", 3, 4).tolist()
+    if length != size or block > size or not 16 <= claimed <= len(data):
+        # the codec is not told where they end
+        raise ValueError(f"{claimed} compressed bytes in {len(data)}, which hold {length}")
     return _decompress("blosc_decode", data, values, size)
 
 
@@ -145,6 +147,29 @@ FILTERS: dict[int, Callable[[Bytes, tuple[int, ...], int], Bytes]] = {
 number of bytes of the whole chunk."""
 
 
+CODECS: dict[int, Sequence[str | None]] = {
+    DEFLATE: ["deflate"],
+    SZIP: ["szip"],
+    BZIP2: ["bzip2"],
+    LZF: ["lzf"],
+    BLOSC: ["blosc"],
+    LZ4: ["lz4"],
+    BITSHUFFLE: [None, None, "lz4", "zstd"],
+    ZSTD: ["zstd"],
+}
+"""What compresses: of some filters the fifth parameter tells."""
+
+
+def codec_of(filters: Sequence[Filter]) -> str | None:
+    """Tell what compresses in a pipeline that is known; None where nothing does."""
+    for number, values in filters:
+        names = CODECS.get(number, [None])
+        which = (*values, *(0,) * 5)[4] if len(names) > 1 else 0
+        if which < len(names) and names[which] is not None:
+            return names[which]
+    return None
+
+
 def are_known(filters: Sequence[Filter]) -> bool:
     """Tell whether a pipeline can be undone without the HDF5 library.
 
@@ -174,7 +199,10 @@ def decode(
     fetched = fetch(block.file, block.offset, block.offset + block.nbytes)
     data = fetched
     size = stored.itemsize * math.prod(chunk)
+    codec = codec_of(filters)
     try:
+        if codec is not None:
+            check_room(codec, len(data), size)
         for number, values in reversed(filters):
             data = FILTERS[number](data, values, size)
     except CODEC_ERRORS as error:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.child import go_on
-from dask_tiled.formats.hdf5.filters import Filter, are_known
+from dask_tiled.formats.hdf5.filters import Filter, are_known, codec_of
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.library import filters_of
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.codecs import unwritten
+from dask_tiled.formats.tools.compression import most_bytes
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
@@ -225,6 +226,7 @@ class Pieces:
             box = np.minimum(chunk, np.array(shape) - start)
             applied = tuple(f for k, f in enumerate(pipeline) if not mask >> k & 1)
             if applied or not is_plain(dataset):
+                self._check_room(dataset, applied, nbytes, sizes[some])
                 number = self._chunk_decoder(dataset, applied, origin)
                 numbers = {"file": file, "decoder": number, "nbytes": sizes[some]}
                 self.put(origin, start, box, offset, np.zeros_like(chunk), **numbers)
@@ -236,6 +238,21 @@ class Pieces:
             blocks = (1,) * len(chunk) if whole else chunk
             self.put(origin, *joined, file=file, decoder=self.decoder(self.plain))
         self.blocks(origin, blocks)
+
+    def _check_room(
+        self, dataset: Any, filters: tuple[Filter, ...], nbytes: int, sizes: Index
+    ) -> None:
+        """Refuse chunks that can never be so large; one alone among others is when it is read."""
+        codec = codec_of(filters) if are_known(filters) else ""
+        most = int(sizes.sum()) if codec is None else most_bytes(codec, int(sizes.sum()))
+        if nbytes * len(sizes) > most:
+            raise CorruptFileError(
+                "the chunks are too large for what is stored of them",
+                path=dataset.file.filename,
+                where=dataset.name,
+                expected=f"{most} bytes at most, in {len(sizes)} chunks of {int(sizes.sum())}",
+                found=f"{nbytes} bytes for each",
+            )
 
     def _chunk_decoder(
         self, dataset: Any, filters: tuple[Filter, ...], origin: tuple[int, ...]

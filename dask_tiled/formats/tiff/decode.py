@@ -18,9 +18,6 @@ from dask_tiled.formats import tools
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
-MOST_RATIO = 1 << 17
-"""Compressed bytes give so many samples, and no more, in segments of more than ``SMALL``."""
-SMALL = 1 << 28
 JPEG = "jpeg"
 # fmt: off
 BYTE_CODECS: Mapping[int, str] = {
@@ -67,19 +64,16 @@ def decode(block: tools.Block, fetch: tools.Fetch, **options: Any) -> Array:
     """Decode a strip or a tile, of which the block may be a part; `options` are a `Storage`."""
     storage = Storage(**options)
     codecs = tools.require("imagecodecs", "tiff", block.file.path)
-    samples = math.prod(storage.segment)
-    if samples > max(SMALL, MOST_RATIO * block.nbytes):
-        raise _corrupt(block, f"{samples} samples", f"{block.nbytes} bytes")
+    name = IMAGE_CODECS.get(storage.compression)
     stored = bytes(fetch(block.file, block.offset, block.offset + block.nbytes))
     sizes = dict(zip(storage.axes, block.shape[1:], strict=True))
     wanted = sizes.get("z", 1), sizes["y"], sizes["x"], storage.segment[3]
     shape = storage.segment if storage.tiled else (1, wanted[1], *storage.segment[2:])
-    name = IMAGE_CODECS.get(storage.compression)
     try:
         if storage.reversed_bits and name != JPEG:
             stored = codecs.bitorder_decode(stored)
         if name is None:
-            pixels = _samples(codecs, stored, shape, storage)
+            pixels = _samples(codecs, stored, shape, wanted, storage)
         else:
             pixels = _image(codecs, name, stored, (shape, wanted), storage)
     except Exception as error:  # every codec has its own
@@ -90,14 +84,18 @@ def decode(block: tools.Block, fetch: tools.Fetch, **options: Any) -> Array:
     return pixels.reshape(block.shape)
 
 
-def _samples(codecs: ModuleType, content: bytes, shape: Shape, storage: Storage) -> Array:
+def _samples(
+    codecs: ModuleType, content: bytes, shape: Shape, wanted: Shape, storage: Storage
+) -> Array:
     """Make pixels of bytes. Rows begin with a byte; tiles may lack rows outside of the page."""
     segment, bits, stored = storage.segment, storage.bits, np.dtype(storage.dtype)
     name, distance = PREDICTORS[storage.predictor]
     row = -(-segment[2] * segment[3] * bits // 8)
     if storage.compression != 1:
-        decompress = getattr(codecs, f"{BYTE_CODECS[storage.compression]}_decode")
-        content = decompress(content, out=segment[0] * segment[1] * row)
+        codec = BYTE_CODECS[storage.compression]
+        tools.check_room(codec, len(content), math.prod(wanted[:2]) * row)
+        room = min(segment[0] * segment[1] * row, tools.most_bytes(codec, len(content)))
+        content = getattr(codecs, f"{codec}_decode")(content, out=room)
     rows = min(shape[0] * shape[1], len(content) // row)
     shape = (shape[0], rows // shape[0], *shape[2:])
     content = content[: shape[0] * shape[1] * row]
@@ -124,7 +122,9 @@ def _image(
     """Decompress an image of one of some shapes: tiles at an edge may be whole, or cut there."""
     problem: Exception | None = None
     for shape in dict.fromkeys(shapes):
-        out = np.empty(shape, np.dtype(storage.dtype).newbyteorder("="))
+        dtype = np.dtype(storage.dtype).newbyteorder("=")
+        tools.check_room(name, len(content), math.prod(shape) * dtype.itemsize)
+        out = np.empty(shape, dtype)
         options: dict[str, Any] = {"out": out}
         sizes: Shape = ()
         if name == JPEG:

@@ -1,4 +1,8 @@
-"""Files that are compressed as a whole or from a byte on: gzip, bzip2, xz and zlib."""
+"""What compressed bytes can become, and files that are compressed as a whole or from a byte on.
+
+Layout facts: RFC 1951 (deflate), RFC 8878 (Zstandard), the block format of LZ4, CCSDS 121.0 (SZIP),
+and the sources of bzip2, LZF, Blosc and LZMA.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +25,22 @@ from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, is_refusal, read_head
 from dask_tiled.model.paths import opened
 
+RATIOS: Mapping[str, int] = {
+    "packbits": 64,  # 128 bytes of two
+    "lzf": 88,  # 264 of three
+    "lz4": 255,  # by each byte that makes a match longer
+    "deflate": 1032,  # 258 of two bits
+    "lzw": 1 << 12,  # as many as a table of 12 bits has entries, of 12 bits
+    "szip": 1 << 13,  # 64 blocks of 32 samples, of 9 bits or more
+    "lzma": 1 << 13,  # 273 of a dozen choices that are nearly sure
+    "zstd": 1 << 15,  # a block of 128 KiB of four
+    "blosc": 1 << 15,  # Zstandard inside
+    "bzip2": 1 << 21,  # 900,000 runs of 259 in some 40
+}
+"""How many bytes one byte stands for at most, by the codec."""
+SMALL, MOST_RATIO = 1 << 28, 1 << 17
+"""Any other codec may make so many bytes, and more where a byte stands for no more than this. Such
+have no bounds of their own: of Blosc 2 and of many images, a few bytes are an even area."""
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
@@ -50,13 +70,32 @@ class Inflated(io.RawIOBase):
         return 0
 
 
-KINDS: dict[bytes, tuple[Any, int]] = {
-    b"\x1f\x8b": (gzip.open, 1032),
-    b"BZh": (bz2.open, 1 << 21),
-    b"\xfd7zXZ\0": (lzma.open, 1 << 13),
-    b"": (Inflated, 1032),
+KINDS: dict[bytes, tuple[Any, str]] = {
+    b"\x1f\x8b": (gzip.open, "deflate"),
+    b"BZh": (bz2.open, "bzip2"),
+    b"\xfd7zXZ\0": (lzma.open, "lzma"),
+    b"": (Inflated, "deflate"),
 }
-"""What a compressed file begins with, what reads it, and the most that one byte stands for."""
+"""What a compressed file begins with, what reads it, and the codec."""
+
+
+def most_bytes(codec: str, packed: int) -> int:
+    """Tell how many bytes some compressed ones can become."""
+    ratio = RATIOS.get(codec)
+    return max(SMALL, MOST_RATIO * packed) if ratio is None else ratio * packed
+
+
+def check_room(codec: str, packed: int, wanted: int) -> None:
+    """Make sure that some compressed bytes can become what there is to be room for.
+
+    Raises
+    ------
+    ValueError
+        They cannot.
+    """
+    most = most_bytes(codec, packed)
+    if wanted > most:
+        raise ValueError(f"{packed} bytes, which can be {most} at most")
 
 
 def is_compressed(head: bytes) -> bool:
@@ -81,8 +120,8 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
 
 def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
     """Make sure that what is compressed from byte ``at`` on can be so many bytes."""
-    _, ratio = _kind_of(read_head(file.path, 8, at))
-    most = max(0, file.size - at) * ratio
+    _, codec = _kind_of(read_head(file.path, 8, at))
+    most = most_bytes(codec, max(0, file.size - at))
     if nbytes > most:
         problem = "a compressed file of this size cannot hold the pixels"
         expected, found = f"{nbytes} bytes, decompressed", f"{most} at most"
@@ -113,7 +152,7 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArra
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
-def _kind_of(head: bytes) -> tuple[Any, int]:
+def _kind_of(head: bytes) -> tuple[Any, str]:
     return next(kind for magic, kind in KINDS.items() if head.startswith(magic))
 
 

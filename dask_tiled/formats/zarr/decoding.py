@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError
+from dask_tiled.formats.tools.compression import check_room
 from dask_tiled.model.blocks import Block, Fetch
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,11 +46,12 @@ def _ungzip(data: Bytes, out: Bytes) -> None:
     out[:] = np.frombuffer(found, np.uint8)
 
 
-_COMPRESSORS: dict[str, Callable[[Bytes, Bytes], None]] = {
-    "blosc": _unblosc,
-    "zstd": _unzstd,
-    "gzip": _ungzip,
+_COMPRESSORS: dict[str, tuple[str, Callable[[Bytes, Bytes], None]]] = {
+    "blosc": ("blosc", _unblosc),
+    "zstd": ("zstd", _unzstd),
+    "gzip": ("deflate", _ungzip),
 }
+"""What makes bytes smaller, and what makes them larger again."""
 
 
 def unsealed(data: Bytes) -> Bytes:
@@ -109,8 +111,10 @@ def _decoded(
         data = unsealed(data)
     size = math.prod(chunk) * dtype.itemsize
     if compressors:
+        codec, decompress = _COMPRESSORS[compressors[0]]
+        check_room(codec, len(data), size)
         packed, data = data, np.empty(size, np.uint8)
-        _COMPRESSORS[compressors[0]](packed, data)
+        decompress(packed, data)
     if len(data) != size:
         raise ValueError(f"{len(data)} bytes")
     return data.view(dtype).reshape(chunk)

@@ -1,0 +1,260 @@
+"""HDF5: whatever a file makes of the library, the process of the user goes on, and soon."""
+
+import operator
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+from dask_tiled.formats.hdf5 import apart as processes
+from dask_tiled.formats.hdf5.apart import EndedError, apart
+from dask_tiled.formats.hdf5.child import Limits
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+DATA = np.arange(600, dtype="u2").reshape(10, 6, 10)
+GENEROUS = Limits(60, 60, 1 << 30)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Give the processes that are started from now on, of which there is none yet."""
+    found = []
+
+    class Listed(processes.Child):
+        def __init__(self):
+            super().__init__()
+            found.append(self)
+
+    monkeypatch.setattr(processes, "Child", Listed)
+    monkeypatch.setattr(processes, "_idle", [])
+    yield found
+    for one in found:
+        one.end()
+
+
+def write(path):
+    with h5py.File(path, "w") as file:
+        file["d"] = DATA
+        file["d"].attrs["units"] = "counts"
+        file["d"].attrs.update({f"number {k}": k for k in range(8)})
+        for k in range(20):
+            file[f"group/member {k}"] = k
+    return path
+
+
+def put(content, at, form, *values):
+    struct.pack_into(form, content, at, *values)
+
+
+def heap_object(content, size):
+    put(content, content.find(b"GCOL") + 24, "<Q", size)
+
+
+def heap_reference(content, length):
+    heap = struct.pack("<Q", content.find(b"GCOL"))
+    put(content, content.find(heap) - 4, "<I", length)
+
+
+def tree(content, field, form, *values):
+    put(content, content.find(b"TREE") + field, form, *values)
+
+
+def continuation(content):
+    """Let a block of messages go on with itself."""
+    for at in range(0, len(content) - 24, 8):
+        kind, size, _, where = struct.unpack_from("<HHIQ", content, at)
+        if (kind, size) == (16, 16) and where < len(content):
+            put(content, at + 8, "<Q", at)
+            return
+    raise AssertionError("no such message")
+
+
+DEADLY = {
+    "a heap whose objects go round": (heap_object, 2**64 - 16),
+    "a heap of nothing": (heap_object, 0),
+    "a text of 4 GiB": (heap_reference, 2**32 - 1),
+    "a tree beside itself": (lambda c: tree(c, 16, "<Q", c.find(b"TREE")),),
+    "a tree below itself": (lambda c: (tree(c, 5, "B", 1), tree(c, 32, "<Q", c.find(b"TREE"))),),
+    "messages that go on with themselves": (continuation,),
+    "a base that no file reaches": (lambda c: put(c, 24, "<Q", 1 << 62),),
+    "information of a driver in nowhere": (lambda c: put(c, 48, "<Q", 2**64 - 16),),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", DEADLY)
+def test_deadly_files(tmp_path, capfd, name):
+    """The pixels that are there, or a typed error; and then the next file."""
+    good = write(tmp_path / "good.h5")
+    content = bytearray(good.read_bytes())
+    change, *values = DEADLY[name]
+    change(content, *values)
+    path = tmp_path / "deadly.h5"
+    path.write_bytes(content)
+    try:
+        desc = describe(path, dataset="d")
+    except DatasetError as error:
+        assert error.path == str(path)  # noqa: PT017
+    else:
+        np.testing.assert_array_equal(open_dataset(path, dataset="d"), DATA)
+        assert desc.metadata["hdf5"]["facts_complete"] == ("heap" not in name)
+    assert describe(good).metadata["hdf5"]["attributes"]["/d"]["units"] == "counts"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_one_process_for_many_files(tmp_path, alone):
+    """It is not started again for a file that ends it."""
+    paths = [write(tmp_path / f"{k}.h5") for k in range(3)]
+    content = bytearray(paths[1].read_bytes())
+    DEADLY["a tree below itself"][0](content)
+    paths[1].write_bytes(content)
+    describe(paths[0])
+    with pytest.raises(CorruptFileError, match="with signal"):
+        describe(paths[1])
+    describe(paths[2])
+    assert len(alone) == 1
+
+
+def test_what_a_job_may_take():
+    """Time of the processor for a step, time, and memory."""
+    with apart() as run, pytest.raises(EndedError, match="no end"):
+        run(Limits(0.1, 60, 1 << 30), sum, range(1 << 50))
+    with apart() as run, pytest.raises(EndedError, match="no answer"):
+        run(Limits(60, 0.1, 1 << 30), time.sleep, 60)
+    with apart() as run, pytest.raises(MemoryError):
+        run(Limits(60, 60, 1 << 26), bytearray, 1 << 28)
+    with apart() as run:
+        assert len(run(GENEROUS, bytes, 1 << 22)) == 1 << 22
+
+
+def test_errors_come_back_as_they_are():
+    with apart() as run:
+        with pytest.raises(KeyError, match="'name'"):
+            run(GENEROUS, operator.getitem, {}, "name")
+        with pytest.raises(EndedError, match="with signal 6"):
+            run(GENEROUS, os.abort)
+        assert run(GENEROUS, abs, -1) == 1
+
+
+def interrupt_later(seconds):
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def test_a_user_may_interrupt(tmp_path, alone):
+    """The wait ends at once; nobody is left, and no answer to what was asked."""
+    path = write(tmp_path / "a.h5")
+    describe(path)
+    start = time.monotonic()
+    timer = interrupt_later(0.3)
+    with pytest.raises(KeyboardInterrupt), apart() as run:
+        run(GENEROUS, time.sleep, 50)
+    timer.join()
+    assert time.monotonic() - start < 20
+    assert alone[0].process.returncode == -signal.SIGKILL
+    assert describe(path).shape == DATA.shape
+    assert len(alone) == 2
+
+
+def test_who_is_killed_is_replaced(tmp_path, alone):
+    path = write(tmp_path / "a.h5")
+    describe(path)
+    with apart() as run:
+        pid = run(GENEROUS, os.getpid)
+    for victim in (pid, None):
+        os.kill(victim or alone[-1].process.pid, signal.SIGKILL)
+        alone[-1].process.wait()
+        assert describe(path).shape == DATA.shape
+    assert len(alone) == 3
+
+
+def test_threads_open_files_at_once(tmp_path):
+    paths = [write(tmp_path / f"{k}.h5") for k in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(describe, paths))
+    assert [desc.files[0].path for desc in found] == [str(path) for path in paths]
+    assert {desc.shape for desc in found} == {DATA.shape}
+
+
+WAYS_TO_GO = """
+import multiprocessing, os, signal, sys
+import numpy
+from dask_tiled.formats.hdf5 import apart, descriptor
+
+def look(path):
+    assert descriptor.describe([path]).shape == (10, 6, 10)
+    return [child.process.pid for child in apart._children]
+
+if __name__ == "__main__":
+    path, end = sys.argv[1:]
+    own = look(path)
+    pid = os.fork()
+    if not pid:
+        assert set(look(path)).isdisjoint(own)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    daemon = multiprocessing.get_context("spawn").Process(target=look, args=(path,), daemon=True)
+    daemon.start()
+    daemon.join()
+    assert daemon.exitcode == 0
+    assert look(path) == own
+    print(*own, flush=True)
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def is_running(pid):
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no list of processes")
+@pytest.mark.parametrize("end", ["leaves", "killed"])
+def test_forks_daemons_and_the_end(tmp_path, end):
+    """Each process has its own; nobody is left behind, and nothing is written."""
+    script, path = tmp_path / "script.py", write(tmp_path / "a.h5")
+    script.write_text(WAYS_TO_GO)
+    command = [sys.executable, "-W", "error", "-X", "dev", str(script), str(path), end]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0 if end == "leaves" else -signal.SIGKILL)
+    (pid,) = map(int, done.stdout.split())
+    deadline = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(pid)
+
+
+def zipped(path, chunk, packed, others=()):
+    """Write chunks that say of themselves that they were deflated."""
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset(
+            "d", (chunk * (1 + len(others)),), "u1", chunks=(chunk,), compression=1
+        )
+        for k, content in enumerate([packed, *others]):
+            made.id.write_direct_chunk((k * chunk,), content)
+    return path
+
+
+def test_chunks_that_are_too_large_for_their_bytes(tmp_path):
+    """Refused before there is room for them: all when the file is opened, one when it is read."""
+    path = zipped(tmp_path / "a.h5", 1 << 30, bytes(1 << 19))
+    with pytest.raises(CorruptFileError, match="too large for what is stored"):
+        describe(path)
+    path = zipped(tmp_path / "b.h5", 1 << 20, bytes(100), [bytes(5000)] * 2)
+    with pytest.raises(CorruptFileError, match="103200 at most"):
+        open_dataset(path)[: 1 << 20].compute()
