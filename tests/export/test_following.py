@@ -12,7 +12,7 @@ import zarr
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export import alignment, following, stores
 from dask_tiled.export.targets import JournaledFolder
-from dask_tiled.testing import counting_frames, write_mib_series, write_mrc
+from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
 FRAMES = counting_frames((48, 8, 16), "uint16")
 FRAME = FRAMES[0].nbytes
@@ -126,6 +126,24 @@ def test_a_header_is_believed_that_told_the_number_before(acquisition, tmp_path,
     to_zarr(open_dataset(path, follow=True), out, follow=True, rest=50)
     assert np.array_equal(stored(out), FRAMES)
     assert (acquisition.now < 10) == (told == "before")
+
+
+def test_axes_are_called_what_later_frames_say(acquisition, tmp_path):
+    """The first frame of a TVIPS file has a time, two of them have a distance in time."""
+    (path,) = write_tvips(tmp_path / "a", FRAMES)
+    content, frame = path.read_bytes(), 108 + FRAME
+    os.truncate(path, 256 + frame + 9)
+    arr = open_dataset(path, nav_shape=(48,), follow=True)
+    assert (arr.dims[0], len(arr.description.missing)) == ("frame", 47)
+
+    def write():
+        with path.open("ab") as file:
+            file.write(content[256 + frame + 9 :])
+
+    acquisition.events.append(write)
+    out = to_zarr(arr, tmp_path / "out.zarr", follow=True)
+    assert np.array_equal(out[...], FRAMES)
+    assert out.metadata.dimension_names[0] == "time"
 
 
 def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
