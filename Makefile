@@ -10,11 +10,12 @@ BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
 COMPARE_ARGS ?=
 EXPRESSIONS_ARGS ?=
 FUZZ_ARGS ?=
+SOAK_ARGS ?= --minutes 60
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export soak lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -24,6 +25,7 @@ help:
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
+	@echo "make soak    an hour of all of it at once, while workers, files and disks fail (SOAK_ARGS=...)"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
@@ -60,6 +62,9 @@ fuzz-expressions: $(VENVS)/test/installed
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
 		tests/export/test_faults.py
+
+soak: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python tests/soak/soak.py $(SOAK_ARGS)
 
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from acquisitions import APPENDED, Acquisition, growing
 from formats_table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,53 +14,7 @@ from hypothesis import strategies as st
 import dask_tiled
 from dask_tiled.testing import counting_frames, write_mib, write_mrc, write_raw
 
-# Formats whose frames are appended, to files that are filled one after the other.
-APPENDED = [
-    "raw", "raw with gaps", "raw series", "npy C", "mib u16", "mib 12 bit quad", "mib hdr",
-    "mib series", "mrc i2", "mrc c8", "mrc movie", "tvips 1", "tvips series",
-    "frms6", "frms6 binned", "seq 4", "seq 5", "empad scan", "empad series", "blo",
-]  # fmt: skip
 RAW = {"format": "raw", "dtype": "u2", "sig_shape": (5, 7)}
-
-
-class Acquisition:
-    """Files that appear as a detector would write them."""
-
-    def __init__(self, members):
-        self.content = {path: path.read_bytes() for path in members}
-        self.size = sum(map(len, self.content.values()))
-        self.written = self.size
-        self.rewind()
-
-    def rewind(self):
-        for path in self.content:
-            path.unlink()
-        self.written = 0
-
-    def write_to(self, stop):
-        """Append bytes until there are so many."""
-        at = 0
-        for path, content in self.content.items():
-            first, last = max(0, self.written - at), min(len(content), stop - at)
-            if last > first:
-                with path.open("ab") as file:
-                    file.write(content[first:last])
-            at += len(content)
-        self.written = max(stop, self.written)
-
-
-def growing(folder, name):
-    """Give options that open a sample, what it has to be in the end, and the acquisition of it."""
-    sample = TABLE[name](folder, "scan")
-    options = {"follow": True, **sample.options}
-    if isinstance(options["path"], list):
-        options["path"] = str(folder / "scan*.raw")
-    pixels = [path for path in sample.members if not is_header(path)]
-    return options, sample, Acquisition(pixels)
-
-
-def is_header(path):
-    return path.suffix in {".hdr", ".xml", ".txt", ".csv", ".gtg"}
 
 
 def is_prefix(arr, frames):
@@ -73,7 +28,8 @@ def is_prefix(arr, frames):
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name in APPENDED])
 def test_frames_are_seen_as_they_come(name, tmp_path):
-    options, sample, acquisition = growing(tmp_path, name)
+    sample = TABLE[name](tmp_path, "scan")
+    options, acquisition = growing(sample)
     arr, seen = None, []
     for stop in np.linspace(1, acquisition.size, 17, dtype=int).tolist():
         acquisition.write_to(stop)

@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import dask
@@ -17,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import zarr
+from clusters import started
 from dask.core import flatten
 from distributed import Client, futures_of, wait
 from formats_table import TABLE
@@ -44,22 +43,6 @@ SPILLING = {"DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "0.2"}
 """Results are spilled at once from here on; what else a process has is looked at now and then."""
 
 
-@contextmanager
-def started(folder, *arguments):
-    """Start a command of dask, in a folder of its own; at the end, kill it and what it started."""
-    folder.mkdir()
-    command = [sys.executable, "-m", "dask", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
-    with (folder / "log").open("wb") as log:
-        options = {"cwd": folder, "stdout": log, "stderr": log, "env": environment | SPILLING}
-        process = subprocess.Popen(command, **options, start_new_session=True)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-
-
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     """Give the client of two workers, one of which has something that tasks can ask for."""
@@ -70,9 +53,10 @@ def client(tmp_path_factory):
     special = ["--resources", "SPECIAL=1", "--no-nanny"]  # one that is restarted is enough
     scheduler = ["scheduler", "--scheduler-file", address, "--no-dashboard"]
     with ExitStack() as stack:
-        stack.enter_context(started(folder / "s", *scheduler, "--host", "127.0.0.1", "--port", "0"))
-        stack.enter_context(started(folder / "a", *worker, "plain"))
-        stack.enter_context(started(folder / "b", *worker, "special", *special))
+        host = ["--host", "127.0.0.1", "--port", "0"]
+        stack.enter_context(started(folder / "s", *scheduler, *host))
+        stack.enter_context(started(folder / "a", *worker, "plain", **SPILLING))
+        stack.enter_context(started(folder / "b", *worker, "special", *special, **SPILLING))
         client = stack.enter_context(Client(scheduler_file=address, timeout=60))
         client.wait_for_workers(2, timeout=60)
         yield client

@@ -1,0 +1,62 @@
+"""What happens to files, disks and workers while somebody reads and writes."""
+
+import os
+import shutil
+from contextlib import suppress
+
+RENAMED = ("replaced", "removed")
+"""Where there is one file, these may happen while it is opened: each is one step of the system."""
+SHORTENED = ("truncated", "rewritten shorter")
+CHANGED = (*RENAMED, *SHORTENED, "rewritten", "put back", "grown", "status")
+NOTICED = (*RENAMED, "truncated")
+"""Of files that grow: what is appended, or written over, is taken for what they are."""
+
+
+def change(kind, folder, versions, draw):
+    """Do something to the files of a sample."""
+    if kind in {"truncated", "grown", "status", "removed"}:
+        names = versions.cut
+        path = folder / names[draw.integers(len(names))]
+        size = path.stat().st_size
+        if kind == "truncated":
+            os.truncate(path, draw.integers(size))
+        elif kind == "grown":
+            with path.open("ab") as file:
+                file.write(draw.bytes(draw.integers(1, 5000)))
+        elif kind == "status":
+            path.chmod(0o640)
+        else:
+            path.unlink()
+        return
+    # Headers go with the pixels where they differ: it is another scan.
+    root = versions.folders[1]
+    for source in sorted(path for path in root.rglob("*") if path.is_file()):
+        target = folder / source.relative_to(root)
+        data = source.read_bytes()
+        if kind == "replaced":
+            beside = target.with_name(f".{target.name}.new")
+            beside.write_bytes(data)
+            beside.replace(target)
+            continue
+        before = target.stat()
+        with target.open("wb" if kind == "rewritten shorter" else "r+b") as file:
+            file.write(data)
+            file.truncate()
+        if kind == "put back" and before.st_size == len(data):
+            os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def fill(disk, free):
+    """Fill a disk but for so many bytes, while others write to it."""
+    with (disk / "ballast").open("wb") as file:
+        for _ in range(10):
+            left = shutil.disk_usage(disk).free - free
+            with suppress(OSError):
+                if left > 0:
+                    os.posix_fallocate(file.fileno(), 0, left)
+                return
+
+
+def empty(disk):
+    """Make room again."""
+    (disk / "ballast").unlink(missing_ok=True)

@@ -1,0 +1,409 @@
+"""One operation: what somebody does with an array, what happens meanwhile, what may come of it."""
+
+import shutil
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import faults
+import numpy as np
+import zarr
+from acquisitions import APPENDED, growing
+from samples import TABLE, Versions
+
+from dask_tiled import (
+    DatasetError,
+    MissingFramesWarning,
+    as_zarr,
+    iter_blocks,
+    map_tiles,
+    open_dataset,
+    reduce_tiles,
+    to_zarr,
+    verify_zarr,
+)
+
+# Each is done with the opened array and with the pixels that were written, with equal draws.
+
+
+def everything(x, _):
+    return x[...]
+
+
+def part(x, draw):
+    cuts = []
+    for n in x.shape:
+        start, stop = sorted(draw.integers(n + 1, size=2))
+        cuts.append(slice(start, max(stop, start + 1), int(draw.integers(1, 4))))
+    return x[tuple(cuts)]
+
+
+def pixel(x, draw):
+    return x[(..., *(int(draw.integers(n)) for n in x.shape[-1:]))]
+
+
+def chosen(x, draw):
+    return x[draw.integers(len(x), size=3)]
+
+
+def backwards(x, draw):
+    return np.moveaxis(x[::-1], 0, int(draw.integers(x.ndim)))
+
+
+def total(x, draw):
+    axes = [k for k in range(x.ndim) if draw.random() < 0.6]
+    return x.sum(axis=tuple(axes or range(x.ndim)), dtype="c16" if x.dtype.kind == "c" else "f8")
+
+
+def largest(x, draw):
+    x = x.real if x.dtype.kind == "c" else x
+    return x.max(axis=int(draw.integers(x.ndim)))
+
+
+def differences(x, _):
+    return (x[1:].astype("f8") - x[:-1]).mean(axis=-1) if x.dtype.kind != "c" else x[1:]
+
+
+LAZY = (everything, part, pixel, chosen, backwards, total, largest, differences)
+
+
+def computed(arr, truths, draw, way):
+    seed = int(draw.integers(1 << 30))
+    scheduler = ["threads", None, None][draw.integers(3)]
+    lazy = way(arr, np.random.default_rng(seed))
+    found = (
+        lazy.persist()[...].compute() if draw.random() < 0.2 else lazy.compute(scheduler=scheduler)
+    )
+    compare(found, [way(truth, np.random.default_rng(seed)) for truth in truths])
+
+
+def _doubled(tile, _):
+    return tile + tile
+
+
+def _counted(state, tile, _):
+    return state + np.count_nonzero(tile)
+
+
+def on_tiles(arr, truths, _):
+    doubled = map_tiles(_doubled, arr, dtype=arr.dtype)
+    compare(doubled.compute(), [truth + truth for truth in truths])
+    count = reduce_tiles(arr, init=0, step=_counted, combine=np.add)
+    compare(count.compute(), [np.count_nonzero(truth) for truth in truths])
+
+
+def in_blocks(arr, truths, _):
+    found = np.zeros(arr.shape, arr.dtype)
+    for block in iter_blocks(arr):
+        found[block.where] = block.pixels
+    compare(found, truths)
+
+
+def shown_as_zarr(arr, truths, _):
+    compare(as_zarr(arr)[...], truths)
+
+
+READING = {
+    **{way.__name__: partial(computed, way=way) for way in LAZY},
+    "on tiles": on_tiles,
+    "in blocks": in_blocks,
+    "as zarr": shown_as_zarr,
+}
+
+
+class FoundError(Exception):
+    """Something is not as it has to be: ``kind`` says of what it is one."""
+
+    def __init__(self, kind, problem):
+        super().__init__(problem)
+        self.kind = kind
+
+
+def compare(found, truths):
+    """Make sure that what was found is one of the truths, and no mixture of them."""
+    for truth in map(np.asarray, truths):
+        same = found.shape == truth.shape and found.dtype.kind == truth.dtype.kind
+        if same and (
+            np.array_equal(found, truth)
+            or (truth.dtype.kind in "fc" and np.allclose(found, truth, rtol=1e-12, atol=0))
+        ):
+            return
+    raise FoundError("checksums", f"{found.dtype}{found.shape} is none of {len(truths)} truths")
+
+
+@dataclass
+class Operation:
+    """What is done, all of it drawn from the seed and the number of the operation."""
+
+    number: int
+    name: str
+    work: str
+    io: str
+    chunks: bool
+    fault: str
+    phase: str
+    delay: float
+    draw: np.random.Generator
+    fate: np.random.Generator
+    """Of what happens, at the same time as what is done."""
+
+    @classmethod
+    def of(cls, seed, number, ios, *, full_disks):
+        """Draw an operation; the first ones go through all formats, and nothing happens."""
+        draw = np.random.default_rng((seed, number))
+        names = list(TABLE)
+        turn, place = divmod(number, len(names))
+        if turn:
+            np.random.default_rng((seed, turn, 0)).shuffle(names)
+        name = names[place]
+        kinds = [*READING] * 2 + ["export"] * 6 + ["follow"] * (8 if name in APPENDED else 0)
+        work = kinds[draw.integers(len(kinds))]
+        io = ios[draw.integers(len(ios))]
+        fault = "none"
+        if turn and draw.random() < 0.6:
+            some = [*(faults.NOTICED if work == "follow" else faults.CHANGED), "worker killed"]
+            if work == "export" and full_disks:
+                some += ["disk full"] * 4
+            fault = some[draw.integers(len(some))]
+        if io == "mmap" and fault in faults.SHORTENED:
+            io = "buffered"  # what is mapped must not be cut off: that is written down
+        phases = ["between", "computing", "computing"]
+        if fault in faults.RENAMED:
+            phases.append("opening")
+        phase = phases[draw.integers(len(phases))]
+        chunks, delay = bool(draw.random() < 0.5), float(draw.exponential(0.05))
+        return cls(number, name, work, io, chunks, fault, phase, delay, *draw.spawn(2))
+
+    def __str__(self):
+        when = {"opening": "while it is opened", "between": "before it is computed"}
+        when = when.get(self.phase, f"{self.delay:.3f} s later")
+        happens = "" if self.fault == "none" else f", {self.fault} {when}"
+        return f"operation {self.number}: {self.work} of {self.name}, io={self.io}{happens}"
+
+
+class Run:
+    """One operation on the way, in a folder of its own."""
+
+    def __init__(self, operation, root, disk, cluster):
+        self.operation, self.cluster = operation, cluster
+        self.versions = Versions.of(root / "samples", operation.name)
+        self.folder = root / "operations" / str(operation.number)
+        self.disk = disk or self.folder
+        self.out = self.disk / f"{operation.number}.zarr"
+        alone = len(self.versions.pixels) == 1
+        opening = operation.phase == "opening" and not alone
+        self.phase = "between" if opening else operation.phase
+        self.alone, self.faults = alone, 0
+        self.errors = []
+        self.lock = threading.Lock()
+
+    def __call__(self):
+        """Do it.
+
+        Raises
+        ------
+        FoundError, Exception
+            Something that may never be.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MissingFramesWarning)
+            try:
+                self._follow() if self.operation.work == "follow" else self._read()
+            finally:
+                faults.empty(self.disk)
+                shutil.rmtree(self.folder, ignore_errors=True)
+                shutil.rmtree(self.out, ignore_errors=True)
+
+    @contextmanager
+    def _allowed(self):
+        """Let errors pass that say what has happened."""
+        fault = self.operation.fault
+        try:
+            yield
+        except FileNotFoundError:
+            if fault != "removed":
+                raise
+            self.errors.append("FileNotFoundError")
+        except DatasetError as error:
+            place = self.disk if fault == "disk full" else self.folder
+            named = error.path is not None and error.path.startswith(str(place))
+            if fault not in {*faults.CHANGED, "disk full"} or not named or len(str(error)) > 5000:
+                raise
+            self.errors.append(type(error).__name__)
+
+    def _happens(self):
+        """Let the fault happen."""
+        fault, draw = self.operation.fault, self.operation.fate
+        if fault == "none" or self.faults:
+            return
+        if fault == "worker killed":
+            self.faults = self.cluster.kill()
+            return
+        with self.lock:
+            self.faults = 1
+            if fault == "disk full":
+                faults.fill(self.disk, int(draw.integers(self.versions.truths[0].nbytes + 4096)))
+            else:
+                faults.change(fault, self.folder, self.versions, draw)
+
+    @contextmanager
+    def _meanwhile(self, phase):
+        """Let the fault happen during a phase, if it is that of the operation."""
+        if self.phase != phase or self.operation.fault == "none":
+            yield
+            return
+        failed = []
+
+        def later():
+            time.sleep(self.operation.delay if phase == "computing" else self.operation.delay / 10)
+            try:
+                self._happens()
+            except Exception as error:  # noqa: BLE001 - raised below
+                failed.append(error)
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def _read(self):
+        operation, versions = self.operation, self.versions
+        sample = versions.put(self.folder)
+        truths = versions.truths if self.phase == "opening" else versions.truths[:1]
+        arr = None
+        with self._allowed(), self._meanwhile("opening"):
+            arr = self._open(sample)
+        if self.phase == "between":
+            self._happens()
+        before = len(self.errors)
+        if arr is not None:
+            with self._allowed(), self._meanwhile("computing"):
+                self._work(arr, truths)
+            changed = operation.fault in faults.CHANGED and self.phase == "between"
+            if changed and self.alone and operation.work != "part" and len(self.errors) == before:
+                raise FoundError("unnoticed", "the file has changed before")
+        if self.faults:
+            self._afterwards(sample)
+
+    def _open(self, sample):
+        chunks = None
+        if self.operation.chunks:
+            shape = sample.expected.shape
+            nav = len(shape) - sample.sig_dims
+            chunks = tuple(
+                int(self.operation.draw.integers(1, min(n, 3) + 1)) if k < nav else -1
+                for k, n in enumerate(shape)
+            )
+        return open_dataset(**sample.options, io=self.operation.io, chunks=chunks)
+
+    def _work(self, arr, truths):
+        if self.operation.work == "export":
+            self._export(arr, truths)
+        else:
+            READING[self.operation.work](arr, truths, self.operation.draw)
+
+    def _export(self, arr, truths):
+        layout = ["array", "group"][self.operation.draw.integers(2)]
+        try:
+            to_zarr(arr, self.out, layout=layout, progress=False)
+        finally:
+            self._look_for_leftovers()
+        stored = zarr.open_array(self.out, path=None if layout == "array" else "data", mode="r")
+        compare(stored[...], truths)
+        if self.operation.fault == "none":
+            verify_zarr(self.out, arr, progress=False)
+
+    def _look_for_leftovers(self):
+        beside = [path.name for path in self.disk.iterdir() if path.name.startswith(self.out.name)]
+        inside = [path.name for path in self.out.rglob("*partial*")]
+        if not {*beside} <= {self.out.name} or inside:
+            raise FoundError("leftovers", f"an export has left {beside} {inside[:3]}")
+
+    def _afterwards(self, sample):
+        """Open once more what is there now."""
+        fault, versions = self.operation.fault, self.versions
+        shutil.rmtree(self.out, ignore_errors=True)
+        faults.empty(self.disk)
+        truths = {"replaced": versions.truths[1:], "rewritten": versions.truths[1:]}
+        truths["put back"] = truths["rewritten shorter"] = truths["rewritten"]
+        truths = truths.get(fault, versions.truths[:1])
+        if fault in {"none", "worker killed", "disk full"}:
+            self._work(self._open(sample), truths)
+            return
+        if fault == "removed" and len(versions.pixels) > 1:
+            return  # of zarr, what has gone is what was never written
+        with self._allowed():
+            arr = open_dataset(**sample.options)
+            if fault in {"truncated", "grown"}:
+                assert_prefix(arr, truths, sample.sig_dims)
+            else:
+                compare(arr.compute(), truths)
+
+    def _follow(self):
+        """Read a file, or export it, while it is written."""
+        operation, versions = self.operation, self.versions
+        sample = versions.put(self.folder)
+        options, acquisition = growing(sample)
+        draw, shape, truths = operation.draw, sample.expected.shape, versions.truths[:1]
+        stops = np.sort(draw.integers(acquisition.size // 3, acquisition.size, size=6)).tolist()
+        stops.append(acquisition.size)
+        pauses = draw.exponential(0.05, len(stops))
+        acquisition.write_to(stops[0])
+        ended = threading.Event()
+
+        def write():
+            for stop, pause in zip(stops, pauses, strict=True):
+                time.sleep(pause)
+                with self.lock:
+                    if self.faults and operation.fault in faults.CHANGED:
+                        break
+                    acquisition.write_to(stop)
+            ended.set()
+
+        exported = draw.random() < 0.4
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            arr = self._open_growing(options, shape[: len(shape) - sample.sig_dims], ended)
+            with self._allowed(), self._meanwhile("computing"):
+                if exported:
+                    to_zarr(arr, self.out, follow=True, rest=30, layout="array", progress=False)
+                    compare(zarr.open_array(self.out, mode="r")[...], truths)
+                    return
+                while not ended.is_set():
+                    assert_prefix(arr, truths, sample.sig_dims)
+                    arr = arr.refresh()
+                arr = arr.refresh()
+                assert_prefix(arr, truths, sample.sig_dims)
+                if operation.fault not in faults.CHANGED:
+                    compare(arr.compute(), truths)
+        finally:
+            writer.join()
+
+    @staticmethod
+    def _open_growing(options, nav_shape, ended):
+        """Open a file as soon as there is a whole frame."""
+        while True:
+            last = ended.is_set()
+            try:
+                return open_dataset(**options, nav_shape=nav_shape)
+            except DatasetError:
+                if last:
+                    raise
+                time.sleep(0.01)
+
+
+def assert_prefix(arr, truths, sig_dims):
+    """Compare frames that are not said to be missing, of as many as there are."""
+    found, missing = arr.compute(), arr.description.missing
+    found = found.reshape(-1, *found.shape[found.ndim - sig_dims :])
+    truths = [truth.reshape(-1, *truth.shape[truth.ndim - sig_dims :]) for truth in truths]
+    there = np.setdiff1d(np.arange(min(len(found), len(truths[0]))), missing)
+    compare(found[there], [truth[there] for truth in truths])

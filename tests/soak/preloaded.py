@@ -1,0 +1,98 @@
+"""What every process of a soak loads first: many small chunks, and faults that were asked for.
+
+A soak that finds nothing proves nothing, unless it finds what is known to be there:
+``SOAK_PLANTED`` names faults that are put into the package, as ``a_descriptor,a_pixel=100``.
+"""
+
+import itertools
+import os
+import tempfile
+import threading
+import time
+
+from dask_tiled.array import results, rewriting
+from dask_tiled.model.files import File
+from dask_tiled.reading import reader
+
+
+def a_descriptor():
+    """Leak a descriptor with each file that is opened."""
+    look = File.at.__func__
+
+    def leaking(cls, path):
+        os.dup(0)
+        return look(cls, path)
+
+    File.at = classmethod(leaking)
+
+
+def a_pixel(often=1000):
+    """Get a pixel wrong, of one in a thousand tiles, or of so many."""
+    read, count = reader.read_into, itertools.count(1)
+
+    def wrong(tile, *args):
+        read(tile, *args)
+        if next(count) % often == 0 and tile.size:
+            tile.reshape(-1).view("u1")[0] ^= 1
+
+    reader.read_into = wrong
+
+
+def a_hang(late=1000):
+    """Wait for ever, once, after so many tiles."""
+    read, count = reader.read_into, itertools.count(1)
+
+    def waiting(*args):
+        if next(count) == late:
+            time.sleep(1e6)
+        read(*args)
+
+    reader.read_into = waiting
+
+
+def memory():
+    """Keep 1 MiB with every tile."""
+    read, kept = reader.read_into, []
+
+    def keeping(*args):
+        kept.append(b"x" * (1 << 20))
+        read(*args)
+
+    reader.read_into = keeping
+
+
+def a_thread():
+    """Leave a thread with every tile."""
+    read = reader.read_into
+
+    def leaving(*args):
+        threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+        read(*args)
+
+    reader.read_into = leaving
+
+
+def a_file():
+    """Leave a temporary file, once."""
+    read, count = reader.read_into, itertools.count(1)
+
+    def leaving(*args):
+        if next(count) == 50:
+            os.close(tempfile.mkstemp()[0])
+        read(*args)
+
+    reader.read_into = leaving
+
+
+PLANTED = {f.__name__: f for f in (a_descriptor, a_pixel, a_hang, a_thread, a_file, memory)}
+
+
+def prepare():
+    """Make this process one of a soak."""
+    rewriting.LEAST_BYTES, results.FEW_PIXELS = 1, 0
+    for planted in filter(None, os.environ.get("SOAK_PLANTED", "").split(",")):
+        name, *numbers = planted.split("=")
+        PLANTED[name](*map(int, numbers))
+
+
+prepare()

@@ -1,0 +1,305 @@
+"""Somebody opens, slices, computes, exports and follows, while workers, files and disks fail.
+
+Run as a program: ``python soak.py --minutes 60``. Each operation and what happens to it is drawn
+from ``--seed`` and its number, and its pixels are known before they are written. At the end stands
+PASS, or FAIL and why.
+"""
+
+import argparse
+import faulthandler
+import gc
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+from collections import Counter
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).parent
+USERS = 2
+
+
+def options_of(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, help="how long")
+    parser.add_argument("--operations", type=int, help="or how much")
+    parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--warm-up", type=int, help="so many operations tell nothing of growth")
+    parser.add_argument("--only", type=int, help="nothing but the operation of this number")
+    parser.add_argument("--limit", type=float, default=120, help="seconds: longer is a hang")
+    parser.add_argument("--plant", default="", help="faults of preloaded.py, with commas between")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    """Make a place where disks can be filled, have it done there, and look at what is left."""
+    options = options_of(arguments)
+    if options.inside:
+        return Soak(options).run()
+    mark = f"soak-{uuid.uuid4().hex}"
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        for name in ("tmp", "disks"):
+            (Path(folder) / name).mkdir()
+        alone = ["unshare", "--map-root-user", "--mount"]
+        with suppress(OSError):
+            if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+                alone = []
+        paths = [HERE.parents[1], HERE.parent, HERE]
+        environment = {
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "TMPDIR": f"{folder}/tmp",
+            "DASK_TEMPORARY_DIRECTORY": f"{folder}/scratch",
+            "SOAK_MARK": mark,
+            "SOAK_PLANTED": options.plant,
+        }
+        command = [*alone, sys.executable, __file__, *arguments, "--inside", folder]
+        process = subprocess.Popen(command, env=os.environ | environment)
+        for number in (signal.SIGINT, signal.SIGTERM):  # it is told of what was found, too
+            signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
+        code = process.wait()
+        left = processes(mark)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    if left:
+        print(f"FAIL: {len(left)} processes are left")
+    return code or bool(left)
+
+
+def processes(mark):
+    """List the processes that a soak has started and that are left."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"SOAK_MARK={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+class Cluster:
+    """A scheduler and two workers, one of which is killed now and then."""
+
+    def __init__(self, folder, stack):
+        from clusters import started
+        from distributed import Client
+
+        self.folder, self.stack = folder, stack
+        self.address = str(folder / "scheduler.json")
+        self.lock, self.lives = threading.Lock(), itertools.count()
+        self.kills = self.deaths = 0
+        self.started = partial(started, PYTHONPATH=os.environ["PYTHONPATH"])
+        preload = ["--preload", str(HERE / "preloaded.py"), "--no-dashboard"]
+        self.common = [*preload, "--scheduler-file", self.address, "--host", "127.0.0.1"]
+        folder.mkdir()
+        scheduler = ["scheduler", *self.common, "--port", "0"]
+        stack.enter_context(self.started(folder / "s", *scheduler))
+        self.steady, self.mortal = self._worker(), self._worker()
+        self.client = stack.enter_context(Client(scheduler_file=self.address, timeout=60))
+        self.client.wait_for_workers(2, timeout=120)
+
+    def _worker(self):
+        where = self.folder / str(next(self.lives))
+        command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
+        command += ["--memory-limit", "1GB"]
+        return self.stack.enter_context(self.started(where, *command))
+
+    def kill(self):
+        """Kill one worker, if it works already, and start another one; tell whether that was so."""
+        with self.lock:
+            works = len(self.client.scheduler_info(n_workers=-1)["workers"]) == 2
+            if works:
+                self.mortal.kill()
+                self.mortal.wait()
+                self.kills += 1
+                self.mortal = self._worker()
+        return works
+
+    def tasks_left(self):
+        """Count what the scheduler still has, after a while."""
+        for _ in range(100):
+            gc.collect()
+            count = self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+            if not count:
+                break
+            time.sleep(0.1)
+        return count
+
+    def look_for_deaths(self):
+        """Count workers that have ended though nobody has killed them, and start others."""
+        with self.lock:
+            for name in ("steady", "mortal"):
+                code = getattr(self, name).poll()
+                if code is not None:
+                    print(f"a worker has ended by itself, with code {code}", flush=True)
+                    self.deaths += 1
+                    setattr(self, name, self._worker())
+
+
+class Soak:
+    """All of it."""
+
+    def __init__(self, options):
+        import preloaded  # noqa: F401 - prepares this process
+
+        self.options, self.root = options, options.inside
+        self.warm = options.warm_up
+        self.counts = {
+            name: Counter() for name in ("operations", "right", "typed errors", "faults")
+        }
+        self.wrong = dict.fromkeys(
+            ("checksums", "unnoticed", "errors", "hangs", "deaths", "leftovers"), 0
+        )
+        self.next, self.done = itertools.count(), 0
+        self.since = {}
+        self.lock = threading.Lock()
+        self.stop, self.parent = False, os.getppid()
+
+    def mount(self, folder, size):
+        """Mount memory, where nobody else sees it."""
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder)]
+        done = subprocess.run(command, check=False, capture_output=True)
+        return done.returncode == 0
+
+    def run(self):
+        """Do it, tell of it, and give the exit code."""
+        from watching import Course, files_in, taken_by
+
+        options = self.options
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stop", True))
+        self.disks = [self.root / "disks" / str(k) for k in range(USERS)]
+        shared = Path("/dev/shm")
+        mounted = all(self.mount(disk, 96) for disk in self.disks) and self.mount(shared, 512)
+        if not mounted:
+            self.disks = []
+            print("nothing can be mounted here: no disk is filled", flush=True)
+        self.ios = ["auto", "auto", "mmap", "buffered"] + ["direct"] * self._takes_direct()
+        temporary = [Path(tempfile.gettempdir())] + [shared] * mounted
+        with ExitStack() as stack:
+            self.cluster = Cluster(self.root / "cluster", stack)
+
+            def look():
+                self.cluster.look_for_deaths()
+                return self.done, {
+                    "client": taken_by(os.getpid()),
+                    "worker": taken_by(self.cluster.steady.pid),
+                    "worker that is killed": taken_by(self.cluster.mortal.pid),
+                    "all": files_in(*temporary),
+                }
+
+            course = Course(max(0.5, (options.minutes or 0) * 60 / 1000), look)
+            course.start()
+            began = time.monotonic()
+            self._work(began)
+            course.stop()
+            tasks = 0 if self.wrong["hangs"] else self.cluster.tasks_left()
+            seconds = time.monotonic() - began
+        self.warm = self.warm or self.done // 3
+        left = [str(path) for folder in temporary for path in folder.rglob("*")]
+        left += [str(path) for path in (self.root / "operations").glob("*")]
+        self.wrong["leftovers"] += len(left) + bool(tasks)
+        self.wrong["deaths"] += self.cluster.deaths
+        self.counts["faults"]["worker killed"] = self.cluster.kills
+        for path in left[:10]:
+            print(f"left: {path}")
+        if tasks:
+            print(f"left: {tasks} tasks of the scheduler")
+        print(course.table(self.warm))
+        print(f"{self.done} operations in {seconds:.0f} s, seed {options.seed}")
+        for name, counted in self.counts.items():
+            print(f"{name}: {sum(counted.values())} {json.dumps(dict(sorted(counted.items())))}")
+        print(f"wrong: {json.dumps(self.wrong)}")
+        failed = [f"{count} {name}" for name, count in self.wrong.items() if count]
+        if options.only is None:
+            grown = course.judge(self.warm, ["client", "worker"])
+            failed += [f"{name} {grew}" for name, grew in grown.items()]
+        print("FAIL: " + ", ".join(failed) if failed else "PASS", flush=True)
+        # A thread that hangs would keep the process.
+        sys.stdout.flush()
+        os._exit(bool(failed))
+
+    def _takes_direct(self):
+        path = self.root / "direct"
+        path.write_bytes(b"0" * 4096)
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+        except OSError:
+            return False
+        return True
+
+    def _work(self, began):
+        """Have users do operations until it is enough; look for those that hang."""
+        options = self.options
+        threads = [self._user(k) for k in range(USERS if options.only is None else 1)]
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.1)
+            self.stop |= os.getppid() != self.parent
+            if options.minutes and time.monotonic() - began > options.minutes * 60:
+                self.stop = True
+            for thread in threads:
+                begun, what = self.since.get(thread, (None, None))
+                if begun is not None and time.monotonic() - begun > options.limit:
+                    print(f"HANGS: {what}", flush=True)
+                    faulthandler.dump_traceback(file=sys.stderr)
+                    self.wrong["hangs"] += 1
+                    self.stop = True  # what hangs keeps workers and locks from all that comes
+                    threads = [other for other in threads if other is not thread]
+
+    def _user(self, k):
+        thread = threading.Thread(target=self._operate, args=(k,), daemon=True)
+        thread.start()
+        return thread
+
+    def _operate(self, k):
+        me = threading.current_thread()
+        while not self.stop:
+            number = next(self.next)
+            if self.options.only is not None:
+                number, self.stop = self.options.only, True
+            elif self.options.operations is not None and number >= self.options.operations:
+                return
+            self.since[me] = time.monotonic(), number
+            self._operation(k, number)
+            del self.since[me]
+
+    def _operation(self, k, number):
+        from operations import FoundError, Operation, Run
+
+        disks = self.disks
+        operation = Operation.of(self.options.seed, number, self.ios, full_disks=bool(disks))
+        run = None
+        failed = None
+        try:
+            run = Run(operation, self.root, disks[k] if disks else None, self.cluster)
+            self.since[threading.current_thread()] = time.monotonic(), operation
+            run()
+        except FoundError as error:
+            failed, kind = error, error.kind
+        except Exception as error:  # noqa: BLE001 - counted, and shown
+            failed, kind = error, "errors"
+        with self.lock:
+            self.done += 1
+            self.counts["operations"][operation.work] += 1
+            if run is not None:
+                if run.faults and operation.fault != "worker killed":
+                    self.counts["faults"][operation.fault] += 1
+                self.counts["typed errors"].update(run.errors)
+            if failed is None:
+                self.counts["right"]["with an error first" if run.errors else "at once"] += 1
+                return
+            self.wrong[kind] += 1
+            print(f"WRONG: {operation}\n{''.join(traceback.format_exception(failed))}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
