@@ -194,6 +194,45 @@ def test_folders_that_are_none(tmp_path):
         open_dataset(tmp_path / "a.zarr")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_any_chunks_may_be_missing(tmp_path, seed):
+    """Where there is no file, or a shard lacks a chunk, there is the fill value."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 9, rng.integers(1, 5)).tolist())
+    inner = tuple(rng.integers(1, 4, len(shape)).tolist())
+    stored = tuple(
+        n * k for n, k in zip(inner, rng.integers(1, 4, len(shape)).tolist(), strict=True)
+    )
+    keys = {"name": ("default", "v2")[seed % 2], "separator": "/."[seed // 2 % 2]}
+    shards = {"chunks": inner, "shards": stored} if seed % 3 else {"chunks": inner}
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=shape,
+        dtype="i2",
+        fill_value=-1,
+        chunk_key_encoding=keys,
+        **shards,
+    )
+    array[...] = np.where(rng.random(shape) < 0.1, counting_frames(shape, "i2"), -1)
+    for path in sorted((tmp_path / "a.zarr").rglob("*")):
+        if path.is_file() and path.name != "zarr.json" and rng.random() < 0.3:
+            path.unlink()
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr.compute(), array[...])
+    assert len(arr.description.files) <= 1 + array.nchunks
+
+
+def test_chunks_that_are_not_there_cost_nothing(tmp_path):
+    """However many a document says there are."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(10**12, 6, 8), dtype="u2", chunks=(1, 3, 8), fill_value=7
+    )
+    array[10**11 + 1] = FRAMES[0, 0, :6, :8]
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr[10**11 : 10**11 + 3].compute(), array[10**11 : 10**11 + 3])
+    assert len(arr.description.layout.pieces) < 20
+
+
 def rewritten(path, **mark):
     """Open an export in which something else is said."""
     document = json.loads((path / "zarr.json").read_text())

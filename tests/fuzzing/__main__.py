@@ -28,16 +28,15 @@ def report(result, seed_number):
     print(row(result), flush=True)
     groups = {}
     for find in result.finds:
-        groups.setdefault((find.kind, re.sub(r"\d+|/dev/shm\S+", "#", find.text)[:160]), []).append(
-            find
-        )
+        alike = re.sub(r"\S*/\S+|\d+|'[^']*'", "#", find.text)[:60]
+        groups.setdefault((find.kind, alike), []).append(find)
     for (kind, _), finds in groups.items():
-        print(f"    {len(finds)} x {kind}: {finds[0].text[:400]}")
+        print(f"    {len(finds)} x {kind}: {finds[0].text[:300]}")
         if kind == "death":
             print(finds[0].detail)
         print(f"        {command(finds[0], seed_number)}", flush=True)
     if result.doubtful:
-        print(f"    once, and not again: {campaigns.Counter(f.kind for f in result.doubtful)}")
+        print(f"    not again and again: {campaigns.Counter(f.kind for f in result.doubtful)}")
 
 
 def command(find, seed_number):

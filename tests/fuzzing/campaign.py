@@ -61,7 +61,7 @@ class Result:
     peak: int = 0
     finds: list[Find] = field(default_factory=list)
     doubtful: list[Find] = field(default_factory=list)
-    """What did not happen again."""
+    """What did not happen again and again."""
 
 
 def prepare():
@@ -112,6 +112,13 @@ class Campaign:
         self._next = 0
         self._pid = self._pipe = None
         self._unread = b""
+
+    def repeated(self, numbers):
+        """Make a campaign of some of the same mutations."""
+        return Campaign(
+            self.format, self.seed_number, numbers, self.others,
+            patience=self.patience, seeds=self.seeds,
+        )  # fmt: skip
 
     def start(self):
         """Start a child for the mutations that are left; tell whether there were any."""
@@ -255,7 +262,7 @@ def run(formats, seed_number, numbers, *, patience=20, jobs=2, report=None):
         for campaign in list(running):
             if not campaign.poll() and not campaign.start():
                 running.remove(campaign)
-                result = confirmed(campaign, patience)
+                result = confirmed(campaign)
                 results.append(result)
                 if report is not None:
                     report(result)
@@ -263,24 +270,27 @@ def run(formats, seed_number, numbers, *, patience=20, jobs=2, report=None):
     return results
 
 
-def confirmed(campaign, patience):
-    """Close a campaign; what may have another cause has to happen again, in a child of its own."""
+def confirmed(campaign):
+    """Close a campaign; what may have another cause has to happen three times more."""
     result = campaign.close()
-    suspects = {find.number for find in result.finds if find.kind in AGAIN}
-    if suspects:
-        again = Campaign(
-            campaign.format, campaign.seed_number, sorted(suspects), campaign.others,
-            patience=patience, seeds=campaign.seeds,
-        )  # fmt: skip
+    found = result.finds
+    for _ in range(3):
+        suspects = sorted({find.number for find in result.finds if find.kind in AGAIN})
+        if not suspects:
+            break
+        again = campaign.repeated(suspects)
         while again.start():
             while again.poll():
                 time.sleep(0.01)
         repeated = {(find.number, find.kind) for find in again.close().finds}
-        firm = [f for f in result.finds if f.kind not in AGAIN or (f.number, f.kind) in repeated]
-        result.doubtful = [find for find in result.finds if find not in firm]
-        result.finds = firm
+        result.finds = [
+            find
+            for find in result.finds
+            if find.kind not in AGAIN or (find.number, find.kind) in repeated
+        ]
         result.slowest = max(result.slowest, again.result.slowest)
         result.peak = max(result.peak, again.result.peak)
+    result.doubtful = [find for find in found if find not in result.finds]
     return result
 
 

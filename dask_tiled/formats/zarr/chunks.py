@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from itertools import product
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from dask_tiled.formats.zarr.decoding import decode, unsealed
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.paths import is_url, list_folder
 from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
+NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
-"""More of them are not listed."""
+"""More of them are not asked for, where the server does not list them."""
 ABSENT = np.uint64(2**64 - 1)
 """What the index of a shard has for a chunk that is not there."""
 
@@ -97,42 +100,68 @@ class Chunks:
     def table(self) -> PieceTable:
         """Find all chunks.
 
+        What no file holds is filled: few large pieces, however many chunks that are.
+
         Raises
         ------
         DatasetError
-            There are too many.
+            There are too many to ask a server for.
         TruncatedFileError, CorruptFileError
             One is missing that must not be, is too short, or the index of a shard is damaged.
         """
-        shape = np.array(self.array.shape, np.int64)
-        counts = [-(-n // size) for n, size in zip(self.array.shape, self.chunk, strict=True)]
-        if math.prod(counts) > MOST_CHUNKS:
-            path = self.files[0].path
-            raise DatasetError("too many chunks", path=path, expected=MOST_CHUNKS, found=counts)
-        parts = [*map(self._of_file, product(*map(range, self._cells())))]
+        shape, chunk = np.array(self.array.shape, np.int64), np.array(self.chunk, np.int64)
+        none = (
+            np.empty((0, len(shape)), np.int64),
+            np.empty(0, np.int64),
+            np.empty((0, 2), np.int64),
+        )
+        parts = [none, *map(self._of_file, self._written())]
         start, number, where = (np.concatenate(column) for column in zip(*parts, strict=True))
-        inside = (start < shape).all(axis=1)
-        start, number, where = start[inside], number[inside], where[inside]
-        there = number >= 0
-        if self.complete and not there.all():
-            lost = start[~there][0].tolist()
+        there = (start < shape).all(axis=1) & (number >= 0)
+        start, number, where = start[there], number[there], where[there]
+        grid = [-(-n // size) for n, size in zip(self.array.shape, self.chunk, strict=True)]
+        gaps, counts = _gaps(start // chunk, grid)
+        if self.complete and len(gaps):
+            lost = (gaps[0] * chunk).tolist()
             raise TruncatedFileError("a chunk is missing", path=self.folder, where=f"pixel {lost}")
-        box = np.minimum(self.chunk, shape - start)
-        strides = np.zeros_like(shape)
         offset, nbytes = where.T
+        strides = np.zeros_like(start)
         if isinstance(self.decoder, Decoder):
-            strides = np.array(strides_of(self.chunk, self.decoder.nbytes))
+            strides[:] = strides_of(self.chunk, self.decoder.nbytes)
             self._check_lengths(number, nbytes)
             nbytes = np.zeros_like(nbytes)
+        start = np.concatenate((start, gaps * chunk))
+        stop = np.minimum(
+            start + np.pad(counts, ((len(number), 0), (0, 0)), constant_values=1) * chunk, shape
+        )
+        filled = (0, len(gaps))
         return piece_table(
             self._wide(start, 0),
-            self._wide(box, 1),
-            np.where(there, offset, 0),
-            self._wide(np.where(there[:, None], strides, 0), 0),
-            file=np.maximum(number, 0),
-            decoder=np.where(there, 0, 1),
-            nbytes=np.where(there, nbytes, 0),
+            self._wide(stop - start, 1),
+            np.pad(offset, filled),
+            self._wide(np.pad(strides, (filled, (0, 0))), 0),
+            file=np.pad(number, filled),
+            decoder=np.pad(np.zeros_like(number), filled, constant_values=1),
+            nbytes=np.pad(nbytes, filled),
         )
+
+    def _written(self) -> Iterable[tuple[int, ...]]:
+        """List the cells of the files that there may be, from the names in the folders."""
+        cells = self._cells()
+        encode = self.array.metadata.encode_chunk_key
+        try:
+            keys = None if is_url(self.folder) else _keys(self.folder, encode((0,) * len(cells)))
+        except PermissionError:  # a folder that tells nobody what is in it
+            keys = None
+        if keys is not None:
+            found = (tuple(map(int, NUMBER.findall(key))) for key in keys)
+            fits = (cell for cell in found if len(cell) == len(cells))
+            inside = (cell for cell in fits if all(map(int.__lt__, cell, cells)))
+            return sorted({cell for cell in inside if encode(cell) in keys})
+        if math.prod(cells) > MOST_CHUNKS:
+            path = self.files[0].path
+            raise DatasetError("too many chunks", path=path, expected=MOST_CHUNKS, found=cells)
+        return product(*map(range, cells))
 
     def _wide(self, columns: Index, value: int) -> Index:
         return np.pad(columns, ((0, 0), (self.lead, 0)), constant_values=value)
@@ -143,16 +172,18 @@ class Chunks:
     def _of_file(self, cell: tuple[int, ...]) -> tuple[Index, Index, Index]:
         """List the chunks under one key: where in the array, numbers of files, where in these."""
         counts = [n // k for n, k in zip(self.stored, self.chunk, strict=True)]
-        inner = np.indices(counts).reshape(len(counts), -1).T
         corner = np.array(cell, np.int64) * np.array(counts, np.int64)
-        start: Index = (corner + inner) * np.array(self.chunk, np.int64)
         key = self.array.metadata.encode_chunk_key(cell)
         try:
             file = File.at(os.path.join(self.folder, *key.split("/")))
         except FileNotFoundError:
-            return start, np.full(len(start), -1, np.int64), np.zeros((len(start), 2), np.int64)
+            return (corner * self.chunk)[None], np.array([-1]), np.zeros((1, 2), np.int64)
         self.files.append(file)
-        where = self._index(file, len(start)) if self.shards else np.array([[0, file.size]])
+        where = np.array([[0, file.size]])
+        if self.shards:
+            where = self._index(file, math.prod(counts))
+        inner = np.indices(counts).reshape(len(counts), -1).T
+        start: Index = (corner + inner) * np.array(self.chunk, np.int64)
         there = where[:, 0] >= 0
         return start, np.where(there, len(self.files) - 1, -1), where
 
@@ -194,6 +225,34 @@ class Chunks:
             raise TruncatedFileError(
                 "a chunk has another length", path=path, expected=expected, found=found
             )
+
+
+def _keys(folder: str, like: str) -> set[str]:
+    """List the files that may have keys like one, as far below a folder as that."""
+    names = list_folder(folder) or ()
+    if "/" not in like:
+        return set(names)
+    rest = like.partition("/")[2]
+    below = (name for name in names if os.path.isdir(os.path.join(folder, name)))
+    return {f"{name}/{key}" for name in below for key in _keys(os.path.join(folder, name), rest)}
+
+
+def _gaps(there: Index, grid: Sequence[int]) -> tuple[Index, Index]:
+    """Give corners and sizes of boxes of a grid that hold all cells but some."""
+    numbers = np.sort(np.ravel_multi_index(tuple(there.T), grid)).tolist()
+    steps = [math.prod(grid[k + 1 :]) for k in range(len(grid))]
+    starts: list[int] = []
+    counts: list[tuple[int, ...]] = []
+    for first, stop in pairwise((-1, *numbers, math.prod(grid))):
+        cell = first + 1
+        while cell < stop:  # the largest box of whole rows that begins here
+            k = next(k for k, n in enumerate(steps) if cell % n == 0 and cell + n <= stop)
+            many = min((stop - cell) // steps[k], grid[k] - cell // steps[k] % grid[k])
+            starts.append(cell)
+            counts.append((*[1] * k, many, *grid[k + 1 :]))
+            cell += many * steps[k]
+    corners = np.array(np.unravel_index(np.array(starts, np.int64), grid)).T
+    return corners, np.array(counts, np.int64).reshape(-1, len(grid))
 
 
 def _named(codecs: Sequence[Any]) -> list[dict[str, Any]]:

@@ -179,11 +179,11 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
         raise CorruptFileError(
             "zarr cannot read the document of an array", path=file.path, found=str(error)[:300]
         ) from error
-    for name in ("chunks", "shards"):
+    for name in ("shape", "chunks", "shards"):
         sizes = getattr(array, name) or (1,)
-        if not 0 < math.prod(sizes) < MOST_PIXELS:
+        if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:
             expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
-            problem = f"the {name} cannot have this shape"
+            problem = f"these {name} cannot be" if name != "shape" else "the array is too large"
             raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
     return array
 
