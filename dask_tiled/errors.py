@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+MOST_TOLD = 400
+"""So many characters of a value are in a message."""
+
 
 class DatasetError(ValueError):
     """A file or a request that cannot be served as it stands.
@@ -47,13 +50,9 @@ class DatasetError(ValueError):
         self.expected = expected
         self.found = found
         self.hint = hint
-        text = problem if self.path is None else f"{self.path}: {problem}"
-        if where is not None:
-            text += f", at {where}"
-        if expected is not None:
-            text += f"; expected {expected}"
-        if found is not None:
-            text += f"; found {found}"
+        told = {"": problem, ", at ": where, "; expected ": expected, "; found ": found}
+        text = "" if self.path is None else f"{self.path}: "
+        text += "".join(name + _bounded(one) for name, one in told.items() if one is not None)
         text = printable(text)
         if hint is not None:
             text += self._before_hint + printable(hint)
@@ -63,6 +62,12 @@ class DatasetError(ValueError):
         # Exceptions pickle their positional arguments only; workers send ours with the rest.
         names = ("path", "where", "expected", "found", "hint")
         return partial(type(self), **{name: getattr(self, name) for name in names}), (self.problem,)
+
+
+def _bounded(told: Any) -> str:
+    """Write the beginning of what may be as long as a file."""
+    text = str(told)
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}... ({len(text)} characters)"
 
 
 def printable(text: str) -> str:
@@ -125,6 +130,10 @@ class TruncatedFileError(DatasetError):
 
 class StaleFileError(DatasetError):
     """A file is no longer the one that was opened."""
+
+
+class OutsideFolderError(DatasetError):
+    """A file that another one leads to, by name or as a link, lies outside of its folder."""
 
 
 class RemoteError(DatasetError):

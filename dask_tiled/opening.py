@@ -23,8 +23,9 @@ from dask_tiled.errors import (
     check_whole,
     printable,
 )
-from dask_tiled.formats.describing import describe_as, expanded
+from dask_tiled.formats.describing import completed, describe_as, expanded
 from dask_tiled.formats.registry import formats
+from dask_tiled.model.borders import Border, within
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
@@ -57,6 +58,7 @@ def open_dataset(
     missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
+    outside_folder: bool = False,
     **format_options: Any,
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
@@ -110,6 +112,10 @@ def open_dataset(
         Files are still being written: what was there when they were opened may be read while they
         grow. A last frame that is half written is left out, frames that a header promises are
         missing until they come. :meth:`TiledArray.refresh` sees those that came since.
+    outside_folder : bool
+        Whether files that belong to what is opened, as their names say or as a header names them,
+        may lie outside of its folder. By default they may not, and links count as what they lead
+        to; only what is opened itself may be a link to anywhere.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -127,6 +133,8 @@ def open_dataset(
         No format recognises the file.
     CorruptFileError, TruncatedFileError
         The file contradicts itself, or lacks something that it promises.
+    OutsideFolderError
+        A file that belongs to it lies outside of its folder.
     DatasetError
         The arguments do not suit the file.
     PermissionError, RemoteError
@@ -148,6 +156,7 @@ def open_dataset(
         fill_value=fill_value,
         missing=missing,
         storage_options=storage_options,
+        outside_folder=outside_folder,
         **format_options,
     )
     desc = describe_files(path, format=format, follow=follow)
@@ -227,6 +236,7 @@ def describe(
     missing: str | None = None,
     storage_options: Options = None,
     follow: bool = False,
+    outside_folder: bool = False,
     **format_options: Any,
 ) -> Description:
     """Tell what a file, or a series of files, holds.
@@ -244,12 +254,14 @@ def describe(
     with following(follow), expanded(path, storage_options) as (paths, listed):
         if follow:
             check_local(paths[0])
-        desc = _describe_begun(format, paths, common, format_options, listed=listed)
-        if scan is not None and is_open:
-            scan = _filled(scan, desc, sync_offset)
-            common["nav_shape"] = scan
-            desc = _describe_begun(format, paths, common, format_options, listed=listed)
-        known = _corrections(corrections, desc)
+        whole = tuple(map(completed, paths))
+        with within(Border(paths, outside=outside_folder)):
+            desc = _describe_begun(format, whole, common, format_options, listed=listed)
+            if scan is not None and is_open:
+                scan = _filled(scan, desc, sync_offset)
+                common["nav_shape"] = scan
+                desc = _describe_begun(format, whole, common, format_options, listed=listed)
+            known = _corrections(corrections, desc)
     first_path = desc.files[0].path
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored

@@ -11,6 +11,7 @@ from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
     MissingFramesWarning,
+    OutsideFolderError,
     RemoteError,
     StaleFileError,
     TilingError,
@@ -46,9 +47,9 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "Piece",
-    "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray", "TilingError",
-    "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
+    "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "OutsideFolderError",
+    "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray",
+    "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
     "VerificationError", "as_zarr", "describe", "file_reader", "formats", "frame_facts",
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "show",

@@ -134,7 +134,6 @@ def describe_as(
     option ``series`` look for the series that a file belongs to. ``general`` are the parameters
     that are no options, which a mistyped one may have meant.
     """
-    paths = tuple(map(completed, paths))
     File.at(paths[0])  # before anything is opened: a pipe would wait for ever
     format = _found(paths[0], common) if name is None else named(name, paths[0])
     known = format.options()

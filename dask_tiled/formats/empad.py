@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from xml.etree.ElementTree import Element
@@ -52,9 +51,13 @@ def xml_of(raw: str) -> str | None:
     entries = [entry for entry in names if entry.lower().endswith(".xml")]
     for entry in sorted(entries, key=tools.natural_key)[:MAX_NEIGHBOURS]:
         xml = os.path.join(folder, entry)
-        with suppress(tools.DatasetError, FileNotFoundError, PermissionError):
+        try:
             if is_xml(tools.read_head(xml, 64)) and raw_name(tools.read_xml(xml), xml) == name:
                 return xml
+        except tools.OutsideFolderError:
+            raise
+        except (tools.DatasetError, FileNotFoundError, PermissionError):
+            continue
     return None
 
 
@@ -125,7 +128,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, outside_folder: bool = False
+    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
     """Describe a scan or a series.
 
@@ -138,14 +141,12 @@ def describe(
         One file: the ``.xml`` file, or the ``.raw`` file, with or without its ``.xml`` file.
     nav_shape : tuple of int, optional
         Shape of the scan, by default what the files tell.
-    outside_folder : bool
-        Whether the ``.raw`` file may be a link that leads out of the folder.
     """
     file = tools.File.only(paths, "empad")
     xml = file.path if is_xml(tools.read_head(file.path, 64)) else xml_of(file.path)
     root = None if xml is None else tools.read_xml(xml)
     if root is not None and xml == file.path:
-        file = _raw_of(xml, raw_name(root, xml), outside=outside_folder)
+        file = _raw_of(xml, raw_name(root, xml))
     layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
     facts = {} if root is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
     size = _numbers(root, "calibrated_pixelsize")
@@ -170,10 +171,10 @@ def describe(
     )
 
 
-def _raw_of(xml: str, name: str, *, outside: bool) -> tools.File:
+def _raw_of(xml: str, name: str) -> tools.File:
     raw = tools.named_in(os.path.dirname(xml), name)
     try:
-        return tools.File.at(tools.named_file(name, xml, "raw_file", outside=outside) or raw)
+        return tools.File.at(tools.named_file(name, xml, "raw_file") or raw)
     except OSError as error:
         raise tools.DatasetError(
             f"the file of frames cannot be found: {error.strerror}",

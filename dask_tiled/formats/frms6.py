@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.borders import Border, within
 from dask_tiled.model.files import is_following
 
 FIELDS: tools.Fields = {
@@ -238,10 +239,11 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     dark, gain = facts["dark_frames"], facts.get("gain_map")
     if gain is None and not tools.is_file(dark):
         raise tools.DatasetError("the file of the dark frames is missing", path=dark)
-    return tools.Corrections(
-        dark=_mean_dark_frame(dark, facts["binning"]) if tools.is_file(dark) else None,
-        gain=None if gain is None else _read_gain_map(gain, math.prod(desc.sig_shape)),
-    )
+    mean = _mean_dark_frame(dark, facts["binning"]) if tools.is_file(dark) else None
+    if gain is None:
+        return tools.Corrections(mean)
+    with within(Border([gain])):  # named by the user
+        return tools.Corrections(mean, _read_gain_map(gain, math.prod(desc.sig_shape)))
 
 
 def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:

@@ -135,7 +135,7 @@ def sniff(path: str, head: bytes) -> str | None:
     base, suffix = _split(path)
     starts = [head]
     if suffix:
-        with suppress(FileNotFoundError, tools.DatasetError):
+        with suppress(FileNotFoundError):
             starts.append(tools.read_head(base + ".dim", 4096))
     if any(BEGINNING.match(start) and b"-type" in start for start in starts):
         return None
@@ -159,8 +159,9 @@ def describe(paths: Sequence[str]) -> tools.Description:
     shape, sig_dims, dtype = sizes[::-1], 2, np.dtype(stored).newbyteorder(values["bo"])
     if parts:
         shape, sig_dims, axes = (*shape, parts), 3, [*axes, tools.Axis(part_name)]
-    if tools.is_file(f"{base}.ima.minf"):
-        facts["minf"] = read_minf(f"{base}.ima.minf")
+    minf = tools.beside(base, ".ima.minf")
+    if minf is not None:
+        facts["minf"] = read_minf(minf)
     decoder = None
     if values["om"]:
         dtype = dtype.newbyteorder("=")

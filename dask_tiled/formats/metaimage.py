@@ -50,14 +50,8 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if known else "no lines say NDims and DimSize"
 
 
-def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
-    """Describe a volume, by the file of its header.
-
-    Parameters
-    ----------
-    outside_folder : bool
-        Whether files of pixels that the header names may lie outside of its folder.
-    """
+def describe(paths: Sequence[str]) -> tools.Description:
+    """Describe a volume, by the file of its header."""
     file = tools.File.only(paths, "metaimage")
     text, end = tools.read_text(file.path, END)
     pairs = tools.parse_pairs(text, "=")
@@ -67,7 +61,7 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     lengths = {"DimSize": ndim, "ElementSpacing": ndim, "Offset": ndim, "TransformMatrix": ndim**2}
     tools.check_lengths(file.path, values, lengths)
     name, packed = values["ElementDataFile"], values["CompressedData"]
-    parts = tools.pixel_files(file, "ElementDataFile", name, end, outside=outside_folder)
+    parts = tools.pixel_files(file, "ElementDataFile", name, end)
     parts = [(part, skip if skip > 0 else start) for part, start in parts]
     order = ">" if values["BinaryDataByteOrderMSB"] else "<"
     dtype = np.dtype(values["ElementType"]).newbyteorder(order)

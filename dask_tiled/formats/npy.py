@@ -51,14 +51,14 @@ def read_header(path: str) -> Header:
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal
-        problem, found = "the header cannot be read", repr(error)[:200]
+        problem, found = "the header cannot be read", repr(error)
         expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
         raise tools.CorruptFileError(
             problem, path=path, where="byte 0", expected=expected, found=found
         ) from error
     whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
     if not whole or dtype.shape or not dtype.itemsize:
-        found = f"{dtype} of shape {shape}"[:200]
+        found = f"{dtype} of shape {shape}"
         raise tools.CorruptFileError("the header is not well formed", path=path, found=found)
     return Header(dtype, fortran_order, shape, offset)
 

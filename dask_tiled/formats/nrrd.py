@@ -68,14 +68,8 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if MAGIC.match(head) else "does not begin with a line as NRRD0004"
 
 
-def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Description:
-    """Describe a volume, by the file of its header.
-
-    Parameters
-    ----------
-    outside_folder : bool
-        Whether files of pixels that the header names may lie outside of its folder.
-    """
+def describe(paths: Sequence[str]) -> tools.Description:
+    """Describe a volume, by the file of its header."""
     file = tools.File.only(paths, "nrrd")
     text, end = tools.read_text(file.path, END)
     pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
@@ -85,7 +79,7 @@ def describe(paths: Sequence[str], *, outside_folder: bool = False) -> tools.Des
     values = tools.parse_keys(file.path, fields, KEYS)
     tools.check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
     dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
-    parts = tools.pixel_files(file, "data file", values["datafile"], end, outside=outside_folder)
+    parts = tools.pixel_files(file, "data file", values["datafile"], end)
     parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)
     shape, packed, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]

@@ -32,9 +32,7 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[s
             refuse(path, "the file", f"at most {MAX_TOML} bytes", "more")
         content = tomllib.loads(text.decode("utf8"))
     except (ValueError, RecursionError) as error:
-        raise tools.CorruptFileError(
-            "not a TOML file", path=path, found=str(error)[:200]
-        ) from error
+        raise tools.CorruptFileError("not a TOML file", path=path, found=str(error)) from error
     params = _table(path, content, "params")
     kind = params.get("filetype")
     if not isinstance(kind, str) or kind.lower() != "raw_csr":
@@ -76,7 +74,7 @@ def _dtype(path: str, name: str, given: Any, kinds: str) -> np.dtype:
 
 def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
     """Raise an error that says what was found instead."""
-    problem, found = "this makes no sense", str(found)[:100]
+    problem, found = "this makes no sense", str(found)
     raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=found)
 
 
@@ -134,7 +132,6 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
-    outside_folder: bool = False,
 ) -> tools.Description:
     """Describe sparse frames, by their TOML file.
 
@@ -142,17 +139,20 @@ def describe(
     ----------
     nav_shape, sig_shape : tuple of int, optional
         Shape of the scan and of a frame, by default what the TOML file says.
-    outside_folder : bool
-        Whether the TOML file may name files outside of its folder.
     """
     path = tools.File.only(paths, "raw_csr").path
     scan, frame, parts = read_toml(path)
     if sig_shape is not None and math.prod(sig_shape) == math.prod(frame):
         frame = sig_shape
-    files = []
+    files, folder = [], os.path.dirname(path)
     for part, (name, _) in zip(PARTS, parts, strict=True):
-        full = tools.named_file(name, path, f"{part}_file", outside=outside_folder)
-        files.append(tools.File.at(full or os.path.join(os.path.dirname(path), name)))
+        full = tools.named_file(name, path, f"{part}_file")
+        if full is None:
+            problem, expected = "a file that it names is missing", os.path.join(folder, name)
+            raise tools.TruncatedFileError(
+                problem, path=path, where=f"{part}_file", expected=expected, found="no such file"
+            )
+        files.append(tools.File.at(full))
     dtypes = [dtype for _, dtype in parts]
     pointers, *counts = (f.size // dtype.itemsize for f, dtype in zip(files, dtypes, strict=True))
     n_frames = pointers - 1

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError, StaleFileError, TruncatedFileError
+from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, TruncatedFileError
+from dask_tiled.model.borders import check_inside
 from dask_tiled.model.descriptors import with_room
 from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import is_url, session
@@ -101,18 +102,22 @@ class File:
             Nothing has that path.
         DatasetError
             It is a directory or a device, or this system has no calls to read it with.
+        OutsideFolderError
+            It lies outside of the border that holds.
         TruncatedFileError
             It is empty.
         PermissionError, RemoteError
             A server does not give it.
         """
         if is_url(path):
+            check_inside(path)
             return RemoteFile.of(*session().look(os.fspath(path)))
         full = os.path.abspath(os.fspath(path))
         if not hasattr(os, "preadv"):
             problem, hint = "files are not read on Windows", "Use the Windows Subsystem for Linux."
             raise DatasetError(problem, path=full, expected="Linux or macOS", hint=hint)
         found = os.stat(full)
+        check_inside(full, found)
         if not stat.S_ISREG(found.st_mode):
             raise _no_file(full, found)
         if found.st_size == 0:
@@ -352,19 +357,28 @@ def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
 
 def _regular(path: str, flags: int = os.O_RDONLY) -> int:
     """Open a file of bytes; anything else is refused, and a pipe not waited for."""
+    check_inside(path)  # before, too: to open some devices does something
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     fd = with_room(partial(os.open, path, flags), path)
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    try:
+        check_inside(path, found)
+        if not stat.S_ISREG(found.st_mode):
+            raise _no_file(os.path.abspath(path), found)
+    except DatasetError:
         os.close(fd)
-        raise _no_file(os.path.abspath(path), found)
+        raise
     return fd
 
 
 def is_refusal(error: Exception) -> bool:
-    """Tell whether the system does not give what is there; libraries have errors without number."""
+    """Tell whether what is there is not given, or must not be read.
+
+    Errors of libraries have no number.
+    """
     nothing_there = (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-    return isinstance(error, OSError) and error.errno not in nothing_there
+    kept = isinstance(error, OSError) and error.errno not in nothing_there
+    return kept or isinstance(error, OutsideFolderError)
 
 
 @contextmanager
@@ -385,8 +399,11 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
     ------
     DatasetError
         It is no file: to open a pipe for reading would wait for ever.
+    OutsideFolderError
+        It lies outside of the border that holds.
     """
     if is_url(path):
+        check_inside(path)
         place, version = session().look(os.fspath(path))
         return session().read(place, version, offset, offset + nbytes).tobytes()
     with opened_fd(path) as fd:

@@ -371,7 +371,8 @@ def test_a_link_to_a_file_of_a_set(tmp_path, named):
     members = write_set(tmp_path / "set", "a", PLANES, [range(10), range(10, 24)])
     if not named:
         members[1] = members[1].rename(tmp_path / "set/other.tif")
-    link = tmp_path / "link.ome.tif"
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links/link.ome.tif"
     for member in members:
         link.symlink_to(member)
         arr = open_dataset(link)

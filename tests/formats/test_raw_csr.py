@@ -7,7 +7,7 @@ import pytest
 from libertem_reader import libertem_reads
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.testing import check_format, counting_frames, write_raw_csr
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -111,8 +111,10 @@ def test_files_that_are_cut(tmp_path):
                 dask_tiled.open_dataset(path)
         (tmp_path / name).write_bytes(content)
     (tmp_path / "a.data").unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(TruncatedFileError, match=r"data_file.*no such file") as caught:
         dask_tiled.open_dataset(path)
+    assert caught.value.path == str(path)
+    assert caught.value.expected == str(tmp_path / "a.data")
 
 
 @pytest.mark.parametrize("part", ["indptr", "indices", "data"])

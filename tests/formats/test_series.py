@@ -10,6 +10,7 @@ import pytest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
 from dask_tiled.formats.tools import File, Record, lay_out, named_file, plain
+from dask_tiled.model.borders import Border, within
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -357,7 +358,8 @@ def test_names_that_lead_outside_are_refused(two_folders):
     assert caught.value.path == path
     assert caught.value.where == f"the file name {written!r} in the key FILE"
     assert caught.value.found == str(outside / "x.raw")
-    found = named_file(written, path, "the key FILE", outside=True)
+    with within(Border([path], outside=True)):
+        found = named_file(written, path, "the key FILE")
     assert os.path.samefile(found, outside / "x.raw")
     (outside / "x.raw").unlink()
     assert named_file(written, path, "the key FILE") is None
@@ -381,7 +383,8 @@ def test_names_that_stay_inside_are_followed(tmp_path, name, absolute):
         found = named_file(written, str(path), "a field")
         assert os.path.samefile(found, home / name)
     inner = str(home / "sub/b.txt")
-    above = named_file("../x.raw", inner, "a field", opened=str(home / "a.txt"))
+    with within(Border([str(home / "a.txt")])):
+        above = named_file("../x.raw", inner, "a field")
     assert os.path.samefile(above, home / "x.raw")
     with pytest.raises(DatasetError, match="outside of its folder"):
         named_file("../x.raw", inner, "a field")

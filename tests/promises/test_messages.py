@@ -211,3 +211,13 @@ def test_results_without_axes_are_scalars_of_numpy(raw):
     arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8))
     for lazy in (arr.sum(), arr.mean(), arr[0, 0, 0], (arr + 1).max()):
         assert isinstance(lazy.compute(), np.generic)
+
+
+@pytest.mark.parametrize("field", ["where", "expected", "found"])
+def test_messages_never_hold_a_whole_header(field):
+    """They tell the beginning, and how much there was; the value itself stays whole."""
+    value = "x" * 100_000
+    error = DatasetError("wrong", path="a.mib", **{field: value})
+    assert len(str(error)) < 500
+    assert "100000 characters" in str(error)
+    assert getattr(pickle.loads(pickle.dumps(error)), field) == value

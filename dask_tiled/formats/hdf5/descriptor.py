@@ -22,6 +22,7 @@ from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import DECODE, Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.model.borders import Border, border, within
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
@@ -57,7 +58,6 @@ def describe(
     *,
     dataset: int | str | None = None,
     sig_dims: int | None = None,
-    outside_folder: bool = False,
 ) -> Description:
     """Describe a dataset of an HDF5 file.
 
@@ -72,8 +72,6 @@ def describe(
         in other files the largest dataset with two axes or more.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default what the file says, or 2.
-    outside_folder : bool
-        Whether links, virtual datasets and external storage may lead out of the folder.
     """
     file = File.only(paths, "hdf5")
     if not isinstance(dataset, DATASETS):
@@ -83,12 +81,12 @@ def describe(
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
     nbytes = MOST_MEMORY + min(MEMORY_RATIO * file.size, MOST_MEMORY_RATIO)
     if is_written_here(file):
-        return look(file, dataset, sig_dims, outside_folder, with_facts=True)
+        return look(file, dataset, sig_dims, border(), with_facts=True)
     step = STEP_SECONDS + file.size * STEP_SECONDS_PER_BYTE
     limits = Limits(step, SECONDS + file.size * SECONDS_PER_BYTE, nbytes)
     with_facts = True
     while True:
-        args = file, dataset, sig_dims, outside_folder, with_facts
+        args = file, dataset, sig_dims, border(), with_facts
         try:
             with apart() as run:
                 desc: Description = run(limits, look, *args)
@@ -107,18 +105,18 @@ def look(
     file: File,
     dataset: int | str | None,
     sig_dims: int | None,
-    outside: bool,  # noqa: FBT001 - as the parameters of `describe` are
-    with_facts: bool,  # noqa: FBT001
+    known: Border | None,
+    with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
     """Describe a dataset in this process."""
     try:
-        with Tree(file, outside=outside) as tree:
+        with within(known), Tree(file) as tree:
             return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
     except DatasetError:
         raise
     except (*BROKEN, MemoryError) as error:
         problem = "the HDF5 library cannot read the file"
-        raise CorruptFileError(problem, path=file.path, found=str(error)[:300]) from error
+        raise CorruptFileError(problem, path=file.path, found=str(error)) from error
 
 
 def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:

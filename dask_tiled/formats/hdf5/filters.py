@@ -235,6 +235,5 @@ def complex_type(dtype: np.dtype) -> np.dtype | None:
 
 def corrupt_chunk(block: Block, expected: str, found: object) -> CorruptFileError:
     """Say that a chunk cannot be decoded."""
-    problem, where = "a chunk cannot be decoded", f"byte {block.offset}"
-    path, found = block.file.path, str(found)[:300]
+    path, problem, where = block.file.path, "a chunk cannot be decoded", f"byte {block.offset}"
     return CorruptFileError(problem, path=path, where=where, expected=expected, found=found)

@@ -17,6 +17,7 @@ from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.series import named_file
 from dask_tiled.model.files import File
+from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
 """So many links lead to an object, and no more: they may go round in circles."""
@@ -25,16 +26,12 @@ BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeEr
 
 
 class Tree(ExitStack):
-    """A file, and those that it leads to: out of its folder only where `outside` says so.
+    """A file, and those that it leads to; all stay open as long as the tree."""
 
-    All stay open as long as the tree.
-    """
-
-    def __init__(self, file: File, *, outside: bool) -> None:
+    def __init__(self, file: File) -> None:
         super().__init__()
         require("h5py", "hdf5", file.path)
         self.file = file
-        self.outside = outside
         self._opened: dict[str, Any] = {}
         self._sound: set[tuple[str, str]] = set()
         self._above: list[tuple[str, str]] = []
@@ -52,8 +49,9 @@ class Tree(ExitStack):
 
     def find(self, name: str, path: str, where: str) -> str | None:
         """Find a file that another one names; None if there is none."""
-        for known in (name, os.path.basename(name))[: 1 + os.path.isabs(name)]:  # as the library
-            found = named_file(known, path, where, opened=self.file.path, outside=self.outside)
+        whole, last = os.path.isabs(name), os.path.basename(name)
+        for known in (name, last)[whole and is_url(path) : 1 + whole]:  # as the library
+            found = named_file(known, path, where)
             if found is not None:
                 return found
         return None
@@ -114,7 +112,7 @@ class Tree(ExitStack):
         numbered = any("%b" in name for name in names)
         for k in count() if numbered else [0]:
             name, inside = (n.replace("%b", str(k)).replace("%%", "%") for n in names)
-            with Tree(self.file, outside=self.outside) as tree:
+            with Tree(self.file) as tree:
                 where = f"the sources of {dataset.name}"
                 try:
                     path = here if name == "." else tree.need(name, here, where)

@@ -26,6 +26,7 @@ from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
+from dask_tiled.model.borders import Border, within
 
 MAX_LISTED = 1000  # so many missing planes and files are listed in the metadata
 
@@ -42,7 +43,6 @@ def describe(
     dataset: int | str | None = None,
     level: int = 0,
     squeeze: bool = True,
-    outside_folder: bool = False,
 ) -> tools.Description:
     """Describe an image of a set of files, from any of them.
 
@@ -58,11 +58,9 @@ def describe(
         Level of its pyramid, 0 for full resolution.
     squeeze : bool
         Whether T, C and Z are left out where they have one plane.
-    outside_folder : bool
-        Whether the XML may name files outside of the folder.
     """
     tools.check_whole("level", level, least=0, path=paths[0])
-    folder = Folder(paths[0], outside=outside_folder)
+    folder = Folder(paths[0])
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
     if not document.images:
@@ -186,8 +184,9 @@ def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
         raise tools.DatasetError("the OME-XML says nothing of the planes", path=path)
     there = np.ones(desc.layout.n_frames, bool)
     if "missing_planes" in told:  # a file outside of the folder was refused at opening
-        document, folder = Document.read(path), Folder(path, outside=True)
-        there = Stack.read(document, document.images[number], folder, told["level"]).there
+        with within(Border([path], outside=True)):
+            document, folder = Document.read(path), Folder(path)
+            there = Stack.read(document, document.images[number], folder, told["level"]).there
     sizes = planes.sizes[0], len(there) // math.prod(planes.sizes), planes.sizes[1]
     inside = (planes.places < sizes).all(axis=1)
     table = np.full(math.prod(sizes), math.nan, planes.facts.dtype)

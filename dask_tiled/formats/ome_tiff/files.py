@@ -17,21 +17,20 @@ ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 
 
 class Folder:
-    """The folder of a set, which its members do not lead out of, unless `outside` says so.
+    """The folder of a set.
 
     Where the file is a symbolic link, what is not beside it may be beside what it leads to.
     """
 
-    def __init__(self, path: str, *, outside: bool) -> None:
+    def __init__(self, path: str) -> None:
         self.start = absolute(path)
-        self.outside = outside
         self.path, behind = (os.path.dirname(one) for one in (self.start, real(path)))
         self._paths = [self.path] if real(self.path) == behind else [self.path, behind]
         self._uuids: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
         """Give the path of a member, or None if there is none of that name."""
-        return named_file(name, self.start, "the OME-XML", outside=self.outside)
+        return named_file(name, self.start, "the OME-XML")
 
     def search(self, uuid: str, known: Iterable[str]) -> str | None:
         """Find the file with a UUID among those that are not known by another one."""

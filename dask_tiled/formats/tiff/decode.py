@@ -77,7 +77,7 @@ def decode(block: tools.Block, fetch: tools.Fetch, **options: Any) -> Array:
         else:
             pixels = _image(codecs, name, stored, (shape, wanted), storage)
     except Exception as error:  # every codec has its own
-        raise _corrupt(block, "data of its codec", repr(error)[:300]) from error
+        raise _corrupt(block, "data of its codec", repr(error)) from error
     pixels = pixels[tuple(map(slice, wanted))]
     if pixels.shape != wanted:
         raise _corrupt(block, f"{wanted} pixels (z, y, x, samples)", pixels.shape)

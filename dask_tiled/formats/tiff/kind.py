@@ -116,7 +116,7 @@ def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
         raise
     except Exception as error:  # it raises all sorts of them
         raise tools.CorruptFileError(
-            "tifffile cannot read a page", path=path, found=repr(error)[:300]
+            "tifffile cannot read a page", path=path, found=repr(error)
         ) from error
 
 

@@ -3,8 +3,8 @@
 # fmt: off
 # isort: off
 from dask_tiled.errors import (
-    CorruptFileError, DatasetError, TruncatedFileError, check_whole, choose_dataset, printable,
-    require,
+    CorruptFileError, DatasetError, OutsideFolderError, TruncatedFileError, check_whole,
+    choose_dataset, printable, require,
 )
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.codecs import codec, unwritten
@@ -44,16 +44,16 @@ from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Entry", "Fetch", "Fields",
-    "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "Part", "Piece", "Place",
-    "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute", "after_lines", "axis_along",
-    "axis_columns", "axis_names", "beside", "beside_frames", "check_bytes", "check_fields",
-    "check_lengths", "check_room", "check_whole", "choice", "choose_dataset", "codec",
-    "common_stem", "converted", "count_frames", "decode_text", "describe_volume", "fields_between",
-    "file_size", "gather", "in_sequence", "is_compressed", "is_file", "lay_out", "local_name",
-    "local_time", "most_bytes", "named_file", "named_in", "names_in", "natural_key", "nav_axes",
-    "opened", "parse_fields", "parse_keys", "parse_pairs", "parse_xml", "part_layout",
-    "piece_table", "pixel_files", "pixels_beside",
-    "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
+    "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "OutsideFolderError", "Part",
+    "Piece", "Place", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
+    "after_lines", "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
+    "check_bytes", "check_fields", "check_lengths", "check_room", "check_whole", "choice",
+    "choose_dataset", "codec", "common_stem", "converted", "count_frames", "decode_text",
+    "describe_volume", "fields_between", "file_size", "gather", "in_sequence", "is_compressed",
+    "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file", "named_in",
+    "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs",
+    "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside", "plain",
+    "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
     "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype", "record_layout",
     "require", "run_table", "serial_date", "several", "sig_axes", "since_1970", "size_of",
     "stored_headers", "strides_of", "unwritten", "volume_layout", "whole", "wrong_field",

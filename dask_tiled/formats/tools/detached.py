@@ -25,9 +25,7 @@ def read_text(path: str, end: bytes) -> tuple[str, int]:
     return head[:stop].decode("utf8", "surrogateescape"), stop
 
 
-def pixel_files(
-    header: File, key: str, text: str, end: int, *, outside: bool
-) -> list[tuple[File, int]]:
+def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File, int]]:
     """Find where the pixels of a header begin: files, and a byte of each.
 
     Parameters
@@ -39,14 +37,12 @@ def pixel_files(
         of the header itself.
     end : int
         The byte of the header after that.
-    outside : bool
-        Whether they may lie outside of the folder of the header.
 
     Raises
     ------
     CorruptFileError
         They are too many, or none.
-    DatasetError
+    OutsideFolderError
         One of them lies outside of the folder.
     TruncatedFileError
         One of them is missing.
@@ -67,7 +63,7 @@ def pixel_files(
         raise CorruptFileError(problem, path=header.path, where=where, expected=most, found=text)
     files = []
     for name in names:
-        path = named_file(name, header.path, where, outside=outside)
+        path = named_file(name, header.path, where)
         if path is None:
             expected = os.path.join(os.path.dirname(header.path), name)
             problem = "a file of the pixels is missing"

@@ -294,5 +294,5 @@ def _value(path: str | os.PathLike[str], key: str, value: Value, text: str | Non
         kind, problem = DatasetError, "this is not read"
     except (ValueError, OverflowError):
         problem = "this makes no sense"
-    found = "no such key" if text is None else text[:100]
+    found = "no such key" if text is None else text
     raise kind(problem, path=path, where=f"the key {key!r}", expected=value.expected, found=found)

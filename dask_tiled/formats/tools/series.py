@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from typing import Any, NamedTuple
 
-from dask_tiled.errors import CorruptFileError, DatasetError, RemoteError, TruncatedFileError
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    OutsideFolderError,
+    RemoteError,
+    TruncatedFileError,
+)
+from dask_tiled.model.borders import Border, border, check_inside
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import absolute, is_file, is_link, is_url, list_folder, named_in, real
 
@@ -83,6 +90,8 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
     ------
     CorruptFileError, TruncatedFileError
         As for :func:`in_sequence`.
+    OutsideFolderError
+        A neighbour is a link out of the folder that was opened.
     """
     if not series or len(paths) != 1:
         return in_sequence([read(path) for path in paths])
@@ -152,24 +161,27 @@ def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
 
 
 def beside(stem: str, *endings: str) -> str | None:
-    """Find the first file there is that has this name with one of these endings."""
-    return next((stem + ending for ending in endings if is_file(stem + ending)), None)
+    """Find the first file there is that has this name with one of these endings.
+
+    Raises
+    ------
+    OutsideFolderError
+        It is a link out of the folder that was opened.
+    """
+    found = next((stem + ending for ending in endings if is_file(stem + ending)), None)
+    if found is not None:
+        check_inside(found)
+    return found
 
 
-def named_file(
-    name: str, path: str, where: str, *, opened: str | None = None, outside: bool = False
-) -> str | None:
+def named_file(name: str, path: str, where: str) -> str | None:
     """Find a file that another one names: beside it, or else beside what that leads to, as a link.
 
     Parameters
     ----------
     name, path, where : str
-        A relative or an absolute path, as it is written; the file that names it; the place in that.
-    opened : str, optional
-        The file in whose folder it has to lie, or in that of what this leads to; by default
-        ``path``. Links count as what they lead to.
-    outside : bool
-        Whether it may lie anywhere.
+        A relative or an absolute path, as it is written: nothing in it stands for something else.
+        The file that names it; the place in that.
 
     Returns
     -------
@@ -178,31 +190,31 @@ def named_file(
 
     Raises
     ------
-    DatasetError
-        It lies outside of the folder.
+    OutsideFolderError
+        It lies outside of the folder that was opened.
     """
     start = absolute(path)
     folder = os.path.dirname(start)
-    written = os.path.join(folder, name)
     found = named_in(folder, name)
-    if not name or "\0" in name or not is_file(found):
-        behind = real(start) if is_link(start) else None
-        return behind and named_file(name, behind, where, opened=opened, outside=outside)
-    if outside or (os.path.dirname(written) == folder and not is_link(found)):
-        return found
-    first = absolute(opened or start)
-    homes = {real(os.path.dirname(first)), os.path.dirname(real(first))}
-    # ".." after a link differs
-    for target in {found} if is_url(found) else {real(written), real(found)}:
-        if not any(target.startswith(home.rstrip("/") + "/") for home in homes):
-            raise DatasetError(
-                "a file that it names lies outside of its folder",
-                path=path,
-                where=f"the file name {name!r} in {where}",
-                expected=f"a file in {os.path.dirname(first)}",
-                found=target,
-                hint="Pass outside_folder=True if you trust the file.",
-            )
+    known = border() or Border([path])
+    try:
+        if is_url(found):  # a server is not asked for what lies outside
+            known.check(found)
+        if not name or "\0" in name or not is_file(found):
+            behind = real(start) if is_link(start) else None
+            return behind and named_file(name, behind, where)
+        if not is_url(found):
+            known.check(found)
+            known.check(real(os.path.join(folder, name)))  # ".." after a link differs
+    except OutsideFolderError as error:
+        raise OutsideFolderError(
+            "a file that it names lies outside of its folder",
+            path=path,
+            where=f"the file name {name!r} in {where}",
+            expected=error.expected,
+            found=error.found,
+            hint=error.hint,
+        ) from None
     return found
 
 

@@ -18,7 +18,7 @@ from dask_tiled.formats.zarr.decoding import decode, unsealed
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import is_url, list_folder
+from dask_tiled.model.paths import is_link, is_url, list_folder
 from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
 NUMBER = re.compile("[0-9]+")
@@ -174,9 +174,13 @@ class Chunks:
         counts = [n // k for n, k in zip(self.stored, self.chunk, strict=True)]
         corner = np.array(cell, np.int64) * np.array(counts, np.int64)
         key = self.array.metadata.encode_chunk_key(cell)
+        path = os.path.join(self.folder, *key.split("/"))
         try:
-            file = File.at(os.path.join(self.folder, *key.split("/")))
+            file = File.at(path)
         except FileNotFoundError:
+            if is_link(path):
+                problem, expected = "a chunk is a link to nothing", "a file, or nothing"
+                raise TruncatedFileError(problem, path=path, expected=expected) from None
             return (corner * self.chunk)[None], np.array([-1]), np.zeros((1, 2), np.int64)
         self.files.append(file)
         where = np.array([[0, file.size]])

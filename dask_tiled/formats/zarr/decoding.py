@@ -89,7 +89,7 @@ def decode(
             path=block.file.path,
             where=f"byte {block.offset}",
             expected=f"{chunk} {dtype.name}",
-            found=str(error)[:300] or repr(error),
+            found=str(error) or repr(error),
         ) from error
     inside = tuple(slice(n) for n in block.shape)
     return pixels[inside].astype(

@@ -22,10 +22,11 @@ from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
+from dask_tiled.model.borders import Border, border
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import is_url
+from dask_tiled.model.paths import is_url, real
 
 DOCUMENT = "zarr.json"
 WRITTEN = "dask_tiled"
@@ -93,7 +94,7 @@ def _read(file: File) -> dict[str, Any]:
             raise ValueError("another version")  # noqa: TRY301
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(
-            "no document of zarr, format 3", path=file.path, found=str(error)[:300]
+            "no document of zarr, format 3", path=file.path, found=str(error)
         ) from error
     return document
 
@@ -177,7 +178,7 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
         array.chunks, array.shards, dict(array.attrs)
     except Exception as error:
         raise CorruptFileError(
-            "zarr cannot read the document of an array", path=file.path, found=str(error)[:300]
+            "zarr cannot read the document of an array", path=file.path, found=str(error)
         ) from error
     for name in ("shape", "chunks", "shards"):
         sizes = getattr(array, name) or (1,)
@@ -204,19 +205,27 @@ def _axes(
             numbers = (float(given[key]) for key in ("scale", "offset"))
             one = Axis.calibrated(axis.name, str(given["units"]), *numbers, signed=True)
         if one is None and name and not mark:
-            one = _coordinate(os.path.dirname(os.path.dirname(file.path)), name, size)
+            one = _coordinate(os.path.dirname(file.path), name, size)
         found.append(replace(one or axis, name=name or axis.name))
     return tuple(found)
 
 
 def _coordinate(folder: str, name: str, size: int) -> Axis | None:
-    """Read an axis whose positions are equally far from each other."""
+    """Read an axis whose positions are equally far from each other, beside an array."""
     import zarr
 
     if is_url(folder) or "/" in name or ".." in name:
         return None
+    path, opened = os.path.join(os.path.dirname(folder), name), border()
+    above = {os.path.join(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
+    beside = Border(above, outside=opened is not None and opened.outside)
+    for inside, folders, files in os.walk(path):  # all that zarr may read
+        for entry in (*folders, *files):
+            beside.check(os.path.join(inside, entry))
+        if not all(os.path.isfile(os.path.join(inside, entry)) for entry in files):
+            return None
     try:
-        array = zarr.open_array(os.path.join(folder, name), mode="r")
+        array = zarr.open_array(path, mode="r")
         points = np.asarray(array[...]) if array.shape == (size,) else np.empty(0)
     except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
         return None

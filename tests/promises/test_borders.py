@@ -1,0 +1,616 @@
+"""Folders are borders: what a file leads to, by names or links, lies in its folder."""
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import h5py
+import nibabel
+import numpy as np
+import pytest
+import zarr
+from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_pages
+from range_server import serving
+
+from dask_tiled import DatasetError, OutsideFolderError, open_dataset
+from dask_tiled.model.borders import Border, within
+from dask_tiled.model.files import read_head
+from dask_tiled.testing import (
+    counting_frames,
+    write_direct_electron,
+    write_empad,
+    write_frms6,
+    write_gis,
+    write_metaimage,
+    write_mib,
+    write_mib_series,
+    write_nrrd,
+    write_raw_csr,
+    write_ripple,
+    write_seq,
+    write_seq_corrections,
+    write_ser,
+    write_tvips,
+)
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+PIXELS = counting_frames((3, 4, 5), "u2")
+OPENED: list[str] | None = None
+
+
+@sys.addaudithook
+def note_what_is_opened(event, args):
+    if event == "open" and OPENED is not None and isinstance(args[0], (str, bytes, os.PathLike)):
+        OPENED.append(os.path.realpath(os.fsdecode(args[0])))
+
+
+class Naming(NamedTuple):
+    """A format whose headers name files."""
+
+    header: Callable[[Path, str], Path]
+    """Writes into a folder a header that names a file; gives what is opened."""
+    part: Callable[[Path], object]
+    """Writes what is named."""
+    keeps_folders: bool = True
+    """Whether more is taken of a name than what stands behind its last separator."""
+
+
+def write_h5(path, fill, name=""):
+    if "\0" in name:
+        raise ValueError("there a NUL is the end of a name")
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def h5_part(path):
+    write_h5(path, lambda file: file.create_dataset("d", data=PIXELS))
+
+
+def h5_link(folder, name):
+    return write_h5(
+        folder / "a.h5", lambda file: file.update(d=h5py.ExternalLink(name, "/d")), name
+    )
+
+
+def h5_virtual(folder, name):
+    layout = h5py.VirtualLayout(PIXELS.shape, "u2")
+    layout[:] = h5py.VirtualSource(name, "d", PIXELS.shape)
+    return write_h5(folder / "a.h5", lambda file: file.create_virtual_dataset("d", layout), name)
+
+
+def h5_external(folder, name):
+    stored = {"external": [(name.encode(), 0, PIXELS.nbytes)]}
+
+    def fill(file):
+        file.create_dataset("d", PIXELS.shape, "u2", **stored)
+
+    here = Path.cwd()
+    os.chdir(folder / "empty")  # where the library looks for it
+    try:
+        return write_h5(folder / "a.h5", fill, name)
+    finally:
+        os.chdir(here)
+
+
+def raw(path):
+    PIXELS.tofile(path)
+
+
+def csr_header(folder, name, part="data"):
+    path = write_raw_csr(folder / "a.toml", PIXELS)
+    (folder / f"a.{part}").unlink()
+    path.write_text(path.read_text().replace(f'"a.{part}"', json.dumps(name)))
+    return path
+
+
+def csr_part(path, part="data"):
+    there = path.parent / "csr"
+    there.mkdir(exist_ok=True)
+    write_raw_csr(there / "a.toml", PIXELS)
+    (there / f"a.{part}").rename(path)
+
+
+def nrrd_header(folder, name, line="data file: {}\n"):
+    *parts, header = write_nrrd(folder / "a.nhdr", PIXELS, files=1)
+    text = header.read_bytes().split(b"data file:")[0]
+    header.write_bytes(text + line.format(name).encode("utf8", "surrogateescape"))
+    for part in parts:
+        part.unlink()
+    return header
+
+
+def metaimage_header(folder, name):
+    *parts, header = write_metaimage(folder / "a.mhd", PIXELS, files=1)
+    text = header.read_bytes().split(b"ElementDataFile")[0]
+    header.write_bytes(text + f"ElementDataFile = {name}\n".encode("utf8", "surrogateescape"))
+    for part in parts:
+        part.unlink()
+    return header
+
+
+def empad_header(folder, name):
+    if not name:
+        raise ValueError("the writer gives it another one")
+    return write_empad(folder / "a.xml", np.zeros((3, 4, 128, 128), "f4"), named_as=name)
+
+
+def empad_part(path):
+    there = path.parent / "empad"
+    there.mkdir(exist_ok=True)
+    write_empad(there / "a.xml", np.ones((3, 4, 128, 128), "f4"))
+    (written,) = there.glob("*.raw")
+    written.rename(path)
+
+
+SIZES = (1, 1, *PIXELS.shape)
+
+
+def ome_header(folder, name):
+    inner = tiff_data(0, len(PIXELS), uuid=uuid_of("x"), name=name)
+    path = folder / "a.ome.tif"
+    write_pages(path, PIXELS[:1], document(image(SIZES, inner), uuid_of("a")))
+    return path
+
+
+def ome_part(path):
+    write_pages(path, PIXELS, document("", uuid_of("x")))
+
+
+def ome_binary_only(folder, name):
+    path = folder / "a.ome.tif"
+    write_pages(path, PIXELS, binary_only(name, uuid_of("m"), uuid_of("a")))
+    return path
+
+
+def ome_master(path):
+    inner = tiff_data(0, len(PIXELS), uuid=uuid_of("m"), name=path.name)
+    write_pages(path, PIXELS, document(image(SIZES, inner), uuid_of("m")))
+
+
+NAMING = {
+    "hdf5: a link": Naming(h5_link, h5_part),
+    "hdf5: a source": Naming(h5_virtual, h5_part),
+    "hdf5: external storage": Naming(h5_external, raw),
+    **{
+        f"raw_csr: {part}": Naming(partial(csr_header, part=part), partial(csr_part, part=part))
+        for part in ("indptr", "indices", "data")
+    },
+    "nrrd": Naming(nrrd_header, raw),
+    "nrrd: a list": Naming(partial(nrrd_header, line="data file: LIST\n{}\n"), raw),
+    "metaimage": Naming(metaimage_header, raw),
+    "empad": Naming(empad_header, empad_part, keeps_folders=False),
+    "ome_tiff: planes": Naming(ome_header, ome_part),
+    "ome_tiff: the XML": Naming(ome_binary_only, ome_master),
+}
+OUT = {
+    "above": "../elsewhere/x",
+    "from the root": "{out}/x",
+    "from the root, twice": "/{out}/x",
+    "above a folder inside": "sub/../../elsewhere/x",
+    "around": "./.././scan/../elsewhere/x",
+    "a folder that begins alike": "../scan-2/x",
+    "a folder in other case": "../SCAN/x",
+    "a link": "x",
+    "a link with dots": "dots",
+    "links to links": "link-1",
+    "a linked folder": "way/x",
+    "a linked folder in a folder": "sub/way/x",
+    "a link to the folder above": "up/elsewhere/x",
+    "dots after a link": "deep/../x",
+    "the root of the process": "/proc/self/root{out}/x",
+}
+"""Names of a file outside: that which is called `x` there."""
+NOWHERE = {
+    "backslashes": "..\\elsewhere\\q",
+    "a drive": "C:\\elsewhere\\q",
+    "a drive, with slashes": "C:/elsewhere/q",
+    "UNC": "\\\\127.0.0.1\\share\\q",
+    "UNC, with slashes": "//127.0.0.1/share/q",
+    "file:": "file://{out}/q",
+    "file:, with one slash": "file:{out}/q",
+    "s3:": "s3://bucket/q",
+    "http:": "http://127.0.0.1:9/q",
+    "percents": "%2e%2e/elsewhere/q",
+    "a NUL": "{out}/q\0.raw",
+    "a NUL first": "\0",
+    "too long": "n" * 3000,
+    "too long a way": "sub/../" * 700 + "q",
+    "a home": "~/q",
+    "a home of somebody": "~root/q",
+    "a variable": "$HOME/q",
+    "a variable in brackets": "${{HOME}}/q",
+    "a variable in percents": "%HOME%/q",
+    "a device": "/dev/zero",
+    "a link to a device": "zero",
+    "the terminal": "/dev/tty",
+    "of the process": "/proc/self/environ",
+    "a descriptor": "/proc/self/fd/0",
+    "a pipe": "pipe",
+    "a link to a pipe": "piped",
+    "the folder": ".",
+    "the folder above": "..",
+    "a folder": "sub",
+    "the root": "/",
+    "nothing": "",
+    "a link to nothing": "broken",
+    "a link to itself": "ring",
+    "dots that are one letter": "‥/elsewhere/q",
+    "wide dots": "\uff0e\uff0e\uff0felsewhere\uff0fq",
+    "another form of a letter": unicodedata.normalize("NFD", "é"),
+    "another case": "Y",
+}
+"""Names of what is no file here, whatever it may be elsewhere: what is called `q` lies outside."""
+INSIDE = {
+    "a name": "y",
+    "with a dot": "./y",
+    "from the root": "{home}/y",
+    "a folder": "sub/z",
+    "a folder and back": "sub/../y",
+    "a hard link": "hard",
+    "a link inside": "inner",
+    "links inside": "inner-1",
+    "a linked folder inside": "same/z",
+    "a link up to the folder": "self/y",
+    "an odd name": "a b%20é",
+}
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Make a folder to open, one that has to stay out of reach, and all ways from here to there."""
+    home, out = tmp_path / "scan", tmp_path / "elsewhere"
+    for folder in (
+        home / "sub",
+        home / "empty",
+        out / "deep",
+        tmp_path / "scan-2",
+        tmp_path / "SCAN",
+    ):
+        folder.mkdir(parents=True)
+    links = {
+        "x": out / "x", "dots": "../elsewhere/x", "link-1": "link-2", "link-2": "sub/link-3",
+        "sub/link-3": out / "x", "way": out, "sub/way": out, "up": "..", "deep": out / "deep",
+        "zero": "/dev/zero", "broken": out / "none", "ring": "ring", "piped": out / "pipe",
+        "inner": "sub/z", "inner-1": "inner", "same": "sub", "self": home,
+    }  # fmt: skip
+    for name, target in links.items():
+        (home / name).symlink_to(target)
+    os.mkfifo(home / "pipe")
+    os.mkfifo(out / "pipe")
+    monkeypatch.setenv("HOME", str(out))
+    return home, out
+
+
+def refused(path, **options):
+    """Open what has to be refused; tell what was opened meanwhile, and the error."""
+    global OPENED  # noqa: PLW0603
+    OPENED = []
+    try:
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(path, missing="raise", **options)
+    finally:
+        opened, OPENED = OPENED, None
+    return opened, caught.value
+
+
+def written(naming, folder, name):
+    try:
+        return naming.header(folder, name)
+    except (ValueError, UnicodeError, OSError, RuntimeError) as error:
+        pytest.skip(f"such a name cannot be written: {error}"[:99])
+
+
+@pytest.mark.parametrize("way", OUT)
+@pytest.mark.parametrize("kind", NAMING)
+def test_no_name_leads_out(folders, kind, way):
+    """Unless one says that it may: then each of them is read, so that each would be a hole."""
+    home, out = folders
+    naming = NAMING[kind]
+    naming.part(out / "x")
+    for other in ("scan-2", "SCAN"):
+        os.link(out / "x", home.parent / other / "x")
+    path = written(naming, home, OUT[way].format(out=out))
+    opened, error = refused(path)
+    assert not [
+        one
+        for one in opened
+        if Path(one).is_relative_to(home.parent) and home not in Path(one).parents
+    ]
+    if naming.keeps_folders or "/" not in OUT[way]:
+        assert isinstance(error, OutsideFolderError)
+        assert error.path == str(path)
+        assert "outside_folder=True" in error.hint
+        arr = open_dataset(path, missing="raise", outside_folder=True)
+        assert arr.size
+        assert any(Path(file.path).samefile(out / "x") for file in arr.description.files) or (
+            kind in {"ome_tiff: the XML", "hdf5: external storage"}
+        )
+        arr.compute()
+
+
+@pytest.mark.parametrize("way", NOWHERE)
+@pytest.mark.parametrize("kind", NAMING)
+def test_names_of_nothing_are_names_of_nothing(folders, kind, way):
+    """Nothing in a name stands for something else, and nothing but a file is opened."""
+    home, out = folders
+    naming = NAMING[kind]
+    for path in (out / "q", home / "y", home / unicodedata.normalize("NFC", "é")):
+        naming.part(path)
+    path = written(naming, home, NOWHERE[way].format(out=out))
+    for options in ({}, {"outside_folder": True}):
+        opened, error = refused(path, **options)
+        assert not [
+            one for one in opened if not Path(one).is_relative_to(home) and "/elsewhere/" in one
+        ]
+        assert len(str(error)) < 5000
+
+
+@pytest.mark.parametrize("way", INSIDE)
+@pytest.mark.parametrize("kind", NAMING)
+def test_names_that_stay_inside(folders, kind, way):
+    home, out = folders
+    naming = NAMING[kind]
+    name = INSIDE[way].format(home=home)
+    naming.part(out / "x")
+    os.link(out / "x", home / "hard")
+    for path in (home / "y", home / "sub/z", home / "a b%20é"):
+        naming.part(path)
+    path = written(naming, home, name)
+    if naming.keeps_folders or "/" not in name:
+        assert open_dataset(path, missing="raise").compute().size
+
+
+@pytest.mark.parametrize("name", [
+    "../elsewhere/x", "/elsewhere/x", "sub/../../elsewhere/x", "../scan-2/x", "..\\elsewhere\\x",
+    "%2e%2e/elsewhere/x", "..%2felsewhere%2fx", "{url}/elsewhere/x", "//{host}/elsewhere/x",
+    "file:///etc/passwd", "y?x", "y#x", "y/../../elsewhere/x",
+])  # fmt: skip
+def test_urls_have_borders_too(folders, name):
+    """Nothing is asked for that lies above the last slash of what was opened."""
+    home, out = folders
+    for path in (out / "x", home / "y", home.parent / "scan-2/x"):
+        raw(path)
+    with serving(home.parent) as server:
+        url = server.url().rstrip("/")
+        path = nrrd_header(home, name.format(url=url, host=url.removeprefix("http://")))
+        with pytest.raises(DatasetError):
+            open_dataset(server.url(path))
+        asked = [os.path.normpath(unquote(path)) for path, _ in server.asked]
+        assert asked
+        assert all(one.startswith("/scan") and not one.startswith("/scan-2") for one in asked)
+        nrrd_header(home, "y")
+        np.testing.assert_array_equal(open_dataset(server.url(path)), PIXELS)
+
+
+@pytest.mark.parametrize("swapped", ["sub/z", "sub"])
+def test_what_was_checked_is_what_is_open(folders, monkeypatch, swapped):
+    """Also where a link is put in place of a file, or of its folder, for just one moment."""
+    home, out = folders
+    for path in (home / "sub/z", out / "z"):
+        path.write_text(path.parent.name)
+    open_really = os.open
+
+    def open_swapped(path, *rest):
+        (home / swapped).rename(home / "kept")
+        (home / swapped).symlink_to(out / "z" if swapped.endswith("z") else out)
+        try:
+            return open_really(path, *rest)
+        finally:
+            (home / swapped).unlink()
+            (home / "kept").rename(home / swapped)
+
+    with within(Border([str(home / "a.txt")])):
+        assert read_head(home / "sub/z", 9) == b"sub"
+        monkeypatch.setattr(os, "open", open_swapped)
+        with pytest.raises(OutsideFolderError):
+            read_head(home / "sub/z", 9)
+
+
+class Set(NamedTuple):
+    """Files that belong together by their names."""
+
+    write: Callable[[Path], object]
+    """Writes all of them into a folder."""
+    opened: str
+    companion: str
+    """What is a link to the same file in another folder."""
+    options: Mapping[str, str] = MappingProxyType({})
+
+
+def write_pair(folder):
+    nibabel.Nifti1Pair(PIXELS.T, np.eye(4)).to_filename(folder / "a.hdr")
+
+
+def write_spectra(folder):
+    write_ripple(folder / "a.rpl", PIXELS)
+
+
+def write_tia(folder):
+    write_ser(folder / "a_1.ser", PIXELS)
+    (folder / "a.emi").write_bytes(b"JK\0\2<ObjectInfo><AcquireDate>now</AcquireDate></ObjectInfo>")
+
+
+def write_master(folder):
+    write_h5(
+        folder / "a_master.h5", lambda file: file.create_dataset("entry/data/data", data=PIXELS)
+    )
+
+    def scan(file):
+        group = file.create_group("STEM Metadata")
+        group.attrs.update({"Scan Size X": 3, "Scan Size Y": 1})
+
+    write_h5(folder / "a.h5", scan)
+
+
+def write_movie(folder):
+    info = {"Scan - Enable": "Enable", "Scan - Type": "Custom"}
+    write_direct_electron(folder, PIXELS, info, coordinates=[(0, 0), (1, 0), (2, 0)], name="a")
+
+
+def write_zarr(folder):
+    group = zarr.open_group(folder / "a.zarr", mode="w")
+    named = {"dimension_names": ("t", "y", "x"), "chunks": (1, 4, 5)}
+    group.create_array("data", shape=PIXELS.shape, dtype="u2", **named)[...] = PIXELS
+    times = group.create_array("t", shape=(3,), dtype="f8", dimension_names=("t",))
+    times[...] = [1.0, 2.0, 3.0]
+
+
+def write_sequence(folder):
+    write_seq(folder / "a.seq", PIXELS)
+    maps = [{"Rows": 4, "Columns": 5, "defects": [{"Row": 1, "Column": 2}]}]
+    dark, gain = np.ones((4, 5), "f4"), np.ones((4, 5), "f4")
+    write_seq_corrections(folder / "a.seq", dark=dark, gain=gain, maps=maps, shape=(4, 5))
+
+
+def write_pnccd(folder):
+    frames = counting_frames((3, 4, 8), "u2", bits=12)
+    write_frms6(folder / "a", frames, dark=frames[:2], scan_shape=(1, 3), frames_per_file=2)
+
+
+CORRECTED = {"corrections": "dataset"}
+HDR = partial(write_mib, frames=counting_frames((3, 4, 8), "u2"), nav_shape=(1, 3))
+EMPAD = np.ones((1, 3, 128, 128), "f4")
+SETS = {
+    "mib, the .hdr": Set(lambda folder: HDR(folder / "a.mib"), "a.mib", "a.hdr"),
+    "mib, of a .hdr": Set(lambda folder: HDR(folder / "a.mib"), "a.hdr", "a.mib"),
+    "mib, the next": Set(
+        lambda folder: write_mib_series(folder / "a", PIXELS, frames_per_file=1, hdr=False),
+        "a1.mib", "a2.mib",
+    ),
+    "mib, the one before": Set(
+        lambda folder: write_mib_series(folder / "a", PIXELS, frames_per_file=1, hdr=False),
+        "a3.mib", "a2.mib",
+    ),
+    "tvips": Set(
+        lambda folder: write_tvips(folder / "a", PIXELS, frames_per_file=1),
+        "a_000.tvips", "a_001.tvips",
+    ),
+    "frms6, the .hdr": Set(write_pnccd, "a_001.frms6", "a.hdr"),
+    "frms6, of a .hdr": Set(write_pnccd, "a.hdr", "a_002.frms6"),
+    "frms6, the dark frames": Set(write_pnccd, "a.hdr", "a_000.frms6", CORRECTED),
+    "seq, the dark frame": Set(write_sequence, "a.seq", "a.seq.dark.mrc", CORRECTED),
+    "seq, the gain": Set(write_sequence, "a.seq", "a.seq.gain.mrc", CORRECTED),
+    "seq, the map": Set(write_sequence, "a.seq", "a.seq.Config.Metadata.xml", CORRECTED),
+    "seq, the metadata": Set(write_sequence, "a.seq", "a.seq.metadata", CORRECTED),
+    "ser, the .emi": Set(write_tia, "a_1.ser", "a.emi"),
+    "ser, of an .emi": Set(write_tia, "a.emi", "a_1.ser"),
+    "gis, the .ima": Set(lambda folder: write_gis(folder / "a", PIXELS), "a.dim", "a.ima"),
+    "gis, the .dim": Set(lambda folder: write_gis(folder / "a", PIXELS), "a.ima", "a.dim"),
+    "gis, the .minf": Set(
+        lambda folder: write_gis(folder / "a", PIXELS, minf={"a": 1}), "a.dim", "a.ima.minf"
+    ),
+    "ripple, the .raw": Set(write_spectra, "a.rpl", "a.raw"),
+    "ripple, the .rpl": Set(write_spectra, "a.raw", "a.rpl"),
+    "nifti, the .img": Set(write_pair, "a.hdr", "a.img"),
+    "nifti, the .hdr": Set(write_pair, "a.img", "a.hdr"),
+    "empad, the .xml": Set(
+        lambda folder: write_empad(folder / "a.xml", EMPAD, raw_name="b.raw"), "b.raw", "a.xml"
+    ),
+    "mrc, the movie's text": Set(write_movie, "a_movie.mrc", "a_info.txt"),
+    "mrc, the movie's scan": Set(write_movie, "a_movie.mrc", "a_scan_coordinates.csv"),
+    "hdf5, the scan": Set(write_master, "a_master.h5", "a.h5"),
+    "zarr, a chunk": Set(write_zarr, "a.zarr", "a.zarr/data/c/1/0/0"),
+    "zarr, a folder of chunks": Set(write_zarr, "a.zarr", "a.zarr/data/c/1"),
+    "zarr, an array": Set(write_zarr, "a.zarr", "a.zarr/data"),
+    "zarr, the document": Set(write_zarr, "a.zarr/data", "a.zarr/data/zarr.json"),
+    "zarr, that of the group": Set(write_zarr, "a.zarr", "a.zarr/zarr.json"),
+    "zarr, an axis": Set(write_zarr, "a.zarr", "a.zarr/t/c/0"),
+    "zarr, the folder of an axis": Set(write_zarr, "a.zarr/data", "a.zarr/t"),
+}  # fmt: skip
+
+
+def outcome(path, **options):
+    """Open a file; give what is seen of it, or what kind of error."""
+    try:
+        arr = open_dataset(path, **options)
+    except (DatasetError, OSError) as error:
+        return type(error)
+    return arr.compute().tobytes(), arr.shape, str(arr.description.axes)
+
+
+@pytest.fixture
+def apart(tmp_path):
+    """Write a set into two folders, and take one file out of the first."""
+
+    def make(kind):
+        home, out = tmp_path / "scan", tmp_path / "elsewhere"
+        for folder in (home, out):
+            folder.mkdir()
+            SETS[kind].write(folder)
+        companion = home / SETS[kind].companion
+        if companion.is_dir():
+            shutil.rmtree(companion)
+        else:
+            companion.unlink()
+        return home / SETS[kind].opened, companion, out / SETS[kind].companion
+
+    return make
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_no_link_leads_out(apart, kind):
+    """Of files that belong to others by their names; hard links, and links inside, do not."""
+    path, companion, target = apart(kind)
+    options = SETS[kind].options
+    link = companion.parent / "a link"
+    link.symlink_to(os.path.relpath(target, companion.parent))
+    other = target.parents[len(Path(SETS[kind].companion).parts) - 1]
+    expected = outcome(other / SETS[kind].opened, **options)
+    assert not isinstance(expected, type)
+    for where in (target, link.name):
+        companion.symlink_to(where)
+        opened, error = refused(path, **options)
+        assert isinstance(error, OutsideFolderError)
+        assert "outside_folder=True" in error.hint
+        assert not [one for one in opened if Path(one).is_relative_to(target)]
+        assert outcome(path, **options, outside_folder=True) == expected
+        companion.unlink()
+    link.unlink()
+    if target.is_file():
+        os.link(target, companion)
+        assert outcome(path, **options) == expected
+        companion.rename(companion.parent / "inside")
+        companion.symlink_to("inside")
+        assert outcome(path, **options) == expected
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_what_is_no_file_is_not_there(apart, kind):
+    path, companion, _ = apart(kind)
+    options = SETS[kind].options
+    expected = outcome(path, **options)
+    for target in ("/dev/zero", "/proc/self/mem", "nothing", companion.name, "pipe"):
+        os.mkfifo(companion) if target == "pipe" else companion.symlink_to(target)
+        found = outcome(path, **options)
+        assert found == expected or (isinstance(found, type) and issubclass(found, Exception)), (
+            target
+        )
+        companion.unlink()
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_what_is_opened_may_be_a_link(apart, kind):
+    """A path that a user types is the user's word: what it leads to, and what is beside that."""
+    path, companion, target = apart(kind)
+    options, opened = SETS[kind].options, SETS[kind].opened
+    other = target.parents[len(Path(SETS[kind].companion).parts) - 1]
+    expected = outcome(other / opened, **options)
+    assert not isinstance(expected, type)
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    path.symlink_to(other / opened)
+    if not companion.exists():
+        companion.symlink_to(target)
+    linked = path.parents[len(Path(opened).parts)] / "linked"
+    linked.symlink_to(other)
+    for link in (path, linked / opened):
+        assert outcome(link, **options) == expected
