@@ -17,6 +17,7 @@ from dask_tiled.export.ownership import (
     files,
     foreign,
     is_name,
+    reading_of,
     remove,
     remove_empty,
 )
@@ -24,40 +25,81 @@ from dask_tiled.export.targets import telling_of
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")
+_OLD = re.compile("old-[0-9a-f]{32}")
+_REPLACED = "replaced"
 
 
 @contextmanager
-def claimed(part: str) -> Iterator[None]:
-    """Make the folder that is written to, or take one that an export left, and lock it."""
-    with locked(part, partial(_made, part)):
-        yield
+def claimed(path: str, attempt: str | None) -> Iterator[str]:
+    """Make the folder beside a place that is written to, lock it, and give its path.
 
-
-def _made(part: str) -> int:
-    """Make a folder, or take one of attempts that is there, and open it."""
-    if os.path.lexists(part):
-        _check_names(part)
-    with telling_of(part):
-        os.makedirs(part, exist_ok=True)
-        return os.open(part, os.O_RDONLY)
-
-
-def clear(part: str, name: str | None) -> None:
-    """Remove what other exports left; say so where that might have been gone on with.
+    What exports left there that were stopped is removed, but for one attempt; what one of them
+    was about to replace is back in its place.
 
     Raises
     ------
     DatasetError
         There is something that no export has written; then all of it stays.
     """
-    for other in os.listdir(part):
-        _check_attempt(os.path.join(part, other))
-    for other in os.listdir(part):
-        if other == name:
-            continue
-        if name is not None and _ATTEMPT.fullmatch(other):
-            warnings.warn(another(part, other, name), stacklevel=4)
-        discard(os.path.join(part, other))
+    part = f"{path}.part"
+    with locked(part, partial(_made, part)):
+        try:
+            _clear(part, path, attempt)
+            yield part
+        finally:
+            with suppress(OSError):  # there may be something to go on with
+                os.rmdir(part)
+
+
+def set_aside(part: str, path: str) -> None:
+    """Move an array out of its place."""
+    os.rename(path, os.path.join(part, _REPLACED))
+
+
+def put_back(part: str, path: str) -> None:
+    """Move the array back that was set aside, if there is one."""
+    with suppress(FileNotFoundError):
+        os.rename(os.path.join(part, _REPLACED), path)
+
+
+def remove_replaced(part: str) -> None:
+    """Remove what was set aside. From the first moment on, it is nothing to put back."""
+    replaced, old = os.path.join(part, _REPLACED), os.path.join(part, f"old-{uuid.uuid4().hex}")
+    if os.path.isdir(replaced):
+        os.rename(replaced, old)
+        remove(old)
+
+
+def _made(part: str) -> int:
+    """Make a folder, or take one of attempts that is there, and open it."""
+    if os.path.lexists(part) and (os.path.islink(part) or not os.path.isdir(part)):
+        raise foreign(part)
+    with telling_of(part):
+        os.makedirs(part, exist_ok=True)
+        return os.open(part, os.O_RDONLY)
+
+
+def _clear(part: str, path: str, attempt: str | None) -> None:
+    """Remove what other exports left; say so where that might have been gone on with."""
+    with reading_of(part):
+        found = os.listdir(part)
+        for name in found:
+            _check(part, name)
+    with telling_of(path):
+        if os.path.lexists(path):
+            remove_replaced(part)
+        else:
+            put_back(part, path)
+        for name in found:
+            left = os.path.join(part, name)
+            if is_name(name):
+                os.remove(left)
+            elif _OLD.fullmatch(name):
+                remove(left)
+            elif name not in {attempt, _REPLACED}:
+                if attempt is not None and _ATTEMPT.fullmatch(name):
+                    warnings.warn(another(part, name, attempt), stacklevel=7)
+                discard(left)
 
 
 def another(path: str, other: str, name: str) -> str:
@@ -70,7 +112,7 @@ def another(path: str, other: str, name: str) -> str:
 def discard(attempt: str) -> None:
     """Remove an attempt. Tasks that still write to it, and those who come next, find nothing."""
     gone = os.path.join(os.path.dirname(attempt), f"gone-{uuid.uuid4().hex}")
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # what cannot go now goes with the next export
         if _GONE.fullmatch(os.path.basename(attempt)) is None:
             os.rename(attempt, gone)
             attempt = gone
@@ -84,27 +126,24 @@ def discard(attempt: str) -> None:
         remove_empty(attempt)
 
 
-def _check_names(part: str) -> None:
-    """Refuse a folder of anything else than attempts."""
-    if os.path.islink(part) or not os.path.isdir(part):
-        raise foreign(part)
-    for name in os.listdir(part):
-        attempt = os.path.join(part, name)
-        known = _ATTEMPT.fullmatch(name) or _GONE.fullmatch(name)
-        if not known or os.path.islink(attempt) or not os.path.isdir(attempt):
-            raise foreign(part, name)
-
-
-def _check_attempt(attempt: str) -> None:
-    """Make sure that there is nothing but what exports leave when they are stopped."""
-    part, name = os.path.split(attempt)
-    for inside in os.listdir(attempt):
-        folder = os.path.join(attempt, inside)
+def _check(part: str, name: str) -> None:
+    """Make sure that something is what exports leave when they are stopped, and nothing else."""
+    left = os.path.join(part, name)
+    if is_name(name) and os.path.isfile(left) and not os.path.islink(left):
+        return  # a sample file that is not whole
+    if name == _REPLACED or _OLD.fullmatch(name):
+        check_ours(left)
+        return
+    known = _ATTEMPT.fullmatch(name) or _GONE.fullmatch(name)
+    if not known or os.path.islink(left) or not os.path.isdir(left):
+        raise foreign(part, name)
+    for inside in os.listdir(left):
+        folder = os.path.join(left, inside)
         if inside == "store":
             check_ours(folder)
-            continue
-        if inside not in {"journal", "writing"} or os.path.islink(folder):
+        elif inside not in {"journal", "writing"} or os.path.islink(folder):
             raise foreign(part, f"{name}/{inside}")
-        for key in files(folder):
-            if not is_name(key):
-                raise foreign(part, f"{name}/{inside}/{key}")
+        else:
+            for key in files(folder):
+                if not is_name(key):
+                    raise foreign(part, f"{name}/{inside}/{key}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import (
@@ -14,7 +15,6 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.export.attempts import claimed
 from dask_tiled.export.bars import progress_bar
-from dask_tiled.export.locking import locked
 from dask_tiled.export.pages import PageWriter
 from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
 from dask_tiled.export.sample_sources import Batch, array_batches, dataset_batches
@@ -65,8 +65,8 @@ def to_beton(
     Parameters
     ----------
     path : path-like
-        Where to. The file is written beside it, as ``path + ".part"``, and moved there when it is
-        complete.
+        Where to. The file is written beside it, below ``path + ".part"``, and moved there when it
+        is complete.
     fields : mapping of str to array, or data set
         Arrays of one length, of dask or in memory, the first axis of which counts samples; or
         anything with ``len()`` whose items, by number, are samples: tuples of values in the order
@@ -230,32 +230,23 @@ def _check(writer: PageWriter, pending: Iterable[tuple[Batch, Future[list[Column
 def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     """Open a file beside a path, and move it there if all goes well."""
     _refuse_foreign(path, overwrite=overwrite)
-    part = f"{path}.part"
-    with locked(part, partial(_made, part)) as file:
+    with claimed(path, None) as part:
+        written = os.path.join(part, uuid.uuid4().hex)
+        with telling_of(path):
+            file = os.open(written, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with telling_of(path, hint=None):
-                os.ftruncate(file, 0)
             yield file
-            with telling_of(path, hint=None):
+            _refuse_foreign(path, overwrite=overwrite)  # it may have come since
+            with telling_of(path):
                 os.fsync(file)
-            _refuse_foreign(path, overwrite=overwrite)
-            os.replace(part, path)
+                os.replace(written, path)
+                flush_folders(os.path.dirname(path))
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(part)
+                os.unlink(written)
             raise
-    flush_folders(os.path.dirname(path))
-
-
-def _made(part: str) -> int:
-    """Make a file to write to, or take one that a writer left when it was stopped."""
-    with telling_of(part, hint=None):
-        file = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    head = os.pread(file, HEAD_BYTES, 0)
-    if any(head) and sniff(part, head):  # the header is written last
-        os.close(file)
-        raise DatasetError("something else is there, and stays", path=part)
-    return file
+        finally:
+            os.close(file)
 
 
 def _refuse_foreign(path: str, *, overwrite: bool) -> None:

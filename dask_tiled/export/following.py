@@ -18,7 +18,7 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.export.bars import progress_bar
 from dask_tiled.export.encoding import fingerprint
-from dask_tiled.export.ownership import Record, files, find_record, reads
+from dask_tiled.export.ownership import Record
 from dask_tiled.export.stores import Template, build_beside, check_complete, proven_in
 from dask_tiled.export.targets import JournaledFolder, Target
 from dask_tiled.model.description import Description
@@ -266,13 +266,13 @@ def _keys(target: Target, rows: Rows) -> list[str]:
 
 def _begun(folder: JournaledFolder, template: Template, attempt: str) -> Record:
     """Write down that any number of rows may come; give the record."""
-    found = find_record(files(folder.store), reads(folder.store))
+    found = folder.record()
     record = template.record()._replace(attempt=attempt, documents={})
     if found is not None:  # it was stopped just before its end, perhaps
         record = record._replace(documents=found.documents)
     first, *others = record.grids[template.prefix]
     record = record._replace(grids={template.prefix: [max(first, LONGEST), *others]})
-    folder.put(record.key, record.to_bytes())
+    folder.begin(record)
     for key in record.documents:
         with suppress(FileNotFoundError):
             os.remove(os.path.join(folder.store, *key.split("/")))
@@ -282,12 +282,12 @@ def _begun(folder: JournaledFolder, template: Template, attempt: str) -> Record:
 def _finish(folder: JournaledFolder, record: Record, template: Template) -> None:
     """Write what makes an array of the pixels."""
     documents = {key: fingerprint(data) for key, data in template.documents.items()}
-    folder.put(record.key, record._replace(documents=documents).to_bytes())
+    folder.begin(record._replace(documents=documents))
     for key, data in template.in_order():
         folder.put(key, data)
     check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
     final = template.record()._replace(id=record.id, attempt=record.attempt)
-    folder.put(final.key, final.to_bytes())
+    folder.begin(final)
 
 
 def _note_sample(folder: JournaledFolder, rows: Rows) -> None:

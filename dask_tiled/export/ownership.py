@@ -2,6 +2,7 @@
 
 Attributes prove nothing: whoever copies an array copies them. The record is an object of its own,
 written first and removed last, so whatever an export leaves when it is stopped is known as its own.
+Of a folder it says which one it is, as the file system counts them: a copy is another one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import groupby
+from contextlib import contextmanager, suppress
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import fingerprint
+from dask_tiled.export.group import DATA
 
 FOLDER = ".dask_tiled/"
 """Lies beside the chunks of the array: whoever lists the members of a group does not meet it."""
@@ -25,6 +27,8 @@ _RECORD = f"{FOLDER}export.json"
 _JOURNAL = f"{FOLDER}journal/"
 _HEX = "[0-9a-f]{32}"
 _NAME = re.compile(_HEX)
+_HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
+"""What a store of zarr in a folder leaves when it is killed; it takes the end off some names."""
 _CHUNK = re.compile(r"(?P<array>(?:.+/)?)c(?P<place>(?:/(?:0|[1-9]\d*))*)")
 
 Read = Callable[[str], "bytes | None"]
@@ -43,6 +47,8 @@ class Record(NamedTuple):
     """Fingerprints of all that is stored beside the pixels, by key."""
     grids: Mapping[str, list[int]]
     """How many keys each array of pixels has along its axes, by the prefix of its keys."""
+    folder: int | None = None
+    """Inode of the folder that all of it is in; a store has none."""
 
     @property
     def key(self) -> str:
@@ -72,6 +78,10 @@ class Record(NamedTuple):
         if key in self.documents:
             data = read(key)
             return data is None or fingerprint(data) == self.documents[key]
+        half = _HALF.fullmatch(key)
+        if half is not None:
+            whole = half[1]
+            return f"{whole}.json" in {*self.documents, self.key} or self.has(whole, lambda _: None)
         in_journal = key.startswith(self.journal) and is_name(key.removeprefix(self.journal))
         return key == self.key or in_journal or self.is_chunk(key)
 
@@ -92,25 +102,44 @@ def find_record(keys: Iterable[str], read: Read) -> Record | None:
     return None
 
 
-def stranger(keys: Iterable[str], read: Read) -> str | None:
-    """Find a key that no export has written; None where all are those of one."""
-    keys = [*keys]
-    record = find_record(keys, read)
+def is_begun(keys: Sequence[str]) -> bool:
+    """Tell whether there is only a record that is not whole yet."""
+    whole = (half[1] + ".json" if (half := _HALF.fullmatch(key)) else key for key in keys)
+    return all(key in {_RECORD, f"{DATA}/{_RECORD}"} for key in whole)
+
+
+def stranger(keys: Sequence[str], record: Record | None, read: Read) -> str | None:
+    """Find a key that the export of a record has not written; None where all are its own."""
     if record is None:
         return next(iter(keys), None)
     return next((key for key in keys if not record.has(key, read)), None)
 
 
 def files(path: str) -> Iterator[str]:
-    """List what is below a folder, as keys. A link is nobody's, whatever its name."""
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                yield f"{entry.name}, a link"
-            elif entry.is_dir():
-                yield from (f"{entry.name}/{key}" for key in files(entry.path))
-            else:
-                yield entry.name
+    """List what is below a folder, as keys. What is no plain file there is nobody's."""
+    folders, mounted = [""], _mounted_below(path)
+    for folder in folders:
+        with os.scandir(os.path.join(path, folder)) as entries:
+            for entry in entries:
+                key = folder + entry.name
+                if entry.is_symlink():
+                    yield f"{key}, a link"
+                elif key in mounted:
+                    yield f"{key}, a mount"
+                elif entry.is_dir():
+                    folders.append(f"{key}/")
+                else:
+                    yield key if entry.is_file() else f"{key}, no file"
+
+
+def _mounted_below(path: str) -> set[str]:
+    """List what is mounted below a folder, as keys, as far as Linux tells."""
+    root = os.fsencode(os.path.join(os.path.realpath(path), ""))
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
+        escaped = (line.split(b" ")[4] for line in file)
+        places = [re.sub(rb"\\(\d{3})", lambda x: bytes([int(x[1], 8)]), x) for x in escaped]
+        return {os.fsdecode(x.removeprefix(root)) for x in places if x.startswith(root)}
+    return set()
 
 
 def reads(path: str) -> Read:
@@ -125,7 +154,7 @@ def reads(path: str) -> Read:
 
 
 def check_ours(path: str) -> None:
-    """Make sure that there is nothing in a folder but what one export wrote.
+    """Make sure that there is nothing in a folder but what one export wrote there.
 
     Raises
     ------
@@ -134,15 +163,36 @@ def check_ours(path: str) -> None:
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise foreign(path)
-    found = stranger(files(path), reads(path))
+    read = reads(path)
+    with reading_of(path):
+        # Who has no record may have a whole disk below: one file tells enough.
+        known = any(os.path.lexists(os.path.join(path, key, _RECORD)) for key in ("", DATA))
+        keys = [*islice(files(path), None if known else 1)]
+        record = find_record(keys, read)
+        found = stranger(keys, record, read)
+        inode = os.stat(path).st_ino
     if found is not None:
         raise foreign(path, found)
+    if record is not None and record.folder != inode:
+        raise foreign(path, record.key, "It was not written in this folder.")
 
 
-def foreign(path: str, where: str | None = None) -> DatasetError:
+def foreign(path: str, where: str | None = None, hint: str | None = None) -> DatasetError:
     """Say that nothing is done to what somebody else made or changed."""
-    hint = "Only what was written here, and not changed since, is removed." if where else None
+    if hint is None and where is not None:
+        hint = "Only what was written here, and not changed since, is removed."
     return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
+
+
+@contextmanager
+def reading_of(path: str) -> Iterator[None]:
+    """Name the place where the system does not let somebody look at what is there."""
+    try:
+        yield
+    except OSError as error:
+        problem = "what is there cannot be read, and stays"
+        where, found = os.fsdecode(error.filename or path), error.strerror
+        raise DatasetError(problem, path=path, where=where, found=found) from error
 
 
 def remove(path: str) -> None:
@@ -151,7 +201,8 @@ def remove(path: str) -> None:
     record = find_record(keys, read)
     if record is not None:
         ours = (key for key in keys if record.has(key, read))
-        at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: record.order(x)[:2])
+        with suppress(OSError):  # what cannot go stays with its record: who comes next tries again
+            at_once(lambda x: os.remove(os.path.join(path, x)), ours, lambda x: record.order(x)[:2])
     remove_empty(path)
 
 

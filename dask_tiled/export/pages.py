@@ -138,7 +138,7 @@ class PageWriter:
         descriptors = b"".join(field.descriptor for field in self.fields)
         self._write(header.tobytes() + descriptors, 0)
         self._write(self.records.view(np.uint8), self.start)
-        with telling_of(self.path, hint=None):
+        with telling_of(self.path):
             os.ftruncate(self.file, end)  # what fills up a page reads as zeros
         at = end
         for rows in self.table:
@@ -149,7 +149,7 @@ class PageWriter:
         """Write all bytes of what is contiguous at a place of the file."""
         flat: Any = data.reshape(-1) if isinstance(data, np.ndarray) else data
         view = memoryview(flat).cast("B")
-        with telling_of(self.path, hint=None):
+        with telling_of(self.path):
             while len(view):
                 done = os.pwrite(self.file, view, at)
                 view, at = view[done:], at + done

@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.attempts import another, claimed, clear, discard
+from dask_tiled.export.attempts import (
+    another,
+    claimed,
+    discard,
+    put_back,
+    remove_replaced,
+    set_aside,
+)
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import (
@@ -20,9 +27,8 @@ from dask_tiled.export.ownership import (
     files,
     find_record,
     foreign,
-    reads,
-    remove,
-    remove_empty,
+    is_begun,
+    reading_of,
     stranger,
 )
 from dask_tiled.export.targets import (
@@ -127,36 +133,34 @@ def build_beside(
     resume: bool,
 ) -> None:
     """Have a folder filled beside its place, and move it there when that has been done."""
-    part, old = f"{path}.part", f"{path}.old"
     _check_place(path, overwrite=overwrite)
-    if os.path.lexists(old):
-        check_ours(old)
-    with claimed(part):
-        clear(part, attempt if resume else None)
+    with claimed(path, attempt if resume else None) as part:
+        _check_place(path, overwrite=overwrite)  # something may be back there
         folder = JournaledFolder(os.path.join(part, attempt))
-        folder.make()
         try:
+            folder.make()
             with _not_cancelled(part):
                 fill(folder)
             folder.flush()
-            _move(folder.store, path, old, overwrite=overwrite)
-        except BaseException:
-            if folder.is_unused():  # there is nothing to go on with
+            _move(folder.store, path, part, overwrite=overwrite)
+        except BaseException as error:
+            if folder.is_unused() or not _is_stop(error):
                 discard(folder.root)
-                remove_empty(part)
             raise
         discard(folder.root)
-        remove_empty(part)
-    if os.path.isdir(old):
-        remove(old)
+        with telling_of(path):
+            remove_replaced(part)
+
+
+def _is_stop(error: BaseException) -> bool:
+    """Tell whether somebody has stopped an export, who may go on with it."""
+    return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
 
 
 def _begun(folder: JournaledFolder, template: Template) -> None:
     """Write the record of an export, unless it is one that goes on."""
-    read = reads(folder.store)
-    if find_record(files(folder.store), read) is None:
-        record = template.record()
-        folder.put(record.key, record.to_bytes())
+    if folder.record() is None:
+        folder.begin(template.record())
 
 
 def proven_in(place: JournaledFolder | JournaledStore) -> set[str]:
@@ -182,8 +186,9 @@ def _check_place(path: str, *, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     check_ours(path)
-    if next(files(path), None) is None:
-        raise foreign(path)
+    with reading_of(path):
+        if next(files(path), None) is None:
+            raise foreign(path)
     if not overwrite:
         raise DatasetError("the array exists", path=path, hint="Pass overwrite=True to replace it.")
 
@@ -200,22 +205,20 @@ def check_complete(path: str, missing: list[str]) -> None:
         )
 
 
-def _move(store: str, path: str, old: str, *, overwrite: bool) -> None:
+def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
     """Put a complete array in its place."""
     _check_place(path, overwrite=overwrite)  # it may have come since
-    replaced = os.path.lexists(path)
     with telling_of(path):
-        if replaced:
-            if os.path.isdir(old):
-                remove(old)
-            os.rename(path, old)
+        if os.path.lexists(path):
+            set_aside(part, path)
         try:
             os.rename(store, path)
+            flush_folders(os.path.dirname(path))
         except BaseException:
-            if replaced:
-                os.rename(old, path)
+            if os.path.lexists(path) and not os.path.lexists(store):
+                os.rename(path, store)
+            put_back(part, path)
             raise
-        flush_folders(os.path.dirname(path))
 
 
 def open_store(store: Any) -> tuple[Store, str]:
@@ -251,6 +254,9 @@ def export_to_store(
     name = "/".join(filter(None, (str(opened), path)))
     place = StorePlace(opened, f"{path}/" if path else "")
     record, there = template.record(), place.keys()
+    if is_begun(there) and opened.supports_deletes and find_record(there, place.get) is None:
+        place.remove(there)
+        there = []
     proven = set[str]()
     if there:
         found = _left(there, place, name)
@@ -282,7 +288,8 @@ def export_to_store(
 
 def _left(keys: list[str], place: StorePlace, name: str) -> Record:
     """Give the record of what an export left in a store, where nothing else is."""
-    record, strange = find_record(keys, place.get), stranger(keys, place.get)
+    record = find_record(keys, place.get)
+    strange = stranger(keys, record, place.get)
     if record is None or strange is not None:
         raise DatasetError("the store holds something already", path=name, where=strange)
     return record

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -63,6 +65,16 @@ class JournaledFolder:
             for folder in (self.store, self.journal, self.writing):
                 os.makedirs(folder, exist_ok=True)
 
+    def record(self) -> Record | None:
+        """Read what the export that began here says of itself; None where none has."""
+        return find_record(files(self.store), reads(self.store))
+
+    def begin(self, record: Record) -> None:
+        """Write down what is going to be written. Of that, no loss of power may leave half."""
+        own = record._replace(folder=os.stat(self.store).st_ino)
+        self.put(own.key, own.to_bytes())
+        flush_folders(self._path(own.key))
+
     def is_unused(self) -> bool:
         """Tell whether nothing was noted in the journal."""
         return not os.path.isdir(self.journal) or not os.listdir(self.journal)
@@ -100,9 +112,7 @@ class JournaledFolder:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
-            if not os.path.isdir(os.path.dirname(path)):
-                os.stat(self.store)  # it has been moved or removed when the export is over
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._make_folders(os.path.dirname(path))
             os.replace(part, path)
         except FileNotFoundError:
             raise DatasetError(
@@ -116,6 +126,13 @@ class JournaledFolder:
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
+
+    def _make_folders(self, path: str) -> None:
+        """Make folders of the store, but not the store: it is gone when the export is over."""
+        if path != self.store and not os.path.isdir(path):
+            self._make_folders(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.mkdir(path)
 
     def noted(self) -> dict[str, list[list[int]]]:
         """Read the journal: all that was noted of keys. What cannot be read was not written."""
@@ -151,7 +168,8 @@ class StorePlace:
     def __init__(self, store: Store, prefix: str) -> None:
         self.store = store
         self.prefix = prefix
-        _wait(store._ensure_open())  # noqa: SLF001 - zip files do not do so by themselves
+        with telling_of(str(store)):
+            _wait(store._ensure_open())  # noqa: SLF001 - zip files do not do so by themselves
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Set the bytes of a key."""
@@ -161,7 +179,8 @@ class StorePlace:
         try:
             _wait(self.store.set(self.prefix + key, buffer))
         except Exception as error:  # each store has its own
-            raise unwritable(str(self.store), error, where=key) from error
+            hint = "What is stored so far stays: call it again to go on."
+            raise unwritable(str(self.store), error, key, hint) from error
 
     def get(self, key: str, part: tuple[int, int | None] | None = None) -> bytes | None:
         """Get the bytes of a key; None where there are none.
@@ -250,11 +269,8 @@ def _gathered(texts: Iterable[bytes | None]) -> dict[str, list[list[int]]]:
     return found
 
 
-GO_ON = "What is stored so far stays: call it again to go on."
-
-
 def unwritable(
-    path: str, error: BaseException, where: str | None = None, hint: str | None = GO_ON
+    path: str, error: BaseException, where: str | None = None, hint: str | None = None
 ) -> DatasetError:
     """Say that something cannot be written, and why."""
     found = getattr(error, "strerror", None) or said(error)
@@ -262,26 +278,28 @@ def unwritable(
 
 
 @contextmanager
-def telling_of(path: str, hint: str | None = GO_ON) -> Iterator[None]:
+def telling_of(path: str) -> Iterator[None]:
     """Name the place where the system refuses to write."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error, hint=hint) from error
+        raise unwritable(path, error) from error
 
 
 def flush_folders(path: str) -> None:
-    """Have the system bring the names in a folder, and in those around it, to the disk."""
-    with suppress(OSError):  # some may not be opened
-        while path != os.path.dirname(path):
-            _flush(path)
-            path = os.path.dirname(path)
+    """Have the system bring a file or the names in a folder, and those around it, to the disk."""
+    with telling_of(path), suppress(PermissionError):  # some may not be opened
+        for each in (path, *map(str, Path(path).parents)):
+            _flush(each)
 
 
 def _flush(path: str) -> None:
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # of folders, some systems cannot
+            raise
     finally:
         os.close(opened)
 

@@ -70,8 +70,10 @@ def to_zarr(
     with its CRC32C: whoever reads it is told of any damage. Zeros are stored, too, so that what is
     missing is never taken for zeros.
 
-    Of an opened array each worker holds a zarr chunk at a time, and what a shard is encoded to; of
-    any other array, a dask chunk, too.
+    Each worker holds, beside 16 MiB or less, what a shard is encoded to, and pixels: of an opened
+    array those of a zarr chunk, where these are whole frames that follow one another; otherwise
+    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Levels of a pyramid add a
+    third of the pixels that a task goes over.
 
     Parameters
     ----------
@@ -92,8 +94,8 @@ def to_zarr(
         every axis that has a scale, an offset or units; or is all that is written. The former is
         what ``xarray.open_zarr`` opens.
     overwrite : bool
-        Replace an array that this function wrote before, and nobody changed but for its pixels.
-        Nothing else is ever replaced.
+        Replace an array that this function wrote before, and nobody copied, or changed but for its
+        pixels. Nothing else is ever replaced.
     resume : bool
         Go on where an export of the same array with the same settings to the same place was
         stopped: what the journal has, and is found whole, is not computed again. Without it, that
@@ -146,9 +148,10 @@ def to_zarr(
     Notes
     -----
     At a path, the array is written beside its place, below ``store + ".part"``, together with a
-    journal, and moved to its place when it is complete: an export that was stopped is never seen as
-    an array, and the next call goes on with it. Files are flushed to the disk before they show. An
-    array that is replaced stays until then, so it may be what ``arr`` reads.
+    journal, and moved to its place when it is complete: an export that was killed, interrupted or
+    cancelled is never seen as an array, and the next call goes on with it. An error leaves nothing.
+    Files are flushed to the disk before they show. An array that is replaced stays until then, so
+    it may be what ``arr`` reads.
 
     In any other store it is written in place, and what tells readers of it comes last. What it
     replaces is removed first, so an array that may read it is refused. Of two exports to one place,

@@ -3,27 +3,37 @@
 It forks, so nothing here may start a thread outside of a child. It prints what came of it.
 """
 
+import errno
 import json
 import os
 import shutil
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from glob import glob
+from importlib import import_module
 from subprocess import run
 
+import dask
+import dask.array as da
 import distributed  # noqa: F401 - once, not in every fork
 import numpy as np
 import tqdm.auto  # noqa: F401 - as above
 import zarr
 
-from dask_tiled import DatasetError, open_dataset, to_zarr
+import dask_tiled
+from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr, verify_zarr
 
+dask_tiled.formats()  # as above
 SHAPE = (96, 64, 64)
 FOLDER, REPEATS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 OUT = f"{FOLDER}/out.zarr"
+STRIDE = 1 if REPEATS > 1 else 41
+"""One of so many steps is looked at."""
 DRAW = np.random.default_rng(SEED)
 EXPECTED = DRAW.poisson(4, SHAPE).astype("u2")
 EXPECTED[::3] = 0
@@ -43,11 +53,11 @@ def in_child(action, seconds=None):
         try:
             os._exit(action() or 0)
         except DatasetError as error:
-            os._exit(3 if error.path and error.path.startswith(OUT) else 4)
+            os._exit(3 if OUT in str(error.path) else 4)
         except KeyboardInterrupt:
             os._exit(5)
         except BaseException as error:  # noqa: BLE001 - it is the end of the process
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            traceback.print_exception(error, limit=-5)
             sys.stderr.flush()
             os._exit(6)
     if seconds is not None:
@@ -128,7 +138,7 @@ def mount(options):
 def full_disks():
     """A file system of memory that is too small, by random much."""
     found = Counter()
-    while found["refused"] < REPEATS:
+    while found["refused"] < (22 if REPEATS > 1 else 2):
         size = EXPECTED.nbytes + (int(DRAW.integers(8, 320)) << 10)
         mount(f"remount,size={size}")
         code = in_child(export)
@@ -138,6 +148,7 @@ def full_disks():
             continue
         found["refused"] += code == 3
         found["something else"] += code != 3
+        found["left over"] += os.listdir(FOLDER) != ["scan.raw"]
         check_and_resume(found)
     return found
 
@@ -158,7 +169,161 @@ def races():
     return found
 
 
-KINDS = {kind.__name__: kind for kind in (kills, interrupts, races, full_disks)}
+KINDS_OF_TARGETS = "group", "pyramid", "follow", "store", "beton"
+ADDING = {"open", "os.mkdir"}
+CALLS = ADDING | {"os.rename", "os.remove", "os.rmdir"}
+"""What Python tells of before it asks the system to do it; others are patched."""
+
+
+def at_step(step, happens, calls):
+    """Let something happen instead of a step that an export takes in the file system."""
+    left = [step]
+
+    def take():
+        left[0] -= 1
+        if left[0] == -1:
+            happens()
+
+    def audit(event, given):
+        if event in calls and str(given[0]).startswith(OUT):
+            for_reading = event == "open" and not given[2] & (os.O_CREAT | os.O_WRONLY)
+            if not for_reading:
+                take()
+
+    def patched(true):
+        def call(*given):
+            take()
+            return true(*given)
+
+        return call
+
+    sys.addaudithook(audit)
+    for name in ("fsync", "posix_fallocate", "pwrite"):
+        setattr(os, name, patched(getattr(os, name)))
+
+
+def write(kind, plus, **options):
+    """Export the scan and a number, or what else is written of it; overwrite what is there."""
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:]}
+    arr = open_dataset(f"{FOLDER}/scan.raw", chunks=(6, -1, -1), follow=kind == "follow", **raw)
+    options |= {"progress": False, "overwrite": True}
+    with dask.config.set(scheduler="synchronous"):
+        if kind == "beton":
+            to_beton(OUT, {"x": arr[:12, :8] + plus}, page_size=1 << 21, workers=1, **options)
+        elif kind == "follow":
+            to_zarr(arr, OUT, follow=True, rest=0.001, chunks=(48, 64, 64), **options)
+        elif kind == "store":
+            store = zarr.storage.WrapperStore(zarr.storage.LocalStore(OUT))
+            to_zarr(arr[:12] + plus, store, chunks=(6, 64, 64), **options)
+        else:
+            levels = {"pyramid": 2} if kind == "pyramid" else {}
+            to_zarr(arr[:12] + plus, OUT, chunks=(6, 64, 64), **levels, **options)
+
+
+def read(kind, plus):
+    """Tell whether what is there is that, and whole. In a store, there may be parts as well."""
+    if kind == "store" and not os.path.exists(f"{OUT}/zarr.json"):
+        return plus is not None
+    if kind == "beton":
+        return np.array_equal(open_dataset(OUT).compute(), EXPECTED[:12, :8] + plus)
+    group = zarr.open_group(OUT, mode="r")
+    expected = EXPECTED if kind == "follow" else EXPECTED[:12] + np.uint16(plus)
+    if not np.array_equal(group["data"][:], expected):
+        return False
+    if kind == "pyramid":
+        verify_zarr(OUT, da.from_array(expected))
+    return True
+
+
+def remove():
+    """Remove what was written."""
+    if os.path.isdir(OUT):
+        shutil.rmtree(OUT)
+    elif os.path.exists(OUT):
+        os.remove(OUT)
+
+
+def at_every_step(happens, calls):
+    """Have something happen at every step of exports of each kind, or at one of so many."""
+    found = Counter()
+    for kind in KINDS_OF_TARGETS:
+        step, code, old = int(DRAW.integers(STRIDE)), None, None
+        while code != 0:
+            new = 0 if kind == "follow" else step
+
+            def stopped(kind=kind, new=new, step=step):
+                at_step(step, happens, calls)
+                write(kind, new)
+
+            def goes_on(kind=kind, new=new, old=old):
+                if os.path.lexists(OUT) and not any(read(kind, x) for x in {old, new} - {None}):
+                    return 7
+                write(kind, new)
+                return 0 if read(kind, new) and os.path.exists(OUT) else 8
+
+            code = in_child(stopped)
+            there = os.path.lexists(OUT)
+            found["done" if code == 0 else f"ended by {code}"] += 1
+            found["lost"] += old is not None and kind == "beton" and not there
+            beside = sorted({*os.listdir(FOLDER)} - {"out.zarr", "scan.raw"})
+            gone = kind != "store" and there < (old is not None)
+            found["left over"] += code in {0, 3} and (bool(beside) or gone)
+            found["equal after that"] += in_child(goes_on) == 0
+            if sorted(os.listdir(FOLDER)) != ["out.zarr", "scan.raw"]:
+                found["left over"] += 1
+                shutil.rmtree(f"{OUT}.part")
+            old = new
+            if DRAW.random() < 0.3:
+                old = None
+                remove()
+            step += STRIDE
+        remove()
+    return found
+
+
+def killed_steps():
+    """SIGKILL at every step."""
+    return at_every_step(lambda: os.kill(os.getpid(), signal.SIGKILL), CALLS)
+
+
+def refused_steps():
+    """The disk is full at every step."""
+    return at_every_step(refuse, ADDING)
+
+
+def refuse():
+    """Say what a full disk says."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (kills, interrupts, races, full_disks, killed_steps, refused_steps)
+}
+
+
+def import_all():
+    """Import what the first export would, once, not in every fork."""
+
+    def list_modules():
+        for kind in KINDS_OF_TARGETS:
+            write(kind, 0)
+            read(kind, 0)
+            remove()
+        with open(f"{FOLDER}/modules", "w", encoding="utf8") as file:
+            file.write("\n".join(sys.modules))
+
+    EXPECTED.tofile(f"{FOLDER}/scan.raw")
+    in_child(list_modules)
+    with open(f"{FOLDER}/modules", encoding="utf8") as file:
+        names = {*file.read().split()}
+    os.remove(f"{FOLDER}/modules")
+    for name in sorted(names - {*sys.modules}):
+        with suppress(ImportError):
+            import_module(name)
+
+
+import_all()
 for name in sys.argv[4:]:
     if name == "full_disks":
         mount("size=64m")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from functools import partial
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -172,16 +173,17 @@ def test_empty_folders_are_no_obstacle(tmp_path, made):
 def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
     """Files are removed by name."""
     place, removed = tmp_path / "out.zarr", os.remove
+    part = tmp_path / "out.zarr.part"
     to_zarr(ARR + 1, place)
 
     def adding(path, **kwargs):
         removed(path, **kwargs)
-        if "out.zarr.old" in str(path):
-            (tmp_path / "out.zarr.old" / "c" / "thesis.txt").write_text("mine")
+        if "old-" in str(path) and path.endswith("zarr.json"):
+            Path(path).with_name("c").joinpath("thesis.txt").write_text("mine")
 
     monkeypatch.setattr(os, "remove", adding)
     to_zarr(ARR, place, overwrite=True)
-    assert list(everything(tmp_path / "out.zarr.old").values()) == [b"mine"]
+    assert list(everything(part).values()) == [b"mine"]
 
 
 def test_records_differ(tmp_path):

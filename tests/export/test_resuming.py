@@ -1,8 +1,6 @@
 """Exports that were stopped: never seen, gone on with where they stopped, and never mixed."""
 
 import os
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -42,18 +40,18 @@ def written(monkeypatch):
 
 
 def stop(monkeypatch, arr, path, after=2, **options):
-    """Let an export fail when it has noted so many of its dask chunks."""
+    """Interrupt an export when it has noted so many of its dask chunks."""
     note, noted = JournaledFolder.note, []
 
     def failing(self, entries):
         if len(noted) == after:
-            raise ZeroDivisionError
+            raise KeyboardInterrupt
         noted.append(entries)
         note(self, entries)
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(KeyboardInterrupt):
             to_zarr(arr, path, **options)
     assert not os.path.exists(path)
 
@@ -156,11 +154,11 @@ def test_an_older_export_stays_until_the_new_one_is_whole(scan, tmp_path, monkey
 
     def failing(self, entries):
         note(self, entries)
-        raise ZeroDivisionError
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(KeyboardInterrupt):
             to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:3])
     to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
@@ -168,7 +166,7 @@ def test_an_older_export_stays_until_the_new_one_is_whole(scan, tmp_path, monkey
 
 
 def test_a_full_disk(scan, tmp_path, monkeypatch):
-    """It is an error, no half of a file is left, and the next export goes on."""
+    """It is an error, and nothing is left that takes room; the next export has all to do."""
     replace, stored = os.replace, []
 
     def full(source, target):
@@ -183,8 +181,7 @@ def test_a_full_disk(scan, tmp_path, monkeypatch):
         with pytest.raises(DatasetError, match="No space") as caught:
             to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     assert caught.value.path.startswith(str(tmp_path / "out.zarr.part"))
-    (root,) = (tmp_path / "out.zarr.part").iterdir()
-    assert not list((root / "writing").iterdir())
+    assert os.listdir(tmp_path) == ["scan.raw"]
     to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
@@ -206,69 +203,3 @@ def test_an_interrupt(scan, tmp_path, monkeypatch):
     assert not (tmp_path / "out.zarr").exists()
     to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
-
-
-KILLED = """
-import os, random, shutil, signal, sys
-import distributed, tqdm.auto  # once, not in every fork
-import numpy as np, zarr
-import dask_tiled
-from dask_tiled import DatasetError, open_dataset, to_zarr
-
-folder, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-out, draw = f"{folder}/out.zarr", random.Random(seed)
-arr = open_dataset(f"{folder}/scan.raw", "raw", dtype="u2", sig_shape=(8, 16), chunks=(2, 8, 16))
-options = {"chunks": (1, 8, 16), "overwrite": True}
-expected = np.fromfile(f"{folder}/scan.raw", "u2").reshape(arr.shape)
-# No thread is started before the last fork.
-
-def export(kill_at, *, after):
-    steps = 0
-    def dying(step):
-        def taken(*args, **kwargs):
-            nonlocal steps
-            steps += 1
-            if steps >= kill_at and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done = step(*args, **kwargs)
-            if steps >= kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return done
-        return taken
-    for name in ("replace", "rename", "remove", "rmdir", "makedirs"):
-        setattr(os, name, dying(getattr(os, name)))
-    to_zarr(arr, out, layout="array", **options)
-
-killed = 0
-while killed < kills:
-    kill_at, after = draw.randint(1, 60), draw.random() < 0.5
-    pid = os.fork()
-    if pid == 0:
-        try:
-            export(kill_at, after=after)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    killed += os.WIFSIGNALED(status)
-    if os.path.exists(out):  # in its place it is whole
-        pid = os.fork()
-        if pid == 0:
-            np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
-            os._exit(7)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-        if draw.random() < 0.5:
-            shutil.rmtree(out)
-to_zarr(arr, out, layout="array", **options)
-np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
-assert sorted(os.listdir(folder)) == ["out.zarr", "scan.raw"], os.listdir(folder)
-print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_kills(tmp_path):
-    """Wherever an export is killed, nothing incomplete is seen, and the next one goes on."""
-    write_raw(tmp_path / "scan.raw", FRAMES)
-    command = [sys.executable, "-W", "error", "-c", KILLED, str(tmp_path), "12", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout == "equal\n", done.stderr

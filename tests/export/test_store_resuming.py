@@ -46,7 +46,7 @@ def written(monkeypatch):
 
 
 def stop(monkeypatch, place, arr=ARR, after=2, **options):
-    """Let an export fail when it has noted so many of its chunks."""
+    """Interrupt an export when it has noted so many of its chunks."""
     stop_export(monkeypatch, JournaledStore, arr, place, after, **{"layout": "array"} | options)
     with pytest.raises(FileNotFoundError):
         zarr.open(place, mode="r+")

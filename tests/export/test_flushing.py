@@ -1,0 +1,113 @@
+"""What an export shows is on the disk before: files, their folders, and those around the place."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr
+from dask_tiled.testing import counting_frames, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((6, 8, 16), "uint16")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """List what is flushed, by inode, and what is renamed, in turn."""
+    seen = []
+    fsync, rename, replace = os.fsync, os.rename, os.replace
+
+    def flushed(file):
+        stat = os.fstat(file)
+        seen.append(("fsync", stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        fsync(file)
+
+    def renamed(true, source, target):
+        true(source, target)
+        seen.append(("rename", str(source), str(target)))
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "rename", partial(renamed, rename))
+    monkeypatch.setattr(os, "replace", partial(renamed, replace))
+    return seen
+
+
+def export(kind, folder, out):
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "follow": kind == "follow"}
+    arr = open_dataset(write_raw(folder / "scan.raw", FRAMES), **raw)
+    if kind == "beton":
+        to_beton(out, {"x": arr}, progress=False, overwrite=True)
+    elif kind == "follow":
+        to_zarr(arr, out, follow=True, rest=0.001, overwrite=True)
+    else:
+        options = {"pyramid": 2} if kind == "pyramid" else {}
+        to_zarr(arr, out, chunks=(2, 8, 16), shards=(4, 8, 16), overwrite=True, **options)
+
+
+@pytest.mark.parametrize("kind", ["plain", "pyramid", "follow", "beton"])
+def test_what_shows_was_flushed(tmp_path, calls, kind):
+    """Each file as it is in the end, after its last change; each folder with all that is in it."""
+    out = tmp_path / "new" / "folder" / "out"
+    for _ in range(2):  # the second time, there is something to replace
+        calls.clear()
+        export(kind, tmp_path, out)
+        shown = max(k for k, call in enumerate(calls) if call[::2] == ("rename", str(out)))
+        before = {call[1:] for call in calls[:shown] if call[0] == "fsync"}
+        after = {call[1] for call in calls[shown:] if call[0] == "fsync"}
+        for path in (out, *out.rglob("*")):
+            stat = path.stat()
+            assert (stat.st_ino, stat.st_size, stat.st_mtime_ns) in before, path
+        for path in out.parents:
+            assert path.stat().st_ino in after, path
+
+
+@pytest.mark.parametrize("kind", ["plain", "beton"])
+def test_what_cannot_be_flushed_is_not_shown(tmp_path, monkeypatch, kind):
+    """A disk that fails when it is asked to keep what it took; what was there stays."""
+    out = tmp_path / "out"
+    if kind == "plain":
+        to_zarr(da.zeros(3), out)
+
+    def fail(_):
+        raise OSError(5, "Input/output error")
+
+    names = sorted(os.listdir(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(DatasetError, match="Input/output error"):
+            export(kind, tmp_path, out)
+    assert sorted(os.listdir(tmp_path)) == sorted([*names, "scan.raw"])
+    if kind == "plain":
+        old = da.from_zarr(str(Path(out, "data")))
+        np.testing.assert_array_equal(old, np.zeros(3))
+
+
+def test_an_array_that_cannot_be_kept_in_its_place_is_taken_back(tmp_path, monkeypatch):
+    """Where the last step fails, the array that was replaced is there again."""
+    out = tmp_path / "out"
+    to_zarr(da.zeros(3), out)
+
+    def fail(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("dask_tiled.export.stores.flush_folders", fail)
+    with pytest.raises(DatasetError, match="Input/output error"):
+        export("plain", tmp_path, out)
+    np.testing.assert_array_equal(da.from_zarr(str(out / "data")), np.zeros(3))
+    assert sorted(os.listdir(tmp_path)) == ["out", "scan.raw"]
+
+
+def test_folders_that_cannot_be_flushed(tmp_path, monkeypatch):
+    """Some file systems know no such thing; that is no fault of the export."""
+
+    def fail(file):
+        if os.path.isdir(f"/proc/self/fd/{file}"):
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    export("plain", tmp_path, tmp_path / "out")
