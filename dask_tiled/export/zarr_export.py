@@ -72,8 +72,8 @@ def to_zarr(
 
     Each worker holds, beside 16 MiB or less, what a shard is encoded to, and pixels: of an opened
     array those of a zarr chunk, where these are whole frames that follow one another; otherwise
-    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Levels of a pyramid add a
-    third of the pixels that a task goes over.
+    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Levels of a
+    pyramid add a third of the pixels that a task goes over.
 
     Parameters
     ----------
