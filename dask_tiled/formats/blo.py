@@ -29,7 +29,7 @@ NOTE = 240
 MAX_NOTE = 1 << 16
 SIZES = ("NX", "NY", "DP_SZ")
 ALLOWED = {**dict.fromkeys(SIZES, tools.POSITIVE), "Data_offset_2": range(NOTE, 1 << 32)}
-BIT_DEPTH = re.compile(r"^\s*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
+BIT_DEPTH = re.compile(r"^[ \t]*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
 FRAME_HEADER = 6
 """Bytes 170 and 85, and the number of the frame."""
 

@@ -8,7 +8,6 @@ Layout as LiberTEM reads it; no real set was at hand.
 
 from __future__ import annotations
 
-import configparser
 import io
 import math
 import os
@@ -186,14 +185,9 @@ def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
 
 def _read_hdr(path: str) -> dict[str, Any]:
     """Read a ``.hdr`` file: keys in lower case, ``stemimagesize`` as a pair, and ``binning``."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(tools.read_head(path, HDR_BYTES).decode("latin1"))
-        keys: dict[str, Any] = dict(parser[SECTION])
-    except (configparser.Error, KeyError) as error:
-        raise tools.CorruptFileError(
-            "the .hdr file cannot be read", path=path, expected=f"[{SECTION}]", found=str(error)
-        ) from error
+    text = tools.read_head(path, HDR_BYTES).decode("latin1")
+    section = text.partition(f"[{SECTION}]")[2].partition("\n[")[0]
+    keys: dict[str, Any] = {k.lower(): v for k, v in tools.parse_pairs(section, "=").items()}
     numbers = {key: int(text) for key, text in keys.items() if re.fullmatch(r"\d{1,18}", text)}
     told = []
     for name, (pattern, expected) in HDR_KEYS.items():

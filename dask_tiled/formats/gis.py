@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 
 MOST_DIM = 1 << 14
-MOST_MINF = 1 << 18
+MOST_MINF = 1 << 16
 """So many bytes are read of the text files."""
 BEGINNING = re.compile(rb"\s*\d{1,19}([ \t]+\d{1,19}){0,7}\s+-[a-z]")
 NUMBERS = {

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from dask_tiled.formats import tools
 
-MAX_TOML = 1 << 20
+MAX_TOML = 1 << 16
+MOST_DOTS = 1000
+"""More make a key of many parts, which takes its square of time."""
 MAX_PIXELS = 1 << 31
 PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
 """The files, and the kinds of numbers that each may hold."""
@@ -30,6 +32,8 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[s
     try:
         if len(text) > MAX_TOML:
             refuse(path, "the file", f"at most {MAX_TOML} bytes", "more")
+        if text.count(b".") > MOST_DOTS:
+            refuse(path, "the file", f"at most {MOST_DOTS} dots", text.count(b"."))
         content = tomllib.loads(text.decode("utf8"))
     except (ValueError, RecursionError) as error:
         raise tools.CorruptFileError("not a TOML file", path=path, found=str(error)) from error

@@ -71,7 +71,7 @@ _EXPONENTS = {"": 0, "k": 3, "M": 6, "G": 9, "c": -2, "m": -3, "n": -9, "p": -12
 _EXPONENTS |= dict.fromkeys("uµμ", -6)
 _BASES = ("eV", "V", "A", "m", "s", "rad")
 _DEGREES = ("deg", "degree", "degrees", "°")
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\D*)", re.ASCII)
+_NUMBER = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?)(\D*+)", re.ASCII)
 
 
 class Fact(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.markup import parse_json
 
 VERSION = 2
 HEADER: tools.Fields = {
@@ -78,7 +79,7 @@ def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
         raise ValueError(f"a type of {length} letters")
     text = arguments[SHAPE_BYTES + 8 :][:length]
     try:
-        dtype = _dtype(json.loads(text))
+        dtype = _dtype(parse_json(text))
     except (ArithmeticError, LookupError, RecursionError, SyntaxError, TypeError) as error:
         raise ValueError(f"no type: {text!r}") from error
     if dtype.hasobject or not dtype.itemsize:

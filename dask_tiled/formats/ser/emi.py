@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.markup import MAX_COUNT
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too
@@ -63,8 +64,11 @@ def read_objects(path: str) -> dict[str, Any]:
     parts = tools.read_head(path, SCANNED_BYTES).split(STOP, MAX_OBJECTS)[:-1]
     texts = [part[part.index(START) :] + STOP for part in parts if START in part]
     seen: dict[str, Any] = {}
-    objects = [_share(_object(text, path), seen) for text in texts]
-    return {"path": path, **{f"object_{k}": value for k, value in enumerate(objects)}}
+    objects, most = {"path": path}, MAX_COUNT
+    for k, text in enumerate(texts):
+        value, most = _object(text, path, most)
+        objects[f"object_{k}"] = _share(value, seen)
+    return objects
 
 
 def _is_camera(acquired: Mapping[str, Any]) -> bool:
@@ -110,18 +114,20 @@ def _share(tree: Any, seen: dict[str, Any]) -> Any:
     return seen.setdefault(repr(tree), tree)
 
 
-def _object(text: bytes, path: str) -> Any:
+def _object(text: bytes, path: str, most: int) -> tuple[Any, int]:
+    """Read an object; tell how many elements and attributes may follow it."""
     try:
-        return _tree(tools.parse_xml(text.decode("utf8", "replace").encode(), path))
+        root = tools.parse_xml(text.decode("utf8", "replace").encode(), path, max_count=most)
     except tools.CorruptFileError as error:
-        return f"not read: {error.found}"
+        return f"not read: {error.found}", most // 2
+    return _tree(root), most - sum(1 + len(one.attrib) for one in root.iter())
 
 
 def _tree(element: Element) -> Any:
     """Turn an element into a number, a text, or a dict of its children."""
     text = (element.text or "").strip()
     if not len(element):
-        return float(text) if NUMBER.fullmatch(text) and len(text) < 40 else text
+        return float(text) if len(text) < 40 and NUMBER.fullmatch(text) else text
     tree: dict[str, Any] = {}
     for child in element:
         if child.tag == "Root" and len(child):

@@ -7,7 +7,6 @@ pixels of further frames follow those of the one page there is.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
+from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.model.indexing import Index
 
 SHAPED = ('{"shape":', "shape=(")  # descriptions that say how pages belong together begin so
@@ -197,8 +197,8 @@ def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
     if text.startswith("shape=("):
         text = f'{{"shape": [{text[7:-1].rstrip(", ")}]}}'
     try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
+        told = parse_json(text)
+    except ValueError:
         return None
     shape = told.get("shape") if isinstance(told, dict) else None
     if not shape or not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):

@@ -13,7 +13,7 @@ MOST_HEADER = 1 << 20
 MOST_FILES = 1 << 17
 LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
 MOST_NAME = 4096
-PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s+-?\d{1,9}){3})(?:\s+\d+)?")
+PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s++-?\d{1,9}){3})(?:\s+\d+)?")
 """As ``printf`` has it, then the first number, the last one, and the step."""
 
 

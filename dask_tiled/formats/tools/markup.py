@@ -7,15 +7,24 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
+from xml.parsers import expat
 
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.files import read_head
 
 MAX_BYTES = 1 << 22
 MAX_PAIRS_BYTES = 1 << 20
-MAX_ELEMENTS = 100_000
-"""Headers have fewer. An element of four bytes takes many times the memory and time of its text."""
+MAX_COUNT = 25_000
+"""Headers have fewer elements and attributes, which take many times the memory and time of their
+text."""
 MAX_DEPTH = 64
+MAX_VALUES = 300_000
+
+
+BLOCK_BYTES = 1 << 14
+"""So many bytes are parsed at a time, and no more after what is refused."""
+MAX_TOKEN = 1 << 17
+"""A tag or a comment is shorter: what does not end in a block is looked at again with the next."""
 
 
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
@@ -23,28 +32,49 @@ Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
 left out of the tree then, and do not count: there may be millions of them."""
 
 
-class _Builder(ET.TreeBuilder):
-    """Refuses what can grow without bounds: entities, which need a document type, and elements."""
+class _Builder:
+    """Builds a tree of what expat finds, and refuses what can grow without bounds.
 
-    def __init__(self, take: Take) -> None:
-        super().__init__()
+    That are entities, which need a document type, elements and their attributes, and tags.
+    """
+
+    def __init__(self, take: Take, max_count: int) -> None:
         self.take = take
+        self.max_count = max_count
+        self.tree = ET.TreeBuilder()
         self.count = 0
         self.within: list[tuple[ET.Element, int]] = []  # elements, and how many came before each
+        parser = expat.ParserCreate(None, "}")
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self.doctype
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
+        parser.CharacterDataHandler = self.tree.data
+        self.parser = parser
 
-    def doctype(self, name: str, *_: str | None) -> None:
+    def build(self, text: bytes) -> ET.Element:
+        """Build the tree of a document."""
+        for first in range(0, len(text), BLOCK_BYTES):
+            self.parser.Parse(text[first : first + BLOCK_BYTES])
+            if first - self.parser.CurrentByteIndex > MAX_TOKEN:
+                raise ValueError(f"a tag or a comment of more than {MAX_TOKEN} bytes")
+        self.parser.Parse(b"", True)  # noqa: FBT003 - that is all
+        return self.tree.close()
+
+    def doctype(self, name: str, *_: Any) -> None:
         raise ValueError(f"it has a document type, {name!r}, which is not read")
 
-    def start(self, tag: Any, attrs: dict[Any, Any], /) -> ET.Element:
-        element = super().start(tag, attrs)
-        self.within.append((element, self.count))
-        self.count += 1
-        if len(self.within) > MAX_DEPTH or self.count > MAX_ELEMENTS:
-            raise ValueError(f"more than {MAX_ELEMENTS} elements, or {MAX_DEPTH} inside each other")
-        return element
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if attributes:
+            attributes = {_named(name): value for name, value in attributes.items()}
+        self.within.append((self.tree.start(_named(tag), attributes), self.count))
+        self.count += 1 + len(attributes)
+        if self.count > self.max_count or len(self.within) > MAX_DEPTH:
+            told = f"more than {self.max_count} elements and attributes, or {MAX_DEPTH} elements"
+            raise ValueError(f"{told} inside each other")
 
-    def end(self, tag: str, /) -> ET.Element:
-        element = super().end(tag)
+    def end(self, tag: str) -> None:
+        element = self.tree.end(_named(tag))
         _, before = self.within.pop()
         take = self.take.get(local_name(element))
         if take is not None:
@@ -52,7 +82,10 @@ class _Builder(ET.TreeBuilder):
             if self.within:
                 self.within[-1][0].remove(element)
                 self.count = before
-        return element
+
+
+def _named(name: str) -> str:
+    return "{" + name if "}" in name else name
 
 
 def local_name(element: ET.Element) -> str:
@@ -71,6 +104,7 @@ def parse_xml(
     *,
     take: Take | None = None,
     max_bytes: int = MAX_BYTES,
+    max_count: int = MAX_COUNT,
 ) -> ET.Element:
     """Read XML.
 
@@ -85,20 +119,22 @@ def parse_xml(
         are errors in the XML.
     max_bytes : int
         By default 4 MiB.
+    max_count : int
+        How many elements and attributes there may be.
 
     Raises
     ------
     CorruptFileError
-        It is not well formed, too large, of more than 100000 elements or 64 inside each other, or
-        has a document type.
+        It is not well formed, too large, has more elements and attributes, more than 64 elements
+        inside each other, a tag or a comment of more than 128 KiB, or a document type.
     """
     try:
         if len(text) > max_bytes:
             raise ValueError(f"it is larger than {max_bytes} bytes")  # noqa: TRY301
-        parser = ET.XMLParser(target=_Builder(take or {}))  # noqa: S314 - no entities, see the builder
-        parser.feed(text)
-        return parser.close()
-    except (ET.ParseError, ValueError, LookupError) as error:  # the last: unknown encodings
+        if not take and text.count(b"<") - text.count(b"</") > max_count:  # which takes no time
+            raise ValueError(f"more than {max_count} elements")  # noqa: TRY301
+        return _Builder(take or {}, max_count).build(text)
+    except (expat.ExpatError, ValueError, LookupError) as error:  # the last: unknown encodings
         raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
 
 
@@ -108,8 +144,11 @@ def parse_json(text: bytes | str) -> Any:
     Raises
     ------
     ValueError
-        It is no JSON, or has more than 64 lists and objects inside each other.
+        It is no JSON, or has more than 300000 values, or 64 lists and objects inside each other.
     """
+    marks = (b",", b"[", b"{") if isinstance(text, bytes) else ",[{"
+    if sum(map(text.count, marks)) > MAX_VALUES:  # type: ignore[arg-type]
+        raise ValueError(f"more than {MAX_VALUES} values")
     try:
         found = json.loads(text)
     except RecursionError as error:
@@ -129,8 +168,11 @@ def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[st
 
 
 def parse_pairs(text: str, sep: str) -> dict[str, str]:
-    """Take the keys and values out of lines; those without ``sep`` are left out."""
-    pairs = (line.partition(sep) for line in text.splitlines())
+    """Take the keys and values out of lines; those without ``sep`` are left out.
+
+    Only the first MiB of a longer text is read.
+    """
+    pairs = (line.partition(sep) for line in text[:MAX_PAIRS_BYTES].splitlines())
     return {key.strip(): value.strip() for key, found, value in pairs if found}
 
 
