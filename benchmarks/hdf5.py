@@ -3,6 +3,8 @@
 Run ``python benchmarks/hdf5.py``. Below 1, this package is faster. The jobs, on a detector's counts
 on two threads, from the page cache:
 
+- opening: for the first time, which starts the process that looks at the file, and again; and h5py,
+  which opens it and lists the datasets and one index of chunks;
 - contiguous: the dataset, and a raw file of the same bytes;
 - deflated, in chunks of a frame and in chunks on all axes, and bitshuffled with LZ4 as detectors
   write it: the dataset, and dask over h5py, in the same chunks of dask, with dask's lock or
@@ -97,6 +99,29 @@ def compare(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
                 print(f"{name:<12}{job:<20}{ratio:>6.2f} of {other:<18}{1e3 * own:>8.0f} ms")
 
 
+def compare_opening(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
+    """Print a line for the first time, and one for the next ones."""
+    path = folder / "counts.h5"
+
+    def listed() -> None:
+        with h5py.File(path, "r", locking=False) as file:
+            file.visititems(lambda _, item: (dict(item.attrs), item.shape, item.dtype))
+            chunks: list[Any] = []
+            file["frame"].id.chunk_iter(chunks.append)
+
+    # Imports all that has to be.
+    dask_tiled.describe(folder / "counts.raw", "raw", dtype="u2", sig_shape=shape[2:])
+    start = time.perf_counter()
+    dask_tiled.describe(path, dataset="frame")
+    print(
+        f"{'opening':<12}{'for the first time':<38}{1e3 * (time.perf_counter() - start):>8.0f} ms"
+    )
+    runs = {"own": lambda: dask_tiled.describe(path, dataset="frame"), "h5py, listing": listed}
+    found = turns(runs, 20 * repeats)
+    ratio, own = found["own"] / found["h5py, listing"], 1e3 * found["own"]
+    print(f"{'opening':<12}{'again':<20}{ratio:>6.2f} of {'h5py, listing':<18}{own:>8.1f} ms")
+
+
 def main() -> None:
     """Write, and compare."""
     parser = argparse.ArgumentParser(
@@ -108,6 +133,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hdf5-", dir=args.dir) as folder:
         shape = write(Path(folder), args.mib)
+        compare_opening(Path(folder), shape, args.repeats)
         with dask.config.set(scheduler="threads", num_workers=2):
             compare(Path(folder), shape, args.repeats)
 

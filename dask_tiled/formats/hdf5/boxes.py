@@ -16,10 +16,9 @@ from dask_tiled.formats.hdf5.filters import as_stored, complex_type, corrupt_chu
 from dask_tiled.formats.hdf5.library import read_box
 from dask_tiled.model.blocks import Block, Fetch
 
-SECONDS = 30
-"""So long may it take to read a block, and this much longer for each of its bytes: the slowest
-codecs decode some MB in a second."""
-SECONDS_PER_BYTE = 1e-6
+SECONDS, SECONDS_PER_BYTE = 5, 1e-6
+"""So long may the library compute for a block, and so much longer for each of its bytes: the
+slowest codecs decode some MB in a second. On the clock it is ten times that."""
 MOST_MEMORY = 1 << 30
 """So much memory may it take, beside eight times the block."""
 
@@ -44,7 +43,7 @@ def read(
     bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
     nbytes = dtype.itemsize * math.prod(shape)
     seconds = SECONDS + SECONDS_PER_BYTE * nbytes
-    limits = Limits(seconds, 4 * seconds, MOST_MEMORY + 8 * nbytes)
+    limits = Limits(seconds, 10 * seconds, MOST_MEMORY + 8 * nbytes)
     try:
         run = fetch.keep("hdf5", partial(apart, renewed=True))
         pixels: npt.NDArray[Any] = run(limits, read_box, block.file, dataset, bounds)

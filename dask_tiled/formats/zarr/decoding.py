@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError
+from dask_tiled.formats.tools.codecs import unzstd
 from dask_tiled.formats.tools.compression import check_room
 from dask_tiled.model.blocks import Block, Fetch
 
@@ -32,12 +33,6 @@ def _unblosc(data: Bytes, out: Bytes) -> None:
     Blosc().decode(data, out)
 
 
-def _unzstd(data: Bytes, out: Bytes) -> None:
-    from numcodecs import Zstd
-
-    Zstd().decode(data, out)
-
-
 def _ungzip(data: Bytes, out: Bytes) -> None:
     stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
     found = stream.decompress(data.data, len(out) + 1)
@@ -48,7 +43,7 @@ def _ungzip(data: Bytes, out: Bytes) -> None:
 
 _COMPRESSORS: dict[str, tuple[str, Callable[[Bytes, Bytes], None]]] = {
     "blosc": ("blosc", _unblosc),
-    "zstd": ("zstd", _unzstd),
+    "zstd": ("zstd", unzstd),
     "gzip": ("deflate", _ungzip),
 }
 """What makes bytes smaller, and what makes them larger again."""

@@ -1,0 +1,104 @@
+"""Compressed pieces of all formats: honest ones decode, and nobody makes room for the others."""
+
+import bz2
+import lzma
+import tracemalloc
+import zlib
+
+import h5py
+import numcodecs
+import numpy as np
+import pytest
+
+from dask_tiled import open_dataset
+from dask_tiled.formats.tools.codecs import unpacked, unzstd
+from dask_tiled.formats.tools.compression import RATIOS, SMALL, check_room, most_bytes
+
+imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
+
+ZEROS = bytes(1 << 20)
+
+
+def zipped(data):
+    """Let the HDF5 library do it."""
+    with h5py.File.in_memory() as file:
+        made = file.create_dataset(
+            "d", data=np.frombuffer(data, "u4"), compression="szip", chunks=True
+        )
+        return b"".join(
+            made.id.read_direct_chunk(made.id.get_chunk_info(k).chunk_offset)[1]
+            for k in range(made.id.get_num_chunks())
+        )
+
+
+ENCODERS = {
+    "packbits": imagecodecs.packbits_encode,
+    "lzf": imagecodecs.lzf_encode,
+    "lz4": imagecodecs.lz4_encode,
+    "deflate": lambda data: zlib.compress(data, 9),
+    "lzw": imagecodecs.lzw_encode,
+    "szip": zipped,
+    "lzma": lzma.compress,
+    "zstd": lambda data: imagecodecs.zstd_encode(data, level=19),
+    "blosc": lambda data: imagecodecs.blosc_encode(data, compressor="zstd", level=9),
+    "bzip2": bz2.compress,
+}
+
+
+@pytest.mark.parametrize("codec", RATIOS)
+def test_honest_ratios_are_allowed(codec):
+    """Zeros, which all codecs like best."""
+    packed = ENCODERS[codec](ZEROS)
+    check_room(codec, len(packed), len(ZEROS))
+
+
+def test_codecs_without_bounds():
+    assert most_bytes("jpegxl", 1) == SMALL
+    with pytest.raises(ValueError, match="at most"):
+        check_room("blosc2", 100, SMALL + 1)
+
+
+CODECS = [{"id": name} for name in ("zlib", "gzip", "bz2", "zstd", "lz4", "blosc", "lzma")]
+
+
+@pytest.mark.parametrize("config", CODECS, ids=lambda config: config["id"])
+def test_pieces_that_hold_another_size(config):
+    """An error for fewer bytes and for more; of many more, there is never room for all."""
+    rng = np.random.default_rng(0)
+    for size in (1000, 999, 1001, 1 << 24):
+        content = rng.integers(0, 4, min(size, 1001), "u1").tobytes().ljust(size, b"\0")
+        packed = numcodecs.get_codec(config).encode(content)
+        tracemalloc.start()
+        try:
+            found = np.frombuffer(unpacked(config, np.frombuffer(packed, "u1"), 1000), "u1")
+            assert (len(found) == 1000) == (size == 1000) or config["id"] == "lzma"
+            assert size != 1000 or found.tobytes() == content
+        except (ValueError, RuntimeError):
+            assert size != 1000
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 20 or config["id"] == "lzma"
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_zstandard_of_fewer_bytes(sized):
+    """numcodecs leaves the rest as it was, and does not say so."""
+    data = np.arange(1000, dtype="u1")
+    packed = np.frombuffer(numcodecs.Zstd().encode(data), "u1")
+    if not sized:
+        stream = imagecodecs.zstd_encode(data.tobytes())
+        packed = np.frombuffer(stream, "u1")
+    out = np.empty(1000, "u1")
+    unzstd(packed, out)
+    np.testing.assert_array_equal(out, data)
+    with pytest.raises(ValueError, match="fewer bytes"):
+        unzstd(packed, np.empty(1001, "u1"))
+
+
+def test_a_volume_that_is_too_large_for_its_bytes(tmp_path):
+    (tmp_path / "a.nrrd").write_bytes(
+        b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1024 1024 4096\nencoding: gzip\n\n"
+        + zlib.compress(bytes(100), wbits=31)
+    )
+    with pytest.raises(ValueError, match="cannot hold the pixels"):
+        open_dataset(tmp_path / "a.nrrd")
