@@ -186,6 +186,26 @@ def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
     assert list(everything(part).values()) == [b"mine"]
 
 
+def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
+    """Half of an old array is nothing to put back, whatever happens to the new one."""
+    place, removed = tmp_path / "out.zarr", []
+    to_zarr(ARR + 1, place)
+
+    def stopping(path):
+        if removed:
+            raise Stop
+        os.unlink(path)
+        removed.extend([path] if path.endswith("zarr.json") else [])
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(os, "remove", stopping)
+        to_zarr(ARR, place, overwrite=True)
+    assert removed
+    shutil.rmtree(place)
+    to_zarr(ARR, place)
+    assert os.listdir(tmp_path) == ["out.zarr"]
+
+
 def test_records_differ(tmp_path):
     """Two exports of one array write the same but for that."""
     to_zarr(ARR, tmp_path / "a.zarr")
