@@ -21,7 +21,7 @@ def soak(*arguments):
 
 
 def test_nothing_goes_wrong():
-    output, verdict = soak("--operations", 240)
+    output, verdict = soak("--operations", 200)
     assert verdict == "PASS", output
 
 

@@ -12,10 +12,15 @@ NOTICED = (*RENAMED, "truncated")
 """Of files that grow: what is appended, or written over, is taken for what they are."""
 
 
+def is_written(path):
+    """Tell whether a file that grows, or a series of them, has come so far."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def change(kind, folder, versions, draw):
     """Do something to the files of a sample."""
     if kind in {"truncated", "grown", "status", "removed"}:
-        names = versions.cut
+        names = [name for name in versions.cut if is_written(folder / name)]
         path = folder / names[draw.integers(len(names))]
         size = path.stat().st_size
         if kind == "truncated":

@@ -293,26 +293,30 @@ class Run:
             self._afterwards(sample)
 
     def _open(self, sample):
-        chunks = None
-        if self.operation.chunks:
-            shape = sample.expected.shape
-            nav = len(shape) - sample.sig_dims
-            chunks = tuple(
-                int(self.operation.draw.integers(1, min(n, 3) + 1)) if k < nav else -1
-                for k, n in enumerate(shape)
-            )
+        chunks = self._chunks(sample) if self.operation.chunks else None
         return open_dataset(**sample.options, io=self.operation.io, chunks=chunks)
+
+    def _chunks(self, sample):
+        """Draw chunks of few frames."""
+        shape = sample.expected.shape
+        nav = shape[: len(shape) - sample.sig_dims]
+        most = [int(self.operation.draw.integers(1, min(n, 3) + 1)) for n in nav]
+        return (*most, *shape[len(nav) :])
 
     def _work(self, arr, truths):
         if self.operation.work == "export":
-            self._export(arr, truths)
+            self._export(arr, truths, self.operation.draw)
         else:
             READING[self.operation.work](arr, truths, self.operation.draw)
 
-    def _export(self, arr, truths):
-        layout = ["array", "group"][self.operation.draw.integers(2)]
+    def _export(self, arr, truths, draw):
+        layout, options = ["array", "group"][draw.integers(2)], {}
+        if draw.random() < 0.8:
+            options["chunks"] = self._chunks(self.versions.samples[0])
+            if draw.random() < 0.5:
+                options["shards"] = tuple(n * int(draw.integers(1, 3)) for n in options["chunks"])
         try:
-            to_zarr(arr, self.out, layout=layout, progress=False)
+            to_zarr(arr, self.out, layout=layout, progress=False, **options)
         finally:
             self._look_for_leftovers()
         stored = zarr.open_array(self.out, path=None if layout == "array" else "data", mode="r")

@@ -67,21 +67,24 @@ def main(arguments):
         for number in (signal.SIGINT, signal.SIGTERM):  # it is told of what was found, too
             signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
         code = process.wait()
-        left = processes(mark)
-        for pid in left:
+        patience = time.monotonic() + 10
+        while (left := processes(mark)) and time.monotonic() < patience:
+            time.sleep(0.1)
+        for pid, command in left.items():
+            print(f"FAIL: process {pid} is left: {command}")
             os.kill(pid, signal.SIGKILL)
-    if left:
-        print(f"FAIL: {len(left)} processes are left")
     return code or bool(left)
 
 
 def processes(mark):
-    """List the processes that a soak has started and that are left."""
-    found = []
+    """Give the processes that a soak has started and that are left, and their commands."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if f"SOAK_MARK={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if command:  # it is no zombie
+                    found[int(folder.name)] = command
     return found
 
 

@@ -11,6 +11,8 @@ LIMITS = {"descriptors": 16, "threads": 16, "RSS MiB": 48, "PSS MiB": 48}
 """So much may each have grown, on the line through what was seen after the warm-up."""
 CODE, LOADED = 144, 1000
 """So many MiB more where code is still loaded: before so many operations were done."""
+USUAL = 0.02
+"""MiB more for each operation: what arrays of dask alone took of a client, or of a worker, too."""
 LEAST_SAMPLES = 12
 
 
@@ -45,7 +47,8 @@ def files_in(*folders):
 
 def drift(counts, values):
     """Give by how much something grew: the median of all slopes, times the length."""
-    counts, values = (np.asarray(some, float)[-400:] for some in (counts, values))
+    some = np.unique(np.linspace(0, len(counts) - 1, 400).astype(int))
+    counts, values = (np.asarray(seen, float)[some] for seen in (counts, values))
     i, j = np.triu_indices(len(counts), 1)
     ahead = counts[j] > counts[i]
     slopes = (values[j] - values[i])[ahead] / (counts[j] - counts[i])[ahead]
@@ -80,8 +83,10 @@ class Course(threading.Thread):
         grown = {}
         for who in judged:
             for what, least in LIMITS.items():
-                limit = least + CODE * (what.endswith("MiB") and warm < LOADED)
                 counts, values = self.series(warm, who, what)
+                limit = least
+                if what.endswith("MiB") and counts:
+                    limit += USUAL * (counts[-1] - counts[0]) + CODE * (warm < LOADED)
                 if len(counts) < LEAST_SAMPLES:
                     grown[f"{what} of the {who}"] = f"{len(counts)} samples tell nothing"
                 elif drift(counts, values) > limit:
