@@ -28,6 +28,8 @@ _SIGNATURES = (
     (0, b"version https://git-lfs", "a pointer of Git LFS: the file itself was not fetched"),
 )
 # fmt: on
+_OF_ALL_KINDS = {".toml"}
+"""Suffixes that say nothing: the settings of any program are called so."""
 """What else files begin with that people try to open: at which byte, what, and what it is."""
 
 
@@ -74,7 +76,7 @@ def detect(path: str) -> Format:
     others = [format for format in formats().values() if suffix not in format.extensions]
     reasons: dict[str, str] = {}
     format = recognised_by((*claimants, *others), path, reasons)
-    if format is None and len(claimants) == 1:
+    if format is None and len(claimants) == 1 and suffix not in _OF_ALL_KINDS:
         return claimants[0]
     if format is None:
         raise UnknownFormatError(

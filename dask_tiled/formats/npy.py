@@ -19,6 +19,8 @@ ENCODINGS = {MAGIC + b"\1\0": "latin1", MAGIC + b"\2\0": "latin1", MAGIC + b"\3\
 MAX_HEADER = 1 << 16
 PYTHON_2 = re.compile(r"(\d)L(?=[,)])")
 """A length in a shape, as Python 2 wrote it on Windows: numpy warns of those that it reads."""
+OLD_BYTES = re.compile(r"""([:,]\s*['"][|<>=]?)a(?=\d*['"])""")
+"""Bytes as numpy has called them before ``S``: it warns of that, too."""
 
 
 class Header(NamedTuple):
@@ -46,6 +48,7 @@ def read_header(path: str) -> Header:
         if offset > len(head):
             raise EOFError(f"{len(head)} of the {offset} bytes of a header")  # noqa: TRY301
         text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
+        text = OLD_BYTES.sub(r"\1S", text)
         # numpy has no public function for version 3, but all that it says can be said in version 2.
         plain = text.encode("ascii", "backslashreplace")  # which may be longer than the header
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)

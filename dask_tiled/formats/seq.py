@@ -116,8 +116,8 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
     mapped = tools.is_file(xml) and tools.is_file(metadata)
     corrections = tools.Corrections(
-        _reference(dark, shape) if tools.is_file(dark) else None,
-        _reference(gain, shape) if tools.is_file(gain) else None,
+        _reference(dark, shape, "dark") if tools.is_file(dark) else None,
+        _reference(gain, shape, "gain") if tools.is_file(gain) else None,
         _bad_pixels(xml, metadata, shape) if mapped else None,
     )
     if corrections == tools.Corrections():
@@ -129,7 +129,7 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     return corrections
 
 
-def _reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _reference(path: str, shape: tuple[int, ...], part: str) -> npt.NDArray[Any]:
     """Read the first section of an MRC file; real ones announce more sections than they hold."""
     header = header_of(tools.read_head(path, HEADER_BYTES), path)
     record = header.record
@@ -141,7 +141,13 @@ def _reference(path: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
             found=record.sig_shape,
         )
     pixels = tools.read_exactly(path, record.frame_bytes, header.offset, "the reference")
-    return np.frombuffer(pixels, header.dtype).reshape(shape)
+    found = np.frombuffer(pixels, header.dtype).reshape(shape)
+    try:
+        tools.Corrections(**{part: found})
+    except tools.DatasetError as error:
+        told = {"expected": error.expected, "found": error.found, "hint": error.hint}
+        raise tools.CorruptFileError(error.problem, path=path, **told) from error
+    return found
 
 
 def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:

@@ -12,6 +12,7 @@ from manifest import by_file, expected_of, manifest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+from dask_tiled.formats.npy import read_header
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -230,3 +231,18 @@ def test_errors_of_files_pickle(tmp_path, text):
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert copy.path == str(path)
+
+
+@pytest.mark.parametrize("old", ["|a8", "a8", "[('n', '<i4'), ('a1', '|a8')]"])
+def test_bytes_as_numpy_has_called_them(tmp_path, old):
+    """They are the same as those called S; numpy warns of that, and warnings are errors here."""
+    kind = old if old.startswith("[") else repr(old)
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': (3,), }}".encode()
+    header = read_header(write_text(tmp_path / "a.npy", text))
+    assert header.dtype == np.dtype("S8" if old[0] != "[" else [("n", "<i4"), ("a1", "S8")])
+
+
+def write_text(path, text):
+    """Write a header of version 1 with this text."""
+    path.write_bytes(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text)
+    return path

@@ -7,7 +7,7 @@ import pytest
 from libertem_reader import libertem_reads
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
 from dask_tiled.testing import check_format, counting_frames, write_raw_csr
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -143,3 +143,13 @@ def test_numbers_that_point_nowhere(tmp_path, name, value):
     numbers.tofile(tmp_path / name)
     with pytest.raises(CorruptFileError, match=name):
         dask_tiled.open_dataset(path).compute()
+
+
+def test_settings_of_other_programs(tmp_path):
+    """A suffix that all sorts of files have says nothing."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[project]\nname = 'x'\n")
+    with pytest.raises(UnknownFormatError, match="looks like text"):
+        dask_tiled.open_dataset(path)
+    with pytest.raises(CorruptFileError, match="params"):
+        dask_tiled.open_dataset(path, format="raw_csr")

@@ -211,3 +211,13 @@ def test_corrections_that_do_not_suit_the_frames_are_refused(tmp_path):
     files[-1].write_bytes(files[-1].read_bytes()[:300])
     with pytest.raises(DatasetError):
         open_dataset(path, corrections="dataset")
+
+
+@pytest.mark.parametrize("part", ["dark", "gain"])
+def test_errors_in_files_beside_name_these(tmp_path, part):
+    """Also errors that are found when numbers are looked at."""
+    path = write_seq(tmp_path / "a.seq", counting_frames((2, 4, 5), "u2"))
+    (beside,) = write_seq_corrections(path, **{part: np.full((4, 5), np.nan, "f4")})
+    with pytest.raises(DatasetError, match="no numbers") as caught:
+        open_dataset(path, corrections="dataset")
+    assert caught.value.path == str(beside)

@@ -1,5 +1,6 @@
 """TIFF files, real ones and those that tifffile writes: pixel for pixel as tifffile reads them."""
 
+import logging
 import os
 import pickle
 import struct
@@ -639,3 +640,36 @@ def test_damaged_files(tmp_path, options):
             arr[(0,) * (arr.ndim - 2)][:40, :40].compute()
         except DatasetError as error:
             assert error.path == str(path)  # noqa: PT017 - pixels are as right as an error is
+
+
+@pytest.mark.parametrize("codec", ["jpeg2000", "jpegxl", "lerc", "png"])
+def test_bilevel_images_of_codecs_are_true_or_false(tmp_path, codec):
+    """Whatever number a codec gives for white: bytes of bools are 0 or 1."""
+    white = np.random.default_rng(0).integers(0, 2, (16, 24)).astype(bool)
+    path = tmp_path / "a.tif"
+    lossless = {"reversible": True, "level": 0} if codec == "jpeg2000" else {"lossless": True}
+    options = {"compressionargs": lossless} if codec.startswith("jpeg") else {}
+    tifffile.imwrite(path, white * np.uint8(255), compression=codec, metadata=None, **options)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[0].tags["BitsPerSample"].overwrite(1)
+    arr = open_dataset(path).compute()
+    assert arr.dtype == bool
+    np.testing.assert_array_equal(arr.view("u1"), white.view("u1"))
+
+
+def test_what_tifffile_logs_is_told_by_the_error(tmp_path, monkeypatch, caplog, capfd):
+    """It goes nowhere else, as long as a page is parsed here."""
+
+    def fail(*_):
+        logging.getLogger("tifffile").error("what is wrong")
+        raise ValueError("no page")
+
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.zeros((4, 5), "u2"))
+    monkeypatch.setattr(tifffile, "TiffFile", fail)
+    with pytest.raises(CorruptFileError, match=r"no page.*what is wrong"):
+        open_dataset(path)
+    assert not caplog.records
+    assert capfd.readouterr().err == ""
+    logging.getLogger("tifffile").error("of others")
+    assert [record.message for record in caplog.records] == ["of others"]

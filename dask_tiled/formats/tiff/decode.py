@@ -124,7 +124,7 @@ def _image(
     for shape in dict.fromkeys(shapes):
         dtype = np.dtype(storage.dtype).newbyteorder("=")
         tools.check_room(name, len(content), math.prod(shape) * dtype.itemsize)
-        out = np.empty(shape, dtype)
+        out = np.empty(shape, "u1" if dtype.kind == "b" else dtype)
         options: dict[str, Any] = {"out": out}
         sizes: Shape = ()
         if name == JPEG:
@@ -140,7 +140,7 @@ def _image(
         except Exception as error:  # noqa: BLE001 - every codec has its own
             problem = problem or error
         else:
-            return out
+            return out != 0 if dtype.kind == "b" else out  # some write 255
     raise problem or ValueError("no shape")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -109,15 +111,32 @@ def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
     tifffile = tools.require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.
     places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
+    logging.getLogger("tifffile").addFilter(_divert)  # there is one, however often it is added
+    said: list[str] = []
+    token = _said.set(said)
     try:
         with tifffile.TiffFile(BytesIO(_miniature(ifd.source, {**values, **places}))) as opened:
             yield opened.pages[0]
     except tools.DatasetError:
         raise
     except Exception as error:  # it raises all sorts of them
+        found = "; ".join((repr(error), *said))
         raise tools.CorruptFileError(
-            "tifffile cannot read a page", path=path, found=repr(error)
+            "tifffile cannot read a page", path=path, found=found
         ) from error
+    finally:
+        _said.reset(token)
+
+
+_said: ContextVar[list[str] | None] = ContextVar("said", default=None)
+
+
+def _divert(record: logging.LogRecord) -> bool:
+    """Keep what tifffile logs of a page that is parsed here, and only that, out of the logs."""
+    said = _said.get()
+    if said is not None:
+        said.append(record.getMessage())
+    return said is None
 
 
 def _miniature(source: Source, values: Values) -> bytes:
