@@ -15,7 +15,7 @@ SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export soak lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
+	@echo "make fuzz-files  files that are cut, rewritten, replaced and grown while they are read, 400 times"
 	@echo "make soak    an hour of all of it at once, while workers, files and disks fail (SOAK_ARGS=...)"
 	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
@@ -63,6 +64,10 @@ fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
 		tests/export/test_faults.py
 
+fuzz-files: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
+		tests/reading/test_changing_files.py
+
 soak: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python tests/soak/soak.py $(SOAK_ARGS)
 
@@ -78,6 +83,9 @@ format: $(VENVS)/lint/installed
 docs: $(VENVS)/docs/installed
 	@$(VENVS)/docs/bin/python -m sphinx $(SPHINXOPTS) docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# What is measured was just written, and is to be read as files are that rest.
+bench compare expressions: export DASK_DASK_TILED__REST_SECONDS = 0
 
 bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/decoders.py

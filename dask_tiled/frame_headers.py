@@ -107,7 +107,7 @@ def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: tuple[int, .
     """Read the headers of a chunk, and tell what they say."""
     with Workspace() as workspace:
         reader = Reader(source, grid.box(block_id), workspace)
-        records = np.asarray(reader.whole(view=False)).reshape(-1)
+        records = np.asarray(reader.whole()).reshape(-1)
         frames = reader.region.frames
         facts = missing_facts(records.shape, task.dtype)
         there = np.ones(len(records), bool)

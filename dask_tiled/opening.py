@@ -34,7 +34,7 @@ from dask_tiled.model.files import following, is_following
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import absolute, is_url
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
-from dask_tiled.refreshing import Opening, check_local, suited
+from dask_tiled.refreshing import Opening, check_local
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
 
@@ -95,8 +95,8 @@ def open_dataset(
     chunks : optional
         Chunks as dask takes them, instead of negotiated ones.
     io : {"auto", "mmap", "buffered", "direct"}
-        How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" maps
-        files, except on network file systems, and where little of many frames is wanted.
+        How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" reads in
+        blocks, and maps only what nobody has changed for a minute; see :doc:`io`.
     corrections : Corrections or "dataset", optional
         Dark and gain reference, and pixels that do not work; "dataset" takes what came with the
         files. The array is float32 then, or float64 where that could not hold the counts.
@@ -215,7 +215,6 @@ def tiled(
     Parameters and errors are those of :func:`open_dataset`.
     """
     _check_backend(io, desc)
-    io = suited(io, desc)
     requests = as_requests(() if tiling is None else tiling)
     align = ALIGNMENT if io == "direct" else 1
     scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)

@@ -47,15 +47,14 @@ class Opening(NamedTuple):
         check_continues(old.layout, new.layout)
         if self.sample is not None:
             self.sample.check(new.layout)
-        io = suited(arr.io, new)
         scheme = negotiate(
             new,
             arr.scheme.requests,
             chunks=_longer(arr.chunks, new.shape) or self.chunks,
-            align_bytes=ALIGNMENT if io == "direct" else 1,
+            align_bytes=ALIGNMENT if arr.io == "direct" else 1,
         )
         opening = Opening.of(new, self.describe, self.chunks, settled=self.settled)
-        return TiledArray(new, scheme, io, opening=opening)
+        return TiledArray(new, scheme, arr.io, opening=opening)
 
 
 def check_local(path: str) -> None:
@@ -69,14 +68,6 @@ def check_local(path: str) -> None:
     if is_url(path):
         hint = "Open it again to see its present content."
         raise DatasetError("what lies behind a URL does not grow", path=path, hint=hint)
-
-
-def suited(io: str, desc: Description) -> str:
-    """Choose how bytes are fetched where a user does not.
-
-    To cut off a file that is mapped ends the process, and who begins a measurement anew cuts it.
-    """
-    return "buffered" if io == "auto" and desc.files[-1].grows else io
 
 
 def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:

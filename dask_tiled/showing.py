@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import fetched, scheme_of
+from dask_tiled.array.tiled_array import read_once, scheme_of
 from dask_tiled.errors import DatasetError, check_whole, printable
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.paths import is_url
@@ -150,7 +150,7 @@ class _Source(NamedTuple):
         index = tuple(0 if n == 1 else slice(None) for n in arr.shape)
         kept = [k for k, n in enumerate(arr.shape) if n > 1]
         axes = [known.axes[k] or Axis(f"axis {k}") for k in kept]
-        arr = fetched(arr[index], "buffered")  # to map a few pages here and there takes longer
+        arr = read_once(arr[index])  # to map a few pages here and there takes longer
         nav_ndim = sum(k < nav_ndim for k in kept)
         if nav_ndim == 1 and arr.ndim == 3 and axes[0].name in DEPTHS:
             nav_ndim = 0

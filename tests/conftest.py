@@ -102,28 +102,38 @@ def synchronous():
         yield
 
 
+@pytest.fixture
+def at_rest():
+    """Take files that were just written for such as rest, which are mapped."""
+    with dask.config.set({"dask-tiled.rest-seconds": 0}):
+        yield
+
+
 class Loads(list):
     """Makes backends, and keeps the read ranges of every window that they give."""
 
+    viewed = 0
+    """Bytes that were looked at where they lie."""
+
     def __call__(self):
         backend = Mapped()
-        windows, around = backend.windows, backend.around
+        windows, view = backend.windows, backend.view
 
         def counted(ranges, limit=None):
             for window in windows(ranges, limit):
                 self.append(window[0])
                 yield window
 
-        def counted_view(ranges):
-            self.append(ranges)
-            return around(ranges)
+        def counted_view(file, start, stop):
+            self.viewed += stop - start
+            return view(file, start, stop)
 
-        backend.windows, backend.around = counted, counted_view
+        backend.windows, backend.view = counted, counted_view
         return backend
 
     @property
     def nbytes(self):
-        return sum(ranges.nbytes for ranges in self)
+        return self.viewed + sum(ranges.nbytes for ranges in self)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from dask.layers import ArrayBlockIdDep
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.model.indexing import Box
-from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Chunks
 
@@ -30,9 +29,8 @@ DESCRIPTION = "description"
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
     """Read the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
 
-    Or they are read into ``out``, which is C-contiguous. Without it, where the files hold the
-    pixels just as they are wanted, it is a read-only view of mapped memory instead; on a cluster,
-    where results are kept and sent, it never is.
+    Or they are read into ``out``, which is C-contiguous. It is no view of a mapped file, whose
+    content nobody looks after once the task is done.
     """
     return like_numpy(pixels_in(source, grid.box(block_id), out))
 
@@ -40,7 +38,7 @@ def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = N
 def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
     """Read the pixels of a box."""
     with Workspace() as workspace:
-        return Reader(source, box, workspace).whole(out, view=not on_a_cluster())
+        return Reader(source, box, workspace).whole(out)
 
 
 class ChunkJob:

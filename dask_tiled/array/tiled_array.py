@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Self
 
@@ -29,7 +28,6 @@ from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.tables import html_table
-from dask_tiled.reading.backends import is_remote
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
 from dask_tiled.tiling.negotiation import negotiate
@@ -322,21 +320,11 @@ class TiledArray(da.Array):
 def read_once(arr: da.Array) -> da.Array:
     """Show an array whose files do not stay mapped: it is gone through once, from end to end.
 
-    To map pages again and again for a part of each takes longer than to read the parts.
+    To map pages takes as long as to read them. Nothing changes where somebody has said how.
     """
-    if not isinstance(arr, TiledArray) or arr.description is None:
-        return arr
-    cut = any(len(axis) > 1 for axis in arr.chunks[arr.description.nav_ndim :])
-    return fetched(arr, "buffered" if cut else "mmap")
-
-
-def fetched(arr: da.Array, io: str) -> da.Array:
-    """Show an array whose bytes are fetched in one way, where nobody has said how."""
     if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
         return arr
-    if any(map(is_remote, {os.path.dirname(file.path) for file in arr.description.files})):
-        return arr
-    shown = arr.description, arr._scheme, io, arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
+    shown = arr.description, arr._scheme, "buffered", arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
     other: da.Array = TiledArray(*shown)
     return other
 

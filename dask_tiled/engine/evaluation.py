@@ -136,14 +136,14 @@ class StageSink:
         place = tuple(slice(at, at + n) for at, n in zip(corner, tile.shape, strict=True))
         values: dict[Any, Array] = {}
         for stage, steps in self._stages:
-            with self._workspace:
+            with self._workspace:  # what is read may be a view of a mapped file
                 for to, source in stage.reads.items():
                     values[to] = self._read(source, to, place) if source else tile
-            if steps is None:
-                self._call(stage, values, place)
-            else:
-                values.update((to, self._room(to, tile.shape)) for to in stage.kept)
-                self._run(*steps, values, int(np.ravel_multi_index(corner, self._shape)), tile)
+                if steps is None:
+                    self._call(stage, values, place)
+                else:
+                    values.update((to, self._room(to, tile.shape)) for to in stage.kept)
+                    self._run(*steps, values, int(np.ravel_multi_index(corner, self._shape)), tile)
 
     def _read(self, number: int, to: Register, place: tuple[slice, ...]) -> Array:
         """Read the tile of another source."""

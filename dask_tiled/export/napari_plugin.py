@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import fetched
+from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.group import DATA
 from dask_tiled.export.labels import labels_of
@@ -192,7 +192,7 @@ def _sample(arr: da.Array) -> np.ndarray[Any, Any]:
         for n in arr.shape[-2:]
     )
     places = {tuple(n * k // 4 for n in arr.shape[:-2]) for k in (1, 2, 3)}
-    images = [fetched(arr[(*place, *middle)], "buffered") for place in sorted(places)]
+    images = [read_once(arr[(*place, *middle)]) for place in sorted(places)]
     sample: np.ndarray[Any, Any] = da.stack(images).compute()
     return sample
 

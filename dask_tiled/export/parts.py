@@ -46,9 +46,9 @@ class Pixels:
         self.workspace = workspace
 
     def load(self) -> Array:
-        """Have all pixels in memory, or as a view of what is mapped."""
+        """Have all pixels in memory."""
         if isinstance(self.held, Source):
-            self.held = Reader(self.held, self.box, self.workspace).whole(view=True)
+            self.held = Reader(self.held, self.box, self.workspace).whole()
         return self.held
 
     def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:

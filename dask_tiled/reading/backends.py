@@ -1,27 +1,29 @@
-"""Backends: how the bytes of read ranges are fetched, and where mapping is no good choice."""
+"""Backends: how the bytes of read ranges are fetched."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
+from functools import cache
 from typing import Any, Self
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import StaleFileError
-from dask_tiled.model.descriptors import GIVES_BACK, SHORT, allowed, descriptor, with_room
+from dask_tiled.model.descriptors import GIVES_BACK, allowed, descriptor, with_room
 from dask_tiled.model.files import File
-from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.reading.rest import rests
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -33,8 +35,8 @@ MAPPED_SHARE = 64
 """One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
-LIVING_MAPS = 32
-"""So many maps, and no more, live on in results: each holds a descriptor."""
+SHOWN_BYTES = 8 << 20
+"""So much of it is shown at a time, to be looked at before that."""
 KEPT_BYTES = 1 << 30
 """So much of files, and no more, stays mapped from one chunk to the next."""
 KEPT_MAPS = 8
@@ -43,13 +45,15 @@ OPEN_FILES = 8
 """So many files are mapped at once for one chunk."""
 GAPS = 1.25
 """Frames that lie so many times farther apart than what is read of them are read one by one."""
+POPULATED_BYTES = 1 << 18
+"""Pages of so many bytes are asked for at once."""
+MADV_POPULATE_READ, EHWPOISON = 22, 133  # Python does not name them
 SPARSE = 16
-"""Frames that lie so many times farther apart are not mapped where the choice is free."""
+"""Of frames that lie so many times farther apart, mapped pages are read one by one."""
 ALIGNMENT = 4096
 """Direct reads begin and end at multiples of this, in the file and in memory."""
 
-_living: WeakSet[mmap.mmap] = WeakSet()
-_kept: WeakKeyDictionary[File, Bytes] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[File, _Map] = WeakKeyDictionary()
 """Whole files, for as long as the array lives that was the first to read them."""
 GIVES_BACK.append(_kept.clear)
 
@@ -84,6 +88,14 @@ class Backend(ABC):
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch some bytes of a file; they are valid until the next ones are asked for."""
 
+    def view(self, file: File, start: int, stop: int) -> Bytes | None:  # noqa: ARG002
+        """Show some bytes where they lie, until the chunk is done; None if they do not."""
+        return None
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:  # noqa: ARG002
+        """Fetch bytes to where they are wanted; tell whether that is done, or is no way to go."""
+        return False
+
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
         """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
         if key not in self._kept:
@@ -98,57 +110,93 @@ class Backend(ABC):
         self._open.close()
 
 
+class _Map:
+    """Some bytes of a file, mapped: not closed by hand, but gone with the last array on them."""
+
+    def __init__(self, fd: int, start: int, stop: int, *, sparse: bool = False) -> None:
+        self.start, self.stop = start - start % mmap.ALLOCATIONGRANULARITY, stop
+        view = mmap.mmap(fd, stop - self.start, access=mmap.ACCESS_READ, offset=self.start)
+        if sparse:
+            view.madvise(mmap.MADV_RANDOM)
+        self.data: Bytes = np.frombuffer(view, np.uint8)
+        self._populated = np.zeros(-(-len(self.data) // POPULATED_BYTES), bool)
+
+    def populate(self, start: int, stop: int) -> bool:
+        """Have pages before they are touched, once; tell whether none is refused.
+
+        Other systems, and kernels before 5.14, have them when they are touched.
+        """
+        first = (start - self.start) // POPULATED_BYTES
+        last = -(-(stop - self.start) // POPULATED_BYTES)
+        if not self._populated[first:last].all():
+            low, high = first * POPULATED_BYTES, min(last * POPULATED_BYTES, len(self.data))
+            if _refuses(self.data.ctypes.data + low, high - low):
+                return False
+            self._populated[first:last] = True
+        return True
+
+
+def _refuses(address: int, nbytes: int) -> bool:
+    """Ask for mapped pages, and tell whether one of them cannot be had."""
+    if sys.platform != "linux":
+        return False
+    # Not by the mmap of Python, which has other threads wait for the disk.
+    pages = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
+    status = _libc().madvise(*pages, MADV_POPULATE_READ)
+    return bool(status) and ctypes.get_errno() in {errno.EFAULT, EHWPOISON}
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 class Mapped(Backend):
     """Maps a window of a file at a time: nothing is copied.
 
-    A mapping past the end of a file ends the process when it is touched, so the file is looked at
-    before, and afterwards too, so that two versions of it never mix.
+    To touch a page that a file has no more ends the process. So it is looked at before each window
+    is shown; and afterwards, so that two versions of it never mix.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._fds: dict[File, int] = {}
-        self._maps: dict[File, tuple[Bytes, int]] = {}
+        self._maps: dict[File, _Map] = {}
         self._window = _window(thread_limit())
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        most = self._most(ranges.file)
+        most = min(self._window, SHOWN_BYTES)
         for part in ranges.split(min(limit or most, most)):
-            yield Window(part, *self._around(part.file, *part.span, sparse=sparse))
-
-    def _most(self, file: File) -> int:  # noqa: ARG002
-        """Tell how much of a file is shown at once."""
-        return self._window
-
-    def around(self, ranges: ReadRanges) -> tuple[Bytes, int] | None:
-        """Map all of the span of read ranges at once, unless there are many maps already."""
-        if len(_living) >= allowed(LIVING_MAPS) and self._most(ranges.file) == self._window:
-            return None
-        return self._around(ranges.file, *ranges.span, sparse=False)
+            mapped = self._around(part.file, *part.span, sparse=sparse)
+            yield Window(part, mapped.data, mapped.start)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Map a file around some bytes."""
-        data, origin = self._around(file, start, stop, sparse=False)
-        return data[start - origin : stop - origin]
+        mapped = self._around(file, start, stop, sparse=False)
+        return mapped.data[start - mapped.start : stop - mapped.start]
 
-    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        data, origin = self._maps.get(file, (None, 0))
-        if data is None or start < origin or stop > origin + len(data):
-            data, origin = self._map(file, start, stop, sparse=sparse)
-            self._maps[file] = data, origin
-        return data, origin
+    def view(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Map a file around some bytes."""
+        return self(file, start, stop)
 
-    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        start -= start % mmap.ALLOCATIONGRANULARITY
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
+        mapped = self._maps.get(file)
+        if mapped is None or start < mapped.start or stop > mapped.stop:
+            mapped = self._maps[file] = self._map(file, start, stop, sparse=sparse)
+        file.check(os.fstat(self._fd(file)))
+        return mapped
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         stop = max(stop, min(start + self._window, file.size))
-        return self._mapped(file, start, stop, sparse=sparse), start
-
-    def _mapped(self, file: File, start: int, stop: int, *, sparse: bool) -> Bytes:
-        """Map some bytes, which takes a second descriptor."""
-        make = lambda: _map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
-        return with_room(make, file.path, self.__exit__)
+        # A map takes a second descriptor.
+        make = lambda: _Map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
+        try:
+            return with_room(make, file.path, self.__exit__)
+        except ValueError:  # Python finds the file too short
+            file.check(os.fstat(self._fd(file)))
+            raise
 
     def _fd(self, file: File) -> int:
         if file not in self._fds:
@@ -169,13 +217,33 @@ def _window(limit: int | None) -> int:
     return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
 
-def _map(fd: int, start: int, stop: int, *, sparse: bool) -> Bytes:
-    """Map some bytes of a file: not closed by hand, but gone with the last array on it."""
-    view = mmap.mmap(fd, stop - start, access=mmap.ACCESS_READ, offset=start)
-    if sparse:
-        view.madvise(mmap.MADV_RANDOM)
-    _living.add(view)
-    return np.frombuffer(view, dtype=np.uint8)
+class Kept(Mapped):
+    """Leaves small files mapped, and has each of their pages before it is touched.
+
+    That is memory of the process, which the system takes back when it needs it.
+    """
+
+    def keeps(self, file: File) -> _Map | None:
+        """Map a whole file to stay so, unless that is done; None where it would be too much."""
+        found = _kept.get(file)
+        if found is None and file.size <= KEPT_BYTES:
+            try:
+                sizes = [mapped.stop for mapped in _kept.values()]
+            except RuntimeError:  # another thread has mapped a file
+                return None
+            if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
+                found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
+        return found
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
+        return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
+        mapped = super()._around(file, start, stop, sparse=sparse)
+        if not sparse and not mapped.populate(start, stop):
+            file.check(os.fstat(self._fd(file)))
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        return mapped
 
 
 class Buffered(Backend):
@@ -202,6 +270,13 @@ class Buffered(Backend):
         with descriptor(file, direct=self.direct, release=self._release) as fd:
             data, origin = self._read(fd, file, start, stop)
         return data[start - origin : stop - origin]
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Read bytes to where they are wanted, unless these may not be read there."""
+        if not self.direct:
+            with descriptor(file, release=self._release) as fd:
+                _read_into(fd, file, start, out.data, len(out))
+        return not self.direct
 
     def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
         from dask_tiled.kernels import decoding as kernels
@@ -233,25 +308,29 @@ class Buffered(Backend):
         wanted = stop - start
         size = wanted + -wanted % ALIGNMENT if self.direct else wanted
         self._reserve(size)
-        view = self._buffer[:size].data
-        done = 0
-        while done < wanted:
-            try:
-                count = os.preadv(fd, [view[done:]], start + done)
-            except OSError as error:
-                error.filename = file.path
-                raise
-            if not count:
-                file.check()
-                raise StaleFileError(
-                    "the file ends too early",
-                    path=file.path,
-                    where=f"byte {start + done}",
-                    expected=f"{file.size} bytes",
-                    found=f"{start + done} bytes",
-                )
-            done += count
+        _read_into(fd, file, start, self._buffer[:size].data, wanted)
         return self._buffer[:wanted], start
+
+
+def _read_into(fd: int, file: File, start: int, view: memoryview, wanted: int) -> None:
+    """Read bytes of a file to memory that may have room for more."""
+    done = 0
+    while done < wanted:
+        try:
+            count = os.preadv(fd, [view[done:]], start + done)
+        except OSError as error:
+            error.filename = file.path
+            raise
+        if not count:
+            file.check()
+            raise StaleFileError(
+                "the file ends too early",
+                path=file.path,
+                where=f"byte {start + done}",
+                expected=f"{file.size} bytes",
+                found=f"{start + done} bytes",
+            )
+        done += count
 
 
 class Direct(Buffered):
@@ -260,39 +339,48 @@ class Direct(Buffered):
     direct = True
 
 
-class Auto(Mapped):
-    """Maps what is dense or stays mapped, and reads what else is sparse frame by frame.
+class Auto(Backend):
+    """Maps files that rest, if they may stay mapped, and reads all others.
 
-    To map pages once more takes about as long as to decode what is in them, so small files stay
-    mapped. That is memory of the process, which the system takes back when it needs it; workers of
+    To map pages takes as long as to read them, but those that stay mapped need neither. Workers of
     a cluster, which stop at some size of the process, keep none.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._mapped = Kept()
+        self._buffered = Buffered(self._mapped.__exit__)
+        self._chosen: dict[File, Backend] = {}
+
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Choose for each piece."""
-        if _spread(ranges) > SPARSE and self._whole(ranges.file) is None:
-            return Buffered(self.__exit__).windows(ranges, limit)
-        return super().windows(ranges, limit)
+        """Choose for the file."""
+        return self._of(ranges.file).windows(ranges, limit)
 
-    def _most(self, file: File) -> int:
-        return file.size if file in _kept else self._window
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Choose for the file."""
+        return self._of(file)(file, start, stop)
 
-    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> tuple[Bytes, int]:
-        data = self._whole(file)
-        return super()._map(file, start, stop, sparse=sparse) if data is None else (data, 0)
+    def view(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Choose for the file."""
+        return self._of(file).view(file, start, stop)
 
-    def _whole(self, file: File) -> Bytes | None:
-        """Map a whole file to stay so, unless that is done; None where it would be too much."""
-        self._fd(file)  # which looks at it, also where it is mapped
-        found = _kept.get(file)
-        if found is None and file.size <= KEPT_BYTES and not on_a_cluster():
-            try:
-                sizes = [len(data) for data in _kept.values()]
-            except RuntimeError:  # another thread has mapped a file
-                return None
-            if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
-                found = _kept.setdefault(file, self._mapped(file, 0, file.size, sparse=False))
-        return found
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Choose for the file."""
+        return self._of(file).fill(file, start, out)
+
+    def _of(self, file: File) -> Backend:
+        if file not in self._chosen:
+            with descriptor(file, release=self._mapped.__exit__) as fd:
+                maps = rests(file, fd) and not on_a_cluster() and self._mapped.keeps(file)
+            self._chosen[file] = self._mapped if maps else self._buffered
+        return self._chosen[file]
+
+    def __exit__(self, *error: object) -> None:
+        self._chosen.clear()
+        with ExitStack() as stack:  # both of them, even if one raises
+            stack.push(self._buffered)
+            stack.push(self._mapped)
+            super().__exit__(*error)
 
 
 def _spread(ranges: ReadRanges) -> float:
@@ -311,65 +399,6 @@ def _aligned(size: int) -> Bytes:
 BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}
 
 
-def backend_for(io: str, path: str) -> Backend:
-    """Make the backend of a name; for "auto", the one that suits the place where a file lies.
-
-    On a network file system a page that cannot be had ends a process that has mapped it, so files
-    there are read.
-    """
-    if io != "auto":
-        return BACKENDS[io]()
-    return Buffered() if is_remote(path) else Auto()
-
-
-# fmt: off
-REMOTE = {
-    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
-    "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
-}
-# fmt: on
-"""Types of network file systems; everything in user space counts as one, too,
-but for what lies on a block device of this machine."""
-
-
-MOUNTS = "/proc/self/mountinfo"
-_mounts: dict[tuple[int, int], str] = {}
-
-
-def is_remote(path: str) -> bool:
-    """Tell whether a file lies on a network file system, where mapped pages can fail to come.
-
-    Where the system has no table of mounts to look it up in, it counts as local.
-    """
-    if is_url(path):
-        return True
-    try:
-        device = os.stat(path).st_dev
-    except OSError:
-        return False
-    number = os.major(device), os.minor(device)
-    if number not in _mounts:  # never looked up, or mounted since
-        _mounts.update({number: "", **_types()})
-    return _mounts[number] in REMOTE
-
-
-def _types() -> dict[tuple[int, int], str]:
-    """List the types of the mounted file systems by device."""
-    try:
-        table = with_room(partial(open, MOUNTS, encoding="utf-8", errors="surrogateescape"), MOUNTS)
-    except OSError as error:
-        if error.errno in SHORT:
-            raise
-        return {}
-    with table:
-        lines = table.readlines()
-    return dict(map(parse_mount, lines))
-
-
-def parse_mount(line: str) -> tuple[tuple[int, int], str]:
-    """Read device and type from a line of ``/proc/self/mountinfo``."""
-    before, _, after = line.partition(" - ")
-    major, _, minor = before.split()[2].partition(":")
-    kind = after.split()[0]
-    in_user_space = kind == "fuse" or kind.startswith("fuse.")
-    return (int(major), int(minor)), "nfs" if in_user_space else kind
+def backend_for(io: str) -> Backend:
+    """Make the backend of a name."""
+    return Auto() if io == "auto" else BACKENDS[io]()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.reading.backends import Backend, Mapped
+from dask_tiled.reading.backends import Backend
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -32,8 +32,13 @@ def read_into(
                 kept[key] = pixels
             piece.copy(pixels, out)
         elif len(piece) == 1:
-            for window in backend.windows(piece[0].in_file_order()):
-                run_kernel(window, out)
+            (one,) = piece
+            filled = _lies_as(one, out.size, out.dtype) and backend.fill(
+                one.file, one.span[0], out.reshape(-1).view(np.uint8)
+            )
+            if not filled:
+                for window in backend.windows(one.in_file_order()):
+                    run_kernel(window, out)
         else:
             starts, stops = zip(*(one.span for one in piece), strict=True)
             start = min(starts)
@@ -72,24 +77,18 @@ def view_of(
     ranges: Sequence[Ranges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
 ) -> Array | None:
     """Look at pixels where they lie mapped, read-only; None unless they lie as numpy has them."""
-    if not isinstance(backend, Mapped) or len(ranges) != 1:
+    if len(ranges) != 1 or not _lies_as(ranges[0], math.prod(shape), dtype):
         return None
-    (piece,) = ranges
-    if (
-        isinstance(piece, BlockRange)
-        or not piece.lies_as(dtype)
-        or piece.nbytes != math.prod(shape) * dtype.itemsize
-    ):
-        return None
-    first = piece.offsets[0]
-    if first % dtype.alignment:
-        return None
-    mapped = backend.around(piece)
-    if mapped is None:
-        return None
-    data, origin = mapped
-    start = int(first) - origin
-    return data[start : start + piece.nbytes].view(dtype).reshape(shape)
+    first, stop = ranges[0].span
+    data = None if first % dtype.alignment else backend.view(ranges[0].file, first, stop)
+    return None if data is None else data.view(dtype).reshape(shape)
+
+
+def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRanges]:
+    """Tell whether a piece is all of the pixels, and lies in the file as numpy has them."""
+    if isinstance(piece, BlockRange) or not piece.lies_as(dtype):
+        return False
+    return piece.nbytes == pixels * dtype.itemsize
 
 
 MOST_BYTES = 1 << 20

@@ -98,7 +98,7 @@ class Workspace:
     def backend(self, source: Source) -> Backend:
         """Give the backend that suits a source."""
         path = source.layout.files[0].path
-        backend = Remote() if is_url(path) else backend_for(source.io, path)
+        backend = Remote() if is_url(path) else backend_for(source.io)
         return self._backends.setdefault(type(backend), backend)
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -149,22 +149,20 @@ class Reader:
             lattices = ([cut[:3] for cut in part] for part in cuts)
             self._plans = [Plan(corrections, lattice, layout.sig_shape) for lattice in lattices]
 
-    def whole(self, out: Array | None = None, *, view: bool) -> Array:
-        """Read all pixels: an array of the shape of the chunk, ``out`` if that is given.
-
-        Where they lie in mapped memory as numpy has them, it may be a read-only ``view`` of that.
-        """
+    def whole(self, out: Array | None = None) -> Array:
+        """Read all pixels: an array of the shape of the chunk, ``out`` if that is given."""
         make: Make = partial(np.empty, dtype=self.source.dtype) if out is None else out.reshape
         if 0 in self.region.shape:
             return make(self.shape)
-        view = view and out is None
-        pixels = self.tile(0, len(self.region.frames), 0, make, view=view)
+        pixels = self.tile(0, len(self.region.frames), 0, make, view=False)
         return pixels.reshape(self.shape) if out is None else out
 
     def tile(self, first: int, stop: int, part: int, make: Make, *, view: bool = True) -> Array:
         """Read some frames, and the part of that number of each: an array with all signal axes.
 
-        If it is no ``view``, as for :meth:`whole`, then what ``make`` gives.
+        Where the pixels lie in mapped memory as numpy has them, it may be a read-only ``view`` of
+        that, until the work on the chunk is done: files are found to be the same then. Otherwise
+        it is what ``make`` gives.
         """
         shape = (stop - first, *self._shapes[part])
         ranges = self._between(first, stop, part)

@@ -21,13 +21,8 @@ from dask_tiled.reading.backends import (
     ALIGNMENT,
     BACKENDS,
     BLOCK_BYTES,
-    Auto,
-    Buffered,
-    Mapped,
-    parse_mount,
 )
 from dask_tiled.reading.planning import frame_ranges, region_of
-from dask_tiled.reading.reader import Workspace
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -88,10 +83,15 @@ def test_every_layout_through_every_backend(layouts, data):
         patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
         patch.setattr(backends, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
+        patch.setattr(backends, "SHOWN_BYTES", data.draw(st.sampled_from([100, 4096, 1 << 20])))
+        patch.setattr(backends, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
         patch.setattr(backends, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
-        for io in ["auto", *BACKENDS]:
-            arr = open_dataset(**options, nav_shape=(count,), roi=roi, io=io)
-            found = arr[index].compute()
+        for io in ["auto", "at rest", *BACKENDS]:
+            kind = "auto" if io == "at rest" else io
+            arr = open_dataset(**options, nav_shape=(count,), roi=roi, io=kind)
+            seconds = 0 if io == "at rest" else 60
+            with dask.config.set({"dask-tiled.rest-seconds": seconds}):
+                found = arr[index].compute()
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected[index], err_msg=io)
 
@@ -443,90 +443,6 @@ def test_files_that_lose_their_name_during_compute(path, monkeypatch, io, change
     np.testing.assert_array_equal(arr.compute(), FRAMES)
     with pytest.raises(StaleFileError):
         arr.compute()
-
-
-# Network file systems
-
-LOCAL = [
-    "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
-    "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard,resv_strict",
-    "25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684096k",
-    "30 1 0:41 / / rw shared:1 master:2 propagate_from:3 - overlay overlay rw,lowerdir=/a:/b",
-    "31 1 0:42 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home",
-    "32 1 259:7 / /mnt/nfs rw - xfs /dev/nvme0n1p7 rw",
-    "33 1 0:44 / /tank rw - zfs nfs rw",
-    "34 1 8:1 / /mnt/windows rw - fuseblk /dev/sda1 rw",
-]
-REMOTE = [
-    "40 1 0:51 / /data rw,relatime - nfs4 server:/export rw,vers=4.2",
-    "41 1 0:52 /a /mnt/two\\040words rw shared:9 - nfs server:/a\\040b rw",
-    "42 1 0:53 / /home rw - cifs //server/home rw",
-    "43 1 0:54 / /scratch rw - lustre 10.0.0.1@tcp:/scratch rw,flock",
-    "44 1 0:55 / /beegfs rw - beegfs beegfs_nodev rw",
-    "45 1 0:56 / /gpfs rw - gpfs gpfs rw",
-    "46 1 0:57 / /mnt/ssh rw - fuse.sshfs me@host: rw,user_id=0",
-    "47 1 0:58 / /mnt/s3 rw - fuse.s3fs s3fs rw",
-    "48 1 0:59 / /mnt/some rw - fuse /dev/fuse rw,user_id=0",
-    "49 1 0:60 / /shared rw - 9p shared rw,trans=virtio",
-    "50 1 0:61 / /ceph rw - ceph 1.2.3.4:/ rw",
-    "51 1 0:62 / /vm rw - virtiofs vm rw",
-]
-
-
-@pytest.mark.parametrize("line", LOCAL)
-def test_local_mounts(line):
-    device, kind = parse_mount(line + "\n")
-    assert kind not in backends.REMOTE
-    assert "{}:{}".format(*device) == line.split()[2]
-
-
-@pytest.mark.parametrize("line", REMOTE)
-def test_remote_mounts(line):
-    device, kind = parse_mount(line + "\n")
-    assert kind in backends.REMOTE
-    assert "{}:{}".format(*device) == line.split()[2]
-
-
-def test_the_mounts_of_this_machine_can_be_read(path):
-    table = backends._types()
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        assert len(table) == len({line.split()[2] for line in lines})
-    assert backends.is_remote(str(path)) in {True, False}
-    assert not backends.is_remote("/no/such/file")
-
-
-def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
-    def fail(*_, **__):
-        raise FileNotFoundError(errno.ENOENT, "no /proc")
-
-    monkeypatch.setattr(backends, "_mounts", {})
-    monkeypatch.setattr("builtins.open", fail)
-    try:
-        assert not backends.is_remote(str(path))
-    finally:
-        monkeypatch.undo()
-
-
-@pytest.mark.parametrize(
-    ("io", "kind", "expected"),
-    [
-        ("auto", "ext4", Auto),
-        ("auto", None, Auto),
-        ("auto", "nfs4", Buffered),
-        ("auto", "lustre", Buffered),
-        ("mmap", "nfs4", Mapped),
-        ("buffered", "ext4", Buffered),
-    ],
-)
-def test_files_on_other_machines_are_not_mapped(path, monkeypatch, io, kind, expected):
-    """Unless that is asked for."""
-    device = path.stat().st_dev
-    types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
-    monkeypatch.setattr(backends, "_types", lambda: types)
-    monkeypatch.setattr(backends, "_mounts", {})
-    arr = open_dataset(path, io=io, **RAW)
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-    assert type(Workspace().backend(arr._source)) is expected
 
 
 # Descriptors

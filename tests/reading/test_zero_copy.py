@@ -4,7 +4,6 @@ import ctypes
 import gc
 import mmap
 import os
-import pickle
 
 import dask
 import numpy as np
@@ -12,13 +11,13 @@ import pytest
 from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
-from dask_tiled import StaleFileError, open_dataset
+from dask_tiled import StaleFileError, map_tiles, open_dataset
 from dask_tiled.array.tasks import pixels_of
 from dask_tiled.reading import backends
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
-pytestmark = pytest.mark.usefixtures("synchronous")
+pytestmark = pytest.mark.usefixtures("synchronous", "at_rest")
 
 FRAMES = counting_frames((12, 32, 32), "u2")
 RAW = {"format": "raw", "dtype": "u2", "sig_shape": (32, 32)}
@@ -45,42 +44,64 @@ def chunk(arr):
     return pixels_of(arr._source, arr._grid, (0,) * arr.ndim)
 
 
-# Chunks that lie in the file as they are
+def tiles_of(arr):
+    """Show an array to a function, and tell of each tile whether it is a view of a mapped file."""
+    seen = []
+
+    def note(tile, _):
+        if is_mapped(tile):
+            assert np.shares_memory(tile, np.frombuffer(owner(tile), np.uint8))
+            assert tile.flags.aligned
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                tile.flags.writeable = True
+        assert tile.flags.c_contiguous
+        assert not tile.flags.writeable
+        seen.append(is_mapped(tile))
+        return tile
+
+    expected = arr.compute()
+    made = map_tiles(note, arr)  # which is tried on zeros
+    seen.clear()
+    found = made.compute()
+    np.testing.assert_array_equal(found, expected)
+    assert not is_mapped(found)
+    return seen
+
+
+# Tiles that lie in the file as they are
 
 
 @pytest.mark.parametrize("io", ["auto", "mmap"])
-def test_a_chunk_is_a_view_of_mapped_memory(path, io):
+def test_a_tile_is_a_view_of_mapped_memory(path, io):
     """Of that memory and no other, and nobody can write to it."""
     arr = open_dataset(path, io=io, chunks=(4, -1, -1), **RAW)
-    found = chunk(arr)
-    assert is_mapped(found)
-    assert np.shares_memory(found, np.frombuffer(owner(found), np.uint8))
-    assert not found.flags.writeable
-    assert found.flags.c_contiguous
-    assert found.flags.aligned
-    with pytest.raises(ValueError, match="read-only"):
-        found[...] = 0
-    with pytest.raises(ValueError, match="WRITEABLE"):
-        found.flags.writeable = True
-    np.testing.assert_array_equal(found, FRAMES[:4])
+    assert tiles_of(arr) == [True] * 3
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_functions_get_views(path, scheduler):
-    """So do those that a user maps over blocks, on the schedulers of one process."""
-    arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
+@pytest.mark.parametrize("io", ["auto", "mmap"])
+def test_no_view_leaves_a_task(path, io, scheduler):
+    """What a file becomes after its task is nothing to who has the pixels."""
+    arr = open_dataset(path, io=io, chunks=(4, -1, -1), **RAW)
     seen = []
 
     def note(block):
         seen.append((is_mapped(block), block.flags.writeable))
-        return block.sum(axis=(1, 2), dtype="u8", keepdims=True)
+        return block[:1]
 
-    # Not with drop_axis, for which dask concatenates blocks, and copies a single one.
-    empty = np.empty((0, 0, 0), "u8")
-    sums = arr.map_blocks(note, dtype="u8", chunks=(4, 1, 1), meta=empty)
+    parts = arr.map_blocks(note, dtype="u2", chunks=(1, 32, 32), meta=np.empty((0, 0, 0), "u2"))
     with dask.config.set(scheduler=scheduler):
-        np.testing.assert_array_equal(sums.compute()[:, 0, 0], FRAMES.sum(axis=(1, 2)))
-    assert seen == [(True, False)] * 3
+        kept = [
+            arr.persist(),
+            parts.persist(),
+            arr.rechunk((5, 7, 9)).persist(),
+            arr[:, ::-1].persist(),
+        ]
+    assert seen == [(False, True)] * 3
+    write_raw(path, FRAMES + 1)
+    os.truncate(path, 5)
+    for found, expected in zip(kept, (FRAMES, FRAMES[::4], FRAMES, FRAMES[:, ::-1]), strict=True):
+        np.testing.assert_array_equal(found.compute(), expected)
 
 
 NATIVE = {
@@ -96,22 +117,19 @@ NATIVE = {
 def test_native_types_are_views(path, options):
     options = {**RAW, **options}
     arr = open_dataset(path, nav_shape=(3,), **options)
-    found = chunk(arr)
-    assert is_mapped(found)
+    assert all(tiles_of(arr))
     content = path.read_bytes()[options.get("file_header", 0) :]
-    assert found.tobytes() == content[: found.nbytes]
+    assert arr.compute().tobytes() == content[: arr.nbytes]
 
 
 def test_slices_of_whole_runs_are_views(path, tmp_path):
     """Frames that follow each other, and rows of one frame."""
     arr = open_dataset(path, chunks=-1, **RAW)
-    for index in (np.s_[3:7], np.s_[5], np.s_[5, 3:9], np.s_[5, 3], np.s_[2, 4, 5:9]):
-        found = chunk(arr[index])
-        assert is_mapped(found), index
-        np.testing.assert_array_equal(found, FRAMES[index])
+    for index in (np.s_[3:7], np.s_[5], np.s_[5, 3:9], np.s_[5, 3]):
+        assert all(tiles_of(arr[index])), index
     npy = open_dataset(write_npy(tmp_path / "scan.npy", FRAMES.reshape(3, 4, 32, 32)))
-    assert is_mapped(chunk(npy))
-    np.testing.assert_array_equal(chunk(npy[1:, :]), FRAMES.reshape(3, 4, 32, 32)[1:])
+    assert all(tiles_of(npy))
+    assert all(tiles_of(npy[1:, :]))
 
 
 COPIES = {
@@ -130,22 +148,22 @@ COPIES = {
 
 
 @pytest.mark.parametrize("opened", COPIES.values(), ids=COPIES)
-def test_other_chunks_are_arrays_of_their_own(path, opened):
-    found = chunk(opened(path))
-    assert not is_mapped(found)
+def test_other_tiles_are_decoded(path, opened):
+    arr = opened(path)
+    assert not any(tiles_of(arr))
+    found = chunk(arr)
     assert found.flags.writeable
     assert found.flags.c_contiguous
     found[...] = 0
     assert path.read_bytes() == FRAMES.tobytes()
 
 
-def test_converted_chunks_are_arrays_of_their_own(tmp_path):
+def test_converted_tiles_are_decoded(tmp_path):
     path = write_npy(tmp_path / "scan.npy", FRAMES)
-    assert is_mapped(chunk(open_dataset(path)))
-    assert is_mapped(chunk(open_dataset(path, dtype="u2")))
-    assert not is_mapped(chunk(open_dataset(path, dtype="i2")))
+    assert all(tiles_of(open_dataset(path, dtype="u2")))
+    assert not any(tiles_of(open_dataset(path, dtype="i2")))
     packed = write_mib(tmp_path / "scan.mib", FRAMES % 4096, kind="R64", depth=12, hdr=False)
-    assert not is_mapped(chunk(open_dataset(packed)))
+    assert not any(tiles_of(open_dataset(packed)))
 
 
 # Results
@@ -169,56 +187,25 @@ def test_results_are_writeable(path, scheduler, chunks):
     assert path.read_bytes() == before
 
 
-def test_a_view_travels_as_its_pixels(path):
-    found = chunk(open_dataset(path, chunks=-1, **RAW))
-    again = pickle.loads(pickle.dumps(found))
-    assert not is_mapped(again)
-    np.testing.assert_array_equal(again, FRAMES)
-
-
-def test_a_view_outlives_the_name_of_its_file(path):
-    """As files do on POSIX."""
-    found = chunk(open_dataset(path, chunks=-1, **RAW))
-    path.unlink()
-    np.testing.assert_array_equal(found, FRAMES)
-
-
-def test_a_file_that_changes_while_it_is_mapped(path, monkeypatch):
-    """No view is given of a file that is another one now."""
+def test_a_file_that_changes_while_it_is_mapped(path):
+    """What a function made of a view is thrown away."""
     arr = open_dataset(path, chunks=-1, **RAW)
-    around = backends.Mapped.around
 
-    def map_and_change(self, ranges):
-        found = around(self, ranges)
+    def change(tile, _):
         os.utime(path, ns=(0, 10**18))
-        return found
+        return tile
 
-    monkeypatch.setattr(backends.Mapped, "around", map_and_change)
     with pytest.raises(StaleFileError) as caught:
-        chunk(arr)
+        map_tiles(change, arr).compute()
     assert caught.value.path == str(path)
 
 
-def test_few_maps_live_on(path, monkeypatch):
-    """Each holds a descriptor, so chunks are copied when there are many views already."""
+def test_maps_go_with_their_tasks(path, monkeypatch):
     monkeypatch.setattr(backends, "KEPT_BYTES", 0)
-    arr = open_dataset(path, chunks=(1, -1, 32), **RAW)
-    gc.collect()  # or errors of other tests hold some, for a while
-    free = backends.LIVING_MAPS - len(backends._living)
-    assert free > 0
-    views = [chunk(arr) for _ in range(free + 5)]
-    assert [*map(is_mapped, views)] == [True] * free + [False] * 5
-    for found in views:
-        np.testing.assert_array_equal(found, FRAMES[:1])
-    del views, found
-    assert is_mapped(chunk(arr))
-
-
-def test_maps_go_with_their_views(path, monkeypatch):
-    monkeypatch.setattr(backends, "KEPT_BYTES", 0)
-    arr = open_dataset(path, chunks=(2, -1, -1), **RAW)
-    arr.sum(axis=0).compute()
-    arr.map_blocks(np.negative).compute()
+    for io in ("auto", "mmap"):
+        arr = open_dataset(path, io=io, chunks=(2, -1, -1), **RAW)
+        arr.sum(axis=0).compute()
+        map_tiles(lambda tile, _: -tile, arr).compute()
     assert not maps_of(path)
 
 
@@ -313,7 +300,7 @@ def test_workers_own_their_chunks(path, processes):
         inside = client.run(lambda: len(backends._kept))
         assert set(inside.values()) == {0}
         with dask.config.set(scheduler="synchronous"):  # not the cluster's, though there is one
-            assert is_mapped(chunk(arr))
+            assert all(tiles_of(arr))
 
 
 # Sparse cuts

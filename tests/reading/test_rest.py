@@ -1,0 +1,255 @@
+"""Files that may change are not mapped: as their times say, who writes to them, or their place."""
+
+import errno
+import mmap
+import os
+import subprocess
+import sys
+import time
+
+import dask
+import numpy as np
+import pytest
+
+from dask_tiled import DatasetError, map_tiles, open_dataset
+from dask_tiled.reading import rest
+from dask_tiled.testing import counting_frames, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((9, 16, 16), "u2")
+RAW = {"format": "raw", "dtype": "u2", "sig_shape": (16, 16)}
+AT_REST = {"dask-tiled.rest-seconds": 0}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_raw(tmp_path / "scan.raw", FRAMES)
+
+
+def is_mapped(arr):
+    """Tell whether the pixels that a function gets lie in a mapped file."""
+    seen = []
+
+    def note(tile, _):
+        owner = tile
+        while isinstance(owner, (np.ndarray, memoryview)):
+            owner = owner.obj if isinstance(owner, memoryview) else owner.base
+        seen.append(isinstance(owner, mmap.mmap))
+        return tile
+
+    found = map_tiles(note, arr, dtype=arr.dtype, sig_shape=arr.shape[1:]).compute()
+    np.testing.assert_array_equal(found, FRAMES)
+    assert len(seen) == 1
+    return seen[0]
+
+
+# Times
+
+
+def later(monkeypatch, seconds):
+    """Let so many seconds go by."""
+    now = time.time_ns()
+    monkeypatch.setattr(rest.time, "time_ns", lambda: now + round(seconds * 1e9))
+
+
+def test_files_that_were_just_written_are_read(path, monkeypatch):
+    """For a minute: it is the task that looks at the clock."""
+    arr = open_dataset(path, **RAW)
+    for seconds, mapped in ((0, False), (58, False), (60, True), (-3600, False), (1e9, True)):
+        later(monkeypatch, seconds)
+        assert is_mapped(arr) == mapped, seconds
+
+
+@pytest.mark.parametrize("age", [10**9, -(10**9)], ids=["old", "of the future"])
+def test_a_time_of_modification_that_was_set_makes_no_file_older(path, monkeypatch, age):
+    """Archives and copies have the times of their originals. A time to come tells no age."""
+    os.utime(path, (0, time.time() - age))
+    arr = open_dataset(path, **RAW)
+    assert not is_mapped(arr)
+    later(monkeypatch, 60)
+    assert is_mapped(arr) == (age > 0)
+
+
+def test_the_time_of_rest_can_be_set(path, monkeypatch):
+    arr = open_dataset(path, **RAW)
+    with dask.config.set(AT_REST):
+        assert is_mapped(arr)
+    later(monkeypatch, 1000)
+    with dask.config.set({"dask-tiled.rest-seconds": 1001}):
+        assert not is_mapped(arr)
+
+
+@pytest.mark.parametrize("seconds", [-1, "soon", None, 0.5])
+def test_no_time_of_rest(path, seconds):
+    arr = open_dataset(path, **RAW)
+    name = "dask-tiled.rest-seconds"
+    with dask.config.set({name: seconds}), pytest.raises(DatasetError, match=name):
+        arr.compute()
+
+
+# Writers
+
+
+def test_files_that_grow_are_read(path):
+    with dask.config.set(AT_REST):
+        assert not is_mapped(open_dataset(path, follow=True, **RAW))
+
+
+WRITER = """
+import mmap, os, sys
+path, kind = sys.argv[1:]
+fd = os.open(path, os.O_RDWR)
+if kind == "mapped":
+    view = mmap.mmap(fd, 0)
+    os.close(fd)
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def writer(path):
+    """Open the file for writing in another process."""
+    writers = []
+
+    def start(kind):
+        command = [sys.executable, "-c", WRITER, str(path), kind]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        writers.append(subprocess.Popen(command, **pipes))
+        assert writers[-1].stdout.readline() == "open\n"
+        return writers[-1]
+
+    yield start
+    for one in writers:
+        if one.poll() is None:
+            one.communicate("\n", timeout=60)
+
+
+def leases(path):
+    """Tell whether this system says who writes."""
+    with open(path, "rb") as file, open(path, "ab"):
+        return rest.is_written(file.fileno())
+
+
+@pytest.mark.parametrize("kind", ["open", "mapped"])
+def test_files_that_are_open_for_writing_are_read(path, writer, kind):
+    if not leases(path):
+        pytest.skip("nobody tells here who writes")
+    arr = open_dataset(path, **RAW)
+    with dask.config.set(AT_REST):
+        assert is_mapped(arr)
+        process = writer(kind)
+        assert not is_mapped(arr)
+        process.communicate("\n", timeout=60)
+        assert is_mapped(arr)
+
+
+OPENS = """
+import os, sys, time
+waits, stop = [], time.monotonic() + 2
+while time.monotonic() < stop:
+    start = time.monotonic()
+    os.close(os.open(sys.argv[1], os.O_WRONLY))
+    waits.append(time.monotonic() - start)
+print(len(waits), max(waits))
+"""
+
+
+def test_who_writes_is_not_held_up(path):
+    """A lease that is asked for a hundred thousand times; and nobody is sent a deadly signal."""
+    if not leases(path):
+        pytest.skip("nobody tells here who writes")
+    command = [sys.executable, "-c", OPENS, str(path)]
+    answers = set()
+    with (
+        open(path, "rb") as file,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other,
+    ):
+        while other.poll() is None:
+            answers |= {rest.is_written(file.fileno()) for _ in range(1000)}
+        count, longest = map(float, other.stdout.read().split())
+    assert answers == {False, True}  # now and then it was open
+    assert count > 100
+    assert longest < 20  # a lease that is not given back holds them up for 45 s
+
+
+def test_without_leases_nobody_writes(path, monkeypatch):
+    """As on other systems, and where the file belongs to somebody else."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with open(path, "ab") as file:
+        assert not rest.is_written(file.fileno())
+
+
+# Network file systems
+
+LOCAL = [
+    "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
+    "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard,resv_strict",
+    "25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684096k",
+    "30 1 0:41 / / rw shared:1 master:2 propagate_from:3 - overlay overlay rw,lowerdir=/a:/b",
+    "31 1 0:42 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home",
+    "32 1 259:7 / /mnt/nfs rw - xfs /dev/nvme0n1p7 rw",
+    "33 1 0:44 / /tank rw - zfs nfs rw",
+    "34 1 8:1 / /mnt/windows rw - fuseblk /dev/sda1 rw",
+]
+REMOTE = [
+    "40 1 0:51 / /data rw,relatime - nfs4 server:/export rw,vers=4.2",
+    "41 1 0:52 /a /mnt/two\\040words rw shared:9 - nfs server:/a\\040b rw",
+    "42 1 0:53 / /home rw - cifs //server/home rw",
+    "43 1 0:54 / /scratch rw - lustre 10.0.0.1@tcp:/scratch rw,flock",
+    "44 1 0:55 / /beegfs rw - beegfs beegfs_nodev rw",
+    "45 1 0:56 / /gpfs rw - gpfs gpfs rw",
+    "46 1 0:57 / /mnt/ssh rw - fuse.sshfs me@host: rw,user_id=0",
+    "47 1 0:58 / /mnt/s3 rw - fuse.s3fs s3fs rw",
+    "48 1 0:59 / /mnt/some rw - fuse /dev/fuse rw,user_id=0",
+    "49 1 0:60 / /shared rw - 9p shared rw,trans=virtio",
+    "50 1 0:61 / /ceph rw - ceph 1.2.3.4:/ rw",
+    "51 1 0:62 / /vm rw - virtiofs vm rw",
+]
+
+
+@pytest.mark.parametrize("line", LOCAL)
+def test_local_mounts(line):
+    device, kind = rest.parse_mount(line + "\n")
+    assert kind not in rest.REMOTE
+    assert "{}:{}".format(*device) == line.split()[2]
+
+
+@pytest.mark.parametrize("line", REMOTE)
+def test_remote_mounts(line):
+    device, kind = rest.parse_mount(line + "\n")
+    assert kind in rest.REMOTE
+    assert "{}:{}".format(*device) == line.split()[2]
+
+
+def test_the_mounts_of_this_machine_can_be_read(path):
+    table = rest._types()
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
+        assert len(table) == len({line.split()[2] for line in lines})
+    assert rest.is_remote(str(path)) in {True, False}
+    assert not rest.is_remote("/no/such/file")
+
+
+def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
+    def fail(*_, **__):
+        raise FileNotFoundError(errno.ENOENT, "no /proc")
+
+    monkeypatch.setattr(rest, "_mounts", {})
+    monkeypatch.setattr("builtins.open", fail)
+    try:
+        assert not rest.is_remote(str(path))
+    finally:
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("kind", "mapped"), [("ext4", True), (None, True), ("nfs4", False)])
+def test_files_on_other_machines_are_not_mapped(path, monkeypatch, kind, mapped):
+    """Unless that is asked for."""
+    device = path.stat().st_dev
+    types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
+    monkeypatch.setattr(rest, "_types", lambda: types)
+    monkeypatch.setattr(rest, "_mounts", {})
+    with dask.config.set(AT_REST):
+        assert is_mapped(open_dataset(path, **RAW)) == mapped
+        assert is_mapped(open_dataset(path, io="mmap", **RAW))
