@@ -48,7 +48,7 @@ class _Wanted(NamedTuple):
     def compute(self) -> ArrayBlock:
         try:
             pixels = np.asarray(self.arr[self.where].compute(scheduler="synchronous"))
-            # What is still in a mapped file has not been read.
+            # What dask repeats along an axis lies in memory but once.
             owned = pixels if pixels.flags.writeable else pixels.copy()
         except Exception as error:
             error.add_note(f"in the part {self.where} of array {self.number}, {self.arr.name}")

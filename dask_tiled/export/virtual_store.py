@@ -82,7 +82,6 @@ class VirtualChunks(NamedTuple):
         box = grid.box(block)
         counts = tuple(stop - start for start, stop in box)
         pixels = np.empty(counts, source.dtype)
-        # Never a view of what is mapped: zarr looks at it when nobody watches the file any more.
         pixels_of(source, grid, block, pixels)
         if counts != self.shape:
             part, pixels = pixels, np.full(self.shape, source.conversion.fill_value, source.dtype)

@@ -63,7 +63,7 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
         # Whoever is in a thread of his own has as many tasks as there are cores.
         main = threading.current_thread() is threading.main_thread()
         pixels = part.compute(scheduler="threads" if main else "synchronous")
-        return np.require(pixels, requirements="W")  # no view of the file
+        return np.require(pixels, requirements="W")
 
 
 class Engine(BackendEntrypoint):  # type: ignore[misc] # as above

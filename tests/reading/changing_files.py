@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import dask
 import h5py
@@ -26,7 +26,7 @@ from distributed.scheduler import KilledWorker
 from dask_tiled import DatasetError, map_tiles, open_dataset
 from dask_tiled.testing import write_mib, write_mrc, write_npy, write_raw
 
-SHAPE, BITS = (48, 256, 256), 12
+SHAPE, BITS = (48, 256, 256), 7  # sums are exact in single precision, too
 SECONDS = 0.25
 """So long a reader goes on, unless there is an error."""
 RAW = {"format": "raw", "sig_shape": SHAPE[1:], "chunks": (8, -1, -1)}
@@ -151,7 +151,8 @@ def outcome(made, expected):
         return "a signal"
     except Exception as error:  # noqa: BLE001 - it is counted
         return f"other: {error!r}"
-    return "right" if np.array_equal(found, expected) else "WRONG"
+    same = found.shape == expected.shape and np.allclose(found, expected, rtol=0, atol=0.01)
+    return "right" if same else "WRONG"  # one other pixel makes a difference of 1 at least, or 1/48
 
 
 def read(options, job, first):
@@ -208,18 +209,18 @@ class Reader:
         self.process = None
 
     def tell(self, line=""):
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass
 
     def ask(self):
         """Give the next answer, or the signal that the process has died of."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
-        code, self.process = self.process.wait(), None
+        with suppress(BrokenPipeError), self.process as process:
+            pass
+        code, self.process = process.returncode, None
         return {"found": [signal.Signals(-code).name if code < 0 else f"other: exit {code}"]}
 
     def start(self):
@@ -264,12 +265,18 @@ class Files:
         return path
 
 
+COUNTS = [
+    "runs", "signals", "wrong", "not noticed", "other errors", "typed errors",
+    "read while it changed",
+]  # fmt: skip
+
+
 def run(reader, files, *, during, rests):
     """Have a file read and changed; tell what came of it."""
     draw = files.draw
-    name, job, change = draw.choice([*FORMATS]), draw.choice([*JOBS]), draw.choice(CHANGES)
-    if rests and during:
-        change = draw.choice([truncate, empty])
+    name, job = draw.choice([*FORMATS]), draw.choice([*JOBS])
+    cuts = during and (rests or draw.random() < 0.5)  # what would be a signal in a mapped file
+    change = draw.choice([truncate, empty] if cuts else CHANGES)
     reader.start()
     path = files.write(name)
     options = {"path": path, **FORMATS[name][1]}
@@ -308,20 +315,20 @@ KINDS = {
     "files at rest, changed between tasks": {"during": False, "rests": True},
     "files at rest, cut during tasks": {"during": True, "rests": True},
 }
-SHARES = {"recent files, changed during tasks": 5, "recent files, changed between tasks": 2}
+SHARES = [5, 2, 1, 2]
 """Of eight runs; those that may end in a signal come beside them."""
 
 
 def main(folder, runs, seed):
     draw = random.Random(seed)  # noqa: S311 - nobody has to be kept from guessing
     files, readers = Files(folder, draw), [Reader("threads"), Reader("distributed")]
-    for kind, options in KINDS.items():
+    for (kind, options), share in zip(KINDS.items(), SHARES, strict=True):
         total = Counter()
-        for k in range(-(-runs * SHARES.get(kind, 1) // 8)):
-            # A worker that dies takes long to start again.
-            reader = readers[0 if options["during"] and options["rests"] else k % 2]
+        for k in range(runs * share // 8):
+            # Workers of a cluster map nothing.
+            reader = readers[0 if options["during"] and options["rests"] else k % 3 == 2]
             total += run(reader, files, **options)
-        answer(**{kind: total})
+        answer(**{kind: {key: total[key] for key in COUNTS}})
     for reader in readers:
         reader.end()
 
