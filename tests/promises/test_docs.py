@@ -13,7 +13,8 @@ import dask_tiled
 import dask_tiled.testing
 from dask_tiled.formats import registry, tools
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.rst"))
 MODULES = ["dask_tiled"] + [
     module.name for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled.")
@@ -56,3 +57,23 @@ def test_the_api_page_is_complete():
     packages = dask_tiled, tools, dask_tiled.testing
     public = {name for package in packages for name in package.__all__} - {"tiles"} | of_tiles
     assert public - listed == set()
+
+
+def test_each_promise_names_tests_that_exist():
+    """Modules of tests, and commands that the Makefile has."""
+    _, _, table = (DOCS / "promises.rst").read_text("utf8").partition("   * - promise\n")
+    rows = [row.split("     - ")[-1] for row in table.split("   * - ")]
+    commands = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf8"), re.MULTILINE))
+    assert len(rows) > 10
+    for row in rows[1:]:
+        modules, named = re.findall(r"``(tests/\S+)``", row), re.findall(r"``make (\S+)``", row)
+        assert modules or named, row
+        assert {*named} <= commands
+        assert [name for name in modules if not (ROOT / name).is_file()] == []
+
+
+def test_links_of_the_first_pages_lead_somewhere():
+    for page in ("README.md", "SECURITY.md"):
+        links = re.findall(r"\]\((?!https:)([^)#]+)", (ROOT / page).read_text("utf8"))
+        assert links
+        assert [link for link in links if not (ROOT / link).exists()] == []

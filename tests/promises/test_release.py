@@ -46,7 +46,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
 def test_the_sdist_holds_what_a_packager_tests(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/conftest.py"} <= names
+    files = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"}
+    assert files | {"tests/conftest.py", "docs/promises.rst"} <= names
 
 
 def test_the_wheel_works(built, tmp_path):
