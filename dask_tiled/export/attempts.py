@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 from dask_tiled.export.locking import locked
 from dask_tiled.export.ownership import (
@@ -42,13 +43,19 @@ def claimed(path: str, attempt: str | None) -> Iterator[str]:
         There is something that no export has written; then all of it stays.
     """
     part = f"{path}.part"
-    with locked(part, partial(_made, part)):
-        try:
-            _clear(part, path, attempt)
-            yield part
-        finally:
-            with suppress(OSError):  # there may be something to go on with
-                os.rmdir(part)
+    around = [folder for folder in Path(part).parents if not os.path.lexists(folder)]
+    try:
+        with locked(part, partial(_made, part)):
+            try:
+                _clear(part, path, attempt)
+                yield part
+            finally:
+                with suppress(OSError):  # there may be something to go on with
+                    os.rmdir(part)
+    finally:
+        with suppress(OSError):  # nor does an error leave folders that were made for nothing
+            for folder in around:
+                folder.rmdir()
 
 
 def set_aside(part: str, path: str) -> None:

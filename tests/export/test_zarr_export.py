@@ -164,7 +164,9 @@ def test_a_failed_export_is_not_seen(arr, tmp_path):
     with dask.config.set(scheduler="synchronous"), pytest.raises(ZeroDivisionError):
         to_zarr(failing, tmp_path / "out.zarr", chunks=FRAMES.shape, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
-    assert not (tmp_path / "out.zarr.part").exists()
+    with dask.config.set(scheduler="synchronous"), pytest.raises(ZeroDivisionError):
+        to_zarr(failing, tmp_path / "new" / "folder" / "out.zarr", chunks=FRAMES.shape)
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
 
 
 def test_two_exports_to_one_place(arr, tmp_path):
