@@ -74,9 +74,9 @@ class _Builder:
             raise ValueError(f"{told} inside each other")
 
     def end(self, tag: str) -> None:
-        element = self.tree.end(_named(tag))
+        element = self.tree.end(tag)
         _, before = self.within.pop()
-        take = self.take.get(local_name(element))
+        take = self.take.get(tag.rpartition("}")[2])
         if take is not None:
             take(element)
             if self.within:
