@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -13,4 +14,6 @@ def progress_bar(**options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)  # it misses the widgets aloud
         from tqdm.auto import tqdm
+    if sys.stderr is None:  # a program without a terminal
+        options["disable"] = True
     return tqdm(**options)

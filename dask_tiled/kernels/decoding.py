@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.kernels.words import (
@@ -291,6 +292,10 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
             kernel.compile(signature)
         except Exception:  # noqa: BLE001 - numba finds no folder, or cannot load what it wrote
             kernel = njit(**options)(python)
-            kernel.compile(signature)
+            try:
+                kernel.compile(signature)
+            except FileNotFoundError as error:  # numba asks for it
+                problem = "kernels cannot be compiled: the working directory is gone"
+                raise DatasetError(problem, hint="Go to another one: os.chdir.") from error
         kernel.disable_compile()
     return kernel

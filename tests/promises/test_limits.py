@@ -1,15 +1,26 @@
 """What a machine has little of, or does not let us do: no crash, no wait, no wrong pixel."""
 
+import contextlib
+import json
 import os
+import pickle
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
+from click.testing import CliRunner
+from formats_table import TABLE
+
+import dask_tiled
+from dask_tiled.command_line.app import app
+from dask_tiled.testing import counting_frames, write_mib
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +166,6 @@ def tried(part, path, work):
     finally:
         os.environ["BROKEN_FILE"] = ""
 
-TABLE.pop("hdf5 eiger")  # the HDF5 library says nothing of the files behind links
 for name, make in TABLE.items():
     folder = Path(name).absolute()
     folder.mkdir()
@@ -191,3 +201,286 @@ def test_what_a_disk_does_not_give_is_named(tmp_path, failing):
     """In headers and pixels of every format; only raw files have no headers."""
     found = run(READING_IT, cwd=tmp_path, env=failing)
     assert found == "raw, raw with gaps, raw series\n"
+
+
+# Names, and what has them
+
+
+FRAMES = counting_frames((3, 4, 8, 8), "u2", bits=12)
+NAMES = {
+    "long": "x" * 251,
+    "newline": "a\nb\r\tc",
+    "quotes": "a'b\"c`d",
+    "formats": "{}%s%(x)s{0}%20%00",
+    "glob": "a[1]*?b]",
+    "dash": "-rf",
+    "blanks": " a ",
+    "no UTF-8": os.fsdecode(b"caf\xe9\xff"),
+    "shell": "~root\\ $HOME;#?&",
+    "terminal": "\x1b[31m\x07\u202e",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=list(NAMES))
+def test_names(tmp_path, monkeypatch, name):
+    """A file of any name is read, shown and exported; what is said of it can be printed."""
+    monkeypatch.chdir(tmp_path)
+    path = write_mib(f"{name}.mib", FRAMES, hdr=False)
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(arr)).compute(), FRAMES.reshape(arr.shape)
+    )
+    dask_tiled.show(arr)
+    described = dask_tiled.describe(path)
+    for text in (repr(described), described._repr_html_(), repr(arr), arr._repr_html_()):
+        assert name in text or text.encode()
+    out = f"{name[:240]}.zarr"
+    dask_tiled.to_zarr(arr, out)
+    dask_tiled.verify_zarr(out, arr)
+    for document in Path(out).rglob("zarr.json"):
+        json.loads(document.read_bytes().decode(), parse_constant=pytest.fail)
+    done = CliRunner().invoke(app, ["info", "--", str(path)])
+    assert (done.exit_code, done.stdout_bytes.decode() != "") == (0, True)
+    os.truncate(path, 500)
+    for fails in (arr.compute, lambda: dask_tiled.open_dataset(path)):
+        with pytest.raises(dask_tiled.DatasetError) as caught:
+            fails()
+        assert str(caught.value).isprintable()
+        assert caught.value.path == str(path.absolute())
+    with pytest.raises(OSError, match="too long"):
+        dask_tiled.open_dataset("x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        dask_tiled.open_dataset("x/" * 2100)
+
+
+def listen(path):
+    """Make a socket, by its name in its folder: a whole path may be too long."""
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+
+
+SPECIAL = {
+    "pipe": os.mkfifo,
+    "socket": listen,
+    "folder": Path.mkdir,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "link to itself": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.usefixtures("synchronous")
+@pytest.mark.filterwarnings("ignore::dask_tiled.MissingFramesWarning")
+def test_nobody_waits_for_what_is_no_file(tmp_path, name):
+    """In the place of a file of any format: alone, in a list, found by a pattern, beside others."""
+    sample = TABLE[name](tmp_path, "scan")
+    path, options = sample.options["path"], {**sample.options}
+    del options["path"]
+    ways = [path]
+    if not isinstance(path, list):
+        ways += [[path], [*sample.members], str(tmp_path / f"*{Path(path).suffix}")]
+    for file in filter(Path.is_file, [*tmp_path.rglob("*")]):
+        kept = file.rename(tmp_path / "kept")
+        for make in SPECIAL.values():
+            make(file)
+            for way in ways:
+                with contextlib.suppress(dask_tiled.DatasetError, OSError):
+                    dask_tiled.open_dataset(way, **options).compute()
+            file.rmdir() if file.is_dir() else file.unlink()
+        kept.rename(file)
+
+
+# Who may do little
+
+
+UNPRIVILEGED = """
+import importlib, os, pkgutil, sys
+import distributed, h5py, hdf5plugin, imagecodecs, nibabel, tifffile, zarr
+import numpy as np
+import dask_tiled.testing
+
+for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled."):
+    if "__main__" not in module.name and "napari" not in module.name:
+        importlib.import_module(module.name)
+raw = {"format": "raw", "dtype": "u1", "sig_shape": (2, 3)}
+os.mkdir("open"); os.mkdir("closed")
+for name in ("open/a.raw", "open/b.raw", "closed/a.raw"):
+    np.zeros((2, 2, 3), "u1").tofile(name)
+os.chmod("open/b.raw", 0)
+opened = [dask_tiled.open_dataset(name, **raw) for name in ("open/b.raw", "closed/a.raw")]
+os.chmod("closed", 0)
+if not os.getuid():
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+
+def refused(path, work):
+    try:
+        work()
+    except PermissionError as error:
+        assert str(error.filename).endswith(path), error
+    else:
+        raise AssertionError(path)
+
+for path in ("closed/a.raw", "open/b.raw"):
+    refused(path, lambda: dask_tiled.open_dataset(path, **raw).compute())
+    refused(path, lambda: dask_tiled.open_dataset(path))
+    refused(path, lambda: dask_tiled.open_dataset(["open/a.raw", path], **raw).compute())
+refused("closed", lambda: dask_tiled.open_dataset("closed/*.raw", **raw))
+for arr in opened:
+    refused(os.path.basename(arr.description.files[0].path), arr.compute)
+try:
+    dask_tiled.to_zarr(dask_tiled.open_dataset("open/a.raw", **raw), "closed/a.zarr")
+except (dask_tiled.DatasetError, PermissionError) as error:
+    assert "closed" in str(error)
+"""
+
+
+def test_a_folder_that_may_not_be_read():
+    """Seen as another user, where the tests are run by one who may do everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        try:
+            run(UNPRIVILEGED, cwd=folder)
+        finally:
+            Path(folder, "closed").chmod(0o700)
+
+
+READ_ONLY = """
+import tempfile
+tempfile._candidate_tempdir_list = lambda: ["/dev/null/tmp"]
+import numpy as np
+import dask_tiled
+from dask_tiled.kernels.code_cache import look
+
+assert look().folder is None
+arr, expected = dask_tiled.open_dataset("scan.mib"), np.load("scan.npy")
+np.testing.assert_array_equal(arr.compute(), expected)
+np.testing.assert_array_equal(arr.sum(axis=(2, 3)).compute(), expected.sum(axis=(2, 3)))
+print(dask_tiled.describe("scan.mib").shape)
+"""
+
+
+def test_nothing_can_be_written(tmp_path):
+    """No folder for machine code, no home, none for what is temporary: it works, and is silent."""
+    package = Path(dask_tiled.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__")
+    installed = shutil.copytree(package, tmp_path / "installed" / "dask_tiled", ignore=ignored)
+    (installed / "kernels" / "__pycache__").touch()
+    write_mib(tmp_path / "scan.mib", FRAMES)
+    np.save(tmp_path / "scan.npy", FRAMES)
+    places = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TMPDIR", "MPLCONFIGDIR")
+    env = {**dict.fromkeys(places, "/dev/null/none"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY],
+        cwd=tmp_path,
+        env={**os.environ, **env, "PYTHONPATH": str(installed.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{FRAMES.shape}\n")
+
+
+# Odd surroundings
+
+
+WORK = """
+import sys
+import dask.array, distributed, numpy as np, zarr
+import dask_tiled
+
+def work(folder):
+    arr, expected = dask_tiled.open_dataset(f"{folder}/scan.mib"), np.load(f"{folder}/scan.npy")
+    assert (arr.compute() == expected).all() and (arr[:, 1].compute() == expected[:, 1]).all()
+    dask_tiled.to_zarr(arr, f"{folder}/out.zarr", overwrite=True)
+    assert (dask_tiled.open_dataset(f"{folder}/out.zarr").compute() == expected).all()
+    dask_tiled.show(arr), repr(dask_tiled.describe(f"{folder}/scan.mib"))
+    open(f"{folder}/done", "w").close()
+"""
+SURROUNDINGS = {
+    "as usual": "work(sys.argv[1])",
+    "no working directory": """
+import os
+work(sys.argv[1])  # kernels are compiled
+os.unlink("done"); os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+work(sys.argv[1])
+""",
+    "no working directory to compile in": """
+import os, numba
+numba.config.CACHE_DIR = sys.argv[1]
+arr = dask_tiled.open_dataset("scan.mib")
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+try:
+    arr.sum(axis=(2, 3)).compute()
+except dask_tiled.DatasetError as error:
+    assert "working directory" in str(error)
+    open(f"{sys.argv[1]}/done", "w").close()
+""",
+    "nothing open": """
+import os
+for fd in (0, 1, 2): os.close(fd)
+work(sys.argv[1])
+""",
+    "no streams": """
+sys.stdin = sys.stdout = sys.stderr = None
+work(sys.argv[1])
+""",
+    "a clock that runs backwards": """
+import itertools, time
+now, steps = time.time(), itertools.count()
+time.time = lambda: now - 1000 * next(steps)
+time.time_ns = lambda: int(1e9 * time.time())
+work(sys.argv[1])
+""",
+    "no /proc": """
+import builtins, io
+real = io.open
+def missing(path, *args, **kwargs):
+    if str(path).startswith(("/proc", "/sys")):
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return real(path, *args, **kwargs)
+builtins.open = io.open = missing
+work(sys.argv[1])
+""",
+    "little memory": """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+work(sys.argv[1])
+with open("large.raw", "wb") as file:
+    file.truncate(3 << 30)
+arr = dask_tiled.open_dataset("large.raw", "raw", dtype="u1", sig_shape=(1024, 1024))
+try:
+    arr.compute()
+except MemoryError:
+    assert not arr[::500].sum().compute()
+""",
+}
+WAYS = {
+    **{name: ((), {}, script) for name, script in SURROUNDINGS.items()},
+    "optimised": (("-O",), {}, SURROUNDINGS["as usual"]),
+    "without docstrings": (("-OO",), {}, SURROUNDINGS["as usual"]),
+    "isolated": (("-I",), {}, SURROUNDINGS["as usual"]),
+    "ASCII": ((), {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "work('.')"),
+}
+
+
+@pytest.mark.parametrize(("flags", "env", "script"), WAYS.values(), ids=list(WAYS))
+def test_surroundings(tmp_path, flags, env, script):
+    write_mib(tmp_path / "scan.mib", FRAMES)
+    np.save(tmp_path / "scan.npy", FRAMES)
+    root = str(Path(dask_tiled.__file__).parents[1])
+    command = [
+        sys.executable,
+        *flags,
+        "-c",
+        f"import sys; sys.path.insert(0, {root!r})" + WORK + script,
+    ]
+    done = subprocess.run(
+        [*command, str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, (tmp_path / "done").exists()) == (0, True), done.stderr

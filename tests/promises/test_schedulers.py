@@ -2,13 +2,18 @@
 
 import hashlib
 import itertools
+import multiprocessing
 import os
 import re
 import time
+from concurrent.futures import ProcessPoolExecutor
 
+import dask
 import numpy as np
 import psutil
 import pytest
+import tifffile
+from checks import write_hdf5
 from conftest import ANY_PORT
 from distributed import Client, LocalCluster, futures_of
 
@@ -31,11 +36,16 @@ def scans(tmp_path_factory):
     raw = write_raw(folder / "scan.raw", floats, frame_header=3)
     mib = write_mib(folder / "scan.mib", packed, kind="R64", depth=12)
     series = write_mib_series(folder / "series", packed, frames_per_file=17, digits=2)
+    tiff, hdf5 = folder / "scan.tif", folder / "scan.h5"
+    tifffile.imwrite(tiff, packed, tile=(16, 16), compression="zlib", photometric="minisblack")
+    write_hdf5(hdf5, lambda file: file.create_dataset("x", data=packed, chunks=(1, 5, 32, 48)))
     raw_options = {"dtype": ">f4", "nav_shape": NAV, "sig_shape": SIG, "frame_header": 3}
     return {
         "raw": (dask_tiled.open_dataset(raw, "raw", **raw_options, chunks=CHUNKS), floats),
         "mib": (dask_tiled.open_dataset(mib, chunks=CHUNKS), packed),
         "series": (dask_tiled.open_dataset(series[1], chunks=CHUNKS), packed),
+        "tiff": (dask_tiled.open_dataset(tiff, chunks=CHUNKS), packed),
+        "hdf5": (dask_tiled.open_dataset(hdf5, chunks=CHUNKS), packed),
     }
 
 
@@ -76,6 +86,18 @@ def test_a_cluster(scans, client):
     lazy, expected = parts(scans)
     (future,) = client.compute([lazy])
     assert {key: checksum(part) for key, part in future.result().items()} == expected
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_processes_and_threads(scans, start):
+    """However they are started, and whatever this process has open and compiled by then."""
+    lazy, expected = parts(scans)
+    found = [dask.compute(lazy, scheduler="threads", num_workers=4)[0]]
+    with ProcessPoolExecutor(2, multiprocessing.get_context(start)) as pool:
+        found += dask.compute(lazy, scheduler="processes", pool=pool)
+    for results in found:
+        assert {key: checksum(part) for key, part in results.items()} == expected
 
 
 def test_arrays_that_stay_on_a_cluster(scans, client):

@@ -18,6 +18,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.filters import complex_type
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.model.files import is_refusal
 
 SERIES = re.compile(r"data_\d{6}")
 """Names of the parts of a series, in the order of their frames."""
@@ -112,8 +113,9 @@ def search(tree: Tree, path: str, top: Any) -> Found:
                     waiting.append((f"{path}/{name}", tree.get(item, name)))
                 except DatasetError as error:
                     found.refused[f"{path}/{name}"] = error
-                except BROKEN:  # a link to something that is not there
-                    continue
+                except BROKEN as error:  # a link to something that is not there
+                    if is_refusal(error):
+                        raise
     for one in (*_series(tree, pictures), *pictures):
         found.pictures[one.path] = one
         found.children.setdefault(posixpath.dirname(one.path), []).append(one)

@@ -24,7 +24,7 @@ from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.borders import Border, border, within
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import File, is_refusal, read_head
 from dask_tiled.model.layout import Layout
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -115,6 +115,8 @@ def look(
     except DatasetError:
         raise
     except (*BROKEN, MemoryError) as error:
+        if is_refusal(error):
+            raise
         problem = "the HDF5 library cannot read the file"
         raise CorruptFileError(problem, path=file.path, found=str(error)) from error
 

@@ -15,7 +15,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.filters import FILTERS, Filter
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
 Bounds = Sequence[tuple[int, int]]
@@ -45,6 +45,8 @@ def open_file(file: File) -> Any:
         if how is not None:
             with suppress(OSError):  # what it said first tells more
                 return h5py.File(path, "r", **how)
+        if is_refusal(error):
+            raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
         raise OSError(f"{path}: {error}") from error
 
 
