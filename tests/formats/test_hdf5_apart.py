@@ -112,6 +112,23 @@ def test_deadly_files(tmp_path, capfd, name):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.timeout(60)
+def test_nobody_waits_for_a_writer_who_is_gone(tmp_path):
+    """The library would: for metadata that are damaged, in a file that somebody has open."""
+    path, copy = tmp_path / "a.h5", tmp_path / "copy.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("d", data=DATA, chunks=(1, 6, 10), maxshape=(None, 6, 10))
+        file.swmr_mode = True
+        file.flush()
+        content = bytearray(path.read_bytes())
+    copy.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(copy), DATA)
+    content[content.find(b"OHDR") + 8] ^= 0xFF
+    copy.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="no end to a step"):
+        describe(copy)
+
+
 def test_one_process_for_many_files(tmp_path, alone):
     """It is not started again for a file that ends it."""
     paths = [write(tmp_path / f"{k}.h5") for k in range(3)]

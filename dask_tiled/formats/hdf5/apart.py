@@ -50,10 +50,12 @@ Run = Callable[..., Any]
 class EndedError(Exception):
     """A process has ended, or was ended, in the middle of a job."""
 
-    def __init__(self, why: str, *, once_more: bool = False) -> None:
+    def __init__(self, why: str, *, once_more: bool = False, waited: bool = False) -> None:
         super().__init__(why)
         self.once_more = once_more
         """Whether that may be the fault of the jobs before, which this one can go without."""
+        self.waited = waited
+        """Whether it did nothing but wait for a writer."""
 
 
 class Child:
@@ -114,8 +116,8 @@ class Child:
             if kind == ASKED:
                 self.connection.send((ANSWER, _answered(*value)))
         fresh, self.busy, self.fresh = self.fresh, False, kind != DONE
-        if kind == ENDED and value == signal.SIGPROF:
-            raise EndedError("no end to a step of it")
+        if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
+            raise EndedError("no end to a step of it", waited=value == signal.SIGALRM)
         if kind == ENDED:
             why = f"the end of its process, with signal {value}"
             raise EndedError(why, once_more=not fresh)

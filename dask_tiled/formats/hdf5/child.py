@@ -26,7 +26,11 @@ PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encoding
 GONE, RENEWED, SILENT = range(3)
 """How a fork ends: nobody has a job any more; another fork is wanted; and nobody was told so."""
 
+WAIT_SECONDS = 1.0
+"""So long may a step take on the clock where the library would wait for a writer for ever."""
+
 _seconds = 0.0
+_waits = False
 
 
 class Limits(NamedTuple):
@@ -84,6 +88,14 @@ def go_on() -> None:
     """Begin a step: whoever goes through many things says so for each of them."""
     if _seconds:
         signal.setitimer(signal.ITIMER_PROF, _seconds)
+        signal.setitimer(signal.ITIMER_REAL, WAIT_SECONDS if _waits else 0)
+
+
+def limit_waits(*, on: bool) -> None:
+    """Let steps end by the clock, too, or no longer."""
+    global _waits  # noqa: PLW0603
+    _waits = on
+    go_on()
 
 
 def serve(fd: int) -> None:
@@ -91,7 +103,7 @@ def serve(fd: int) -> None:
     from multiprocessing.connection import Connection
 
     connection: Any = Connection(fd)
-    for number in (signal.SIGPROF, signal.SIGCHLD):
+    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)  # nobody knows what this process was given
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _limit("CORE", 0)
@@ -153,15 +165,16 @@ def _sendable(error: Exception) -> Exception:
 @contextmanager
 def _limited(limits: Limits) -> Iterator[None]:
     """End this process when a job takes too long; let it have no more memory."""
-    global _seconds  # noqa: PLW0603
+    global _seconds, _waits  # noqa: PLW0603
     _limit("AS", _mapped() + limits.nbytes)
     _seconds = limits.step
     go_on()
     try:
         yield
     finally:
-        _seconds = 0.0
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        _seconds, _waits = 0.0, False
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
         _limit("AS", None)
 
 

@@ -92,7 +92,7 @@ def describe(
                 desc: Description = run(limits, look, *args)
             break
         except EndedError as error:
-            if not error.once_more and not with_facts:
+            if error.waited or not (error.once_more or with_facts):
                 problem = "the HDF5 library does not survive the file"
                 raise CorruptFileError(problem, path=file.path, found=str(error)) from error
             with_facts = error.once_more  # pixels may be right all the same

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.child import go_on
+from dask_tiled.formats.hdf5.child import go_on, limit_waits
 from dask_tiled.formats.hdf5.filters import FILTERS, Filter
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
@@ -43,6 +43,8 @@ def open_file(file: File) -> Any:
     except OSError as error:
         how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
         if how is not None:
+            if "swmr" in how:
+                limit_waits(on=True)
             with suppress(OSError):  # what it said first tells more
                 return h5py.File(path, "r", **how)
         if is_refusal(error):
@@ -76,6 +78,7 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
     if (file, name) not in _kept:
         load_plugins()
         _kept[file, name] = open_file(file)[name]
+        limit_waits(on=False)  # a block takes as long as it takes
     dataset = _kept[file, name]
     inside = bounds[len(bounds) - dataset.ndim :]
     return dataset[tuple(slice(*ends) for ends in inside)]
