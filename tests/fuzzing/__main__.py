@@ -28,7 +28,7 @@ def report(result, seed_number):
     print(row(result), flush=True)
     groups = {}
     for find in result.finds:
-        alike = re.sub(r"\S*/\S+|\d+|'[^']*'", "#", find.text)[:60]
+        alike = re.sub(r"\S*/\S+|\d+|'[^']*'", "#", find.text)[: 60 * (find.kind != "stderr")]
         groups.setdefault((find.kind, alike), []).append(find)
     for (kind, _), finds in groups.items():
         print(f"    {len(finds)} x {kind}: {finds[0].text[:300]}")
@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="another one gives others")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="formats at once")
-    parser.add_argument("--patience", type=float, default=20, help="seconds until a child hangs")
+    parser.add_argument("--patience", type=float, default=60, help="seconds until a child hangs")
     parser.add_argument("--only", type=int, help="run one mutation again, and say all of it")
     parser.add_argument("--keep", default="fuzzed", help="where the files of that go")
     given = parser.parse_args()

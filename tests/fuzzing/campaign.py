@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import pickle
+import random
 import resource
 import select
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from fuzzing import bounds
+from fuzzing.mutators import Mutation
 from fuzzing.seeds import seeds_of
 from fuzzing.trial import Trial, make, write
 
@@ -197,6 +199,7 @@ class Campaign:
         os.dup2(said, 1)
         os.dup2(said, 2)
         faulthandler.enable(file=2)
+        self._warm_up()
         for number in self.numbers[self._next :]:
             outcome = self.attempt(number)
             length = os.fstat(said).st_size
@@ -214,17 +217,25 @@ class Campaign:
                 state["slowest"] = max(state["slowest"], outcome.seconds)
                 state["peak"] = max(state["peak"], outcome.memory)
 
+    def _warm_up(self):
+        """Use a whole file first: what is loaded and started then is no matter of damage."""
+        seed = self.seeds[0]
+        self._try(seed, Mutation(seed.files), random.Random(0))
+        os.ftruncate(2, 0)
+        os.lseek(2, 0, os.SEEK_SET)
+
     def attempt(self, number):
         """Run one mutation here."""
         state = self._state[0]
         state["number"], state["phase"], state["began"] = number, 0, time.monotonic()
-        seed, mutation, rng = make(self.format, self.seed_number, number, self.seeds, self.others)
-        folder = self.folder / str(number)
-        folder.mkdir()
+        return self._try(*make(self.format, self.seed_number, number, self.seeds, self.others))
+
+    def _try(self, seed, mutation, rng):
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
         write(folder, seed, mutation.files, self.folder / "whole")
 
         def phase(value):
-            state["phase"] = value
+            self._state[0]["phase"] = value
 
         outcome = Trial(seed, mutation, rng, folder, phase).run()
         shutil.rmtree(folder)
@@ -250,7 +261,7 @@ def written_head(name):
     return next(iter(written(name).files.values()))[: 1 << 16]
 
 
-def run(formats, seed_number, numbers, *, patience=20, jobs=2, report=None):
+def run(formats, seed_number, numbers, *, patience=60, jobs=2, report=None):
     """Run mutations of formats, some at once; give the results."""
     others = in_a_child(samples)
     waiting, running, results = list(formats), [], []
