@@ -16,8 +16,10 @@ from fuzzing.seeds import Seed
 HEADER, SHAPE = b"The name of the file says its fault.".ljust(64), (3, 4, 8)
 
 
-def refuse(text):
-    raise DatasetError(text)
+def refuse(*args):
+    error = DatasetError("wrong", path="scan.planted" if args else None)
+    error.args = args or error.args
+    raise error
 
 
 def read_beyond():
@@ -38,7 +40,7 @@ FAULTS = {
     "stderr": lambda: sys.stderr.write("words\n"),
     "warning": lambda: warnings.warn("words", RuntimeWarning, stacklevel=1),
     "message": lambda: refuse("words " * 1000),
-    "no file": lambda: refuse("wrong"),
+    "no file": refuse,
     "bounds": read_beyond,
 }
 

@@ -16,7 +16,7 @@ from dask_tiled.formats.registry import _MODULES
 
 pytestmark = pytest.mark.slow
 
-KNOWN = {"frms6", "hdf5", "metaimage", "ome_tiff", "raw_csr", "tiff"}
+KNOWN = {"ome_tiff", "tiff"}
 """Formats with finds that are still to be mended."""
 FORMATS = [name for name in _MODULES if name not in KNOWN]
 GROUPS = [FORMATS[k::2] for k in range(2)]
