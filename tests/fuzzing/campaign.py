@@ -220,7 +220,9 @@ class Campaign:
     def _warm_up(self):
         """Use a whole file first: what is loaded and started then is no matter of damage."""
         seed = self.seeds[0]
-        self._try(seed, Mutation(seed.files), random.Random(0))
+        for content in (None, *self.others):
+            files = {name: content or whole for name, whole in seed.files.items()}
+            self._try(seed, Mutation(files), random.Random(0))
         os.ftruncate(2, 0)
         os.lseek(2, 0, os.SEEK_SET)
 

@@ -20,7 +20,7 @@ from fuzzing import bounds
 from fuzzing.mutators import mutate
 
 SLOW = 1.0
-"""Seconds that opening may take."""
+"""Seconds that opening may take, beside those in which others have the cores."""
 MOST_MEMORY = 200 << 20
 """Bytes that may be used beside those of the result."""
 WHOLE_BYTES, MOST_CHUNKS = 1 << 20, 64
@@ -74,6 +74,17 @@ def memory():
     with open("/proc/self/status", "rb") as file:
         status = file.read()
     return [int(re.search(rb"%s:\s+(\d+)" % key, status)[1]) << 10 for key in (b"VmRSS", b"VmHWM")]
+
+
+def waited(pid="self"):
+    """Give the seconds for which this process and those below it were ready, and had no core."""
+    try:
+        nanoseconds = int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1])
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        below = [child for task in tasks for child in (task / "children").read_text().split()]
+    except (OSError, IndexError, ValueError):  # it has ended, or the system does not tell
+        return 0
+    return nanoseconds / 1e9 + sum(map(waited, below))
 
 
 class Trial:
@@ -134,11 +145,12 @@ class Trial:
 
     def _open(self, options):
         self.phase(1)
-        start = time.perf_counter()
+        start, before = time.perf_counter(), waited()
         try:
             return open_dataset(**options)
         finally:
-            self.outcome.seconds = time.perf_counter() - start
+            queued = max(0, waited() - before)
+            self.outcome.seconds = max(0, time.perf_counter() - start - queued)
             self.phase(2)
             if self.outcome.seconds > SLOW:
                 self._wrong(f"{self.outcome.seconds:.1f} s to open", "slow")
