@@ -39,7 +39,7 @@ def fuzz(*arguments):
 
 @pytest.mark.parametrize("formats", GROUPS, ids="-".join)
 def test_no_damage_does_any_harm(formats):
-    code, printed = fuzz(*formats, "--count", "500")
+    code, printed = fuzz(*formats, "--count", "500", "--slow", "30")
     assert code == 0, printed
     assert printed.count("PASS") == len(formats) + 1
 
