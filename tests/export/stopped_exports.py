@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -214,7 +215,10 @@ def write(kind, plus, **options):
             to_zarr(arr, OUT, follow=True, rest=0.001, chunks=(48, 64, 64), **options)
         elif kind == "store":
             store = zarr.storage.WrapperStore(zarr.storage.LocalStore(OUT))
-            to_zarr(arr[:12] + plus, store, chunks=(6, 64, 64), **options)
+            with warnings.catch_warnings():
+                # An old array that is half removed looks like an export of it that was stopped.
+                warnings.filterwarnings("ignore", ".*another source")
+                to_zarr(arr[:12] + plus, store, chunks=(6, 64, 64), **options)
         else:
             levels = {"pyramid": 2} if kind == "pyramid" else {}
             to_zarr(arr[:12] + plus, OUT, chunks=(6, 64, 64), **levels, **options)
