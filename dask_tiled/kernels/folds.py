@@ -295,12 +295,22 @@ def moments_pixels(tile, rows, first, results, weights):
 
 
 @njit(nogil=True, fastmath=REORDER)
+def _dot(p, a):
+    """Multiply the pixels of a frame by the weights of a mask, and add up."""
+    kind = a.dtype.type  # or numba would go over to double precision
+    total = kind(0)
+    for j in range(p.size):
+        total += kind(p[j]) * a[j]
+    return total
+
+
+@njit(nogil=True, fastmath=REORDER)
 def _dot_2_by_4(p, q, a, b, c, d):
     """Multiply the pixels of two frames by the weights of four masks each, and add up.
 
     What is in the registers is used several times; there are no more of them everywhere.
     """
-    kind = a.dtype.type  # or numba would go over to double precision
+    kind = a.dtype.type
     zero = kind(0)
     pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
     for j in range(p.size):
@@ -320,7 +330,7 @@ def dot_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
 
     Within a block the sums have the type of the weights. Where frames or masks are left over, the
-    last one is taken again, which costs less than taking it alone.
+    last one is taken again, which costs less than taking it alone; but for a mask that is alone.
     """
     frames, masks = tile.shape[0], weights.shape[0]
     last = masks - 1
@@ -329,6 +339,10 @@ def dot_frames(tile, rows, first, results, weights):
         for start in range(0, tile.shape[1], BLOCK):
             end = min(start + BLOCK, tile.shape[1])
             low, high = first + start, first + end
+            if masks == 1:
+                for i in range(top, stop):
+                    results[rows[i], 0] += _dot(tile[i, start:end], weights[0, low:high])
+                continue
             for m in range(0, masks, 4):
                 # Slices of rows: those of a slice are not known to be dense.
                 a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
