@@ -23,7 +23,7 @@ from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import PLACES, NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
+from dask_tiled.engine.vectors import NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
@@ -345,7 +345,7 @@ class Recipe:
             if name == "nanmean" and not tail:  # all of them are numbers
                 number = math.prod(sizes) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
-        if dtype is not None and name in ("sum", "prod", "nansum", "nanprod", "nanmean"):
+        if dtype is not None and not name.endswith("moments"):
             found = found.astype(dtype, copy=False)
         return finish(found, shape) if finish else found
 
@@ -358,27 +358,21 @@ class Recipe:
             return None
         pixel = program.dtype
         name = of_numbers(reduction.name, pixel)
+        if pixel.kind in "bu":  # NaN is true, and so is what is less than 0
+            name = {"any": "max", "all": "min"}.get(name, name)
         gone = {axis for number, axis in enumerate(axes_of) if number in axes}
         left = {axis for number, axis in enumerate(axes_of) if number not in axes}
         sig = {axis for axis in axes_of if axis >= self._nav_ndim}
         by_frame = sig <= gone
-        if name in {"prod", "counts", *PLACES} or name.startswith("nan") or gone & left:
+        if name not in {"sum", "min", "max"} or not can_fold(pixel) or gone & left:
             return None
-        if not can_fold(pixel) or not (by_frame or not sig & gone):
+        short = pixel.kind in "bu" and pixel.itemsize <= 4
+        if not (short or (name != "sum" and pixel.kind in "iu") if by_frame else not sig & gone):
             return None
         kept = tuple(axis for axis in range(self._nav_ndim) if axis not in gone)
-        initial: tuple[Any, ...] = (np.nan, 0, 0)
-        if name == "moments":
-            dtype = np.dtype(np.float64)
-        else:
-            if pixel.kind == "b":
-                name = {"min": "all", "max": "any"}.get(name, name)
-            if name == "sum":
-                dtype = sum_dtype(pixel, dtype or pixel)
-            else:
-                dtype = np.dtype(bool) if name in ("any", "all") else pixel
-            initial = (neutral(name, dtype),)
-        return Fold(f"{name}_{'frames' if by_frame else 'pixels'}", dtype, initial, kept=kept)
+        results = sum_dtype(pixel, dtype or pixel) if name == "sum" else pixel
+        fold = f"{name}_{'frames' if by_frame else 'pixels'}"
+        return Fold(fold, results, neutral(name, results), kept)
 
 
 def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:

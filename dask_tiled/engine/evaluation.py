@@ -79,7 +79,8 @@ class VectorSink(FrameSink):
         super().__init__("run_program", chunk, frames, steps, self._vectors.header)
         self.needs_whole_frames = self._vectors.group > 1
         rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
-        if 1 < math.prod(nav_shape) < len(frames) and any(kept[n:]):
+        self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
+        if self._is_by_pixel and math.prod(nav_shape) > 1:
             self._together = rows
 
     def frames(self, first: int, count: int) -> Array:

@@ -51,11 +51,10 @@ class Fold:
 
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
     dtype: np.dtype  # type of the results
-    initial: tuple[Any, ...] = (0,)
-    """What the results are before anything is folded into them; several of them give the
-    results an axis of their own, the last one."""
-    kept: tuple[int, ...] | None = None
-    """Navigation axes that the results have; all of them or none, if nothing is said."""
+    initial: Any
+    """What the results are before anything is folded into them."""
+    kept: tuple[int, ...]
+    """Navigation axes that the results have."""
 
     request = TilingRequest("frame")
 
@@ -85,6 +84,7 @@ class FrameSink:
         by_frame = name.endswith("_frames")
         self._any_order = by_frame and not weights.size  # of the pixels
         self._is_by_frame = by_frame
+        self._is_by_pixel = name.endswith("_pixels")  # the same results for many frames
         self._held = weights.nbytes if by_frame else results.nbytes
         self._together: Index | None = None  # frames of one number are shown together
         self._places: Places | None = None
@@ -134,9 +134,9 @@ class FrameSink:
             ranges = ranges._replace(offsets=ranges.offsets[order], frames=ranges.frames[order])
             window = window._replace(ranges=ranges)
         rows = self._rows[ranges.frames]
-        name = as_is(self._name, decoder, pixel)
+        name = as_is(self._name, decoder, pixel) if self._any_order else ""
         if not name and self._held <= HELD_BYTES and units.are_as_shown():
-            name = function_of(self._name, pixel)
+            name = self._name
         if not name or abs(runs.step) != decoder.nbytes:
             fresh = self._fresh.get(id(units))
             if fresh is None:  # a part of some units: who knows which others it meets
@@ -168,8 +168,7 @@ class FrameSink:
     def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
         units = window.ranges.units
-        name = function_of(self._name, self._pixel)
-        results, weights = self._results, self._weights
+        name, results, weights = self._name, self._results, self._weights
         if are_adjacent(units) or self._any_order:
             self._fold_units(name, units.decoder, units.runs, window, rows, results, weights)
             return
@@ -223,7 +222,7 @@ class FrameSink:
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
         nbytes, depth = BLOCK_BYTES, 1
-        if self._name.endswith("_pixels"):
+        if self._is_by_pixel:
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
         elif self._name == "dot_frames":
             nbytes, depth = DOT_BYTES, DOT_DEPTH
@@ -256,7 +255,7 @@ class FrameSink:
         from dask_tiled.kernels.fold_functions import fold
 
         self._put_back()
-        function = fold(function_of(self._name, self._pixel), *self._types)
+        function = fold(self._name, *self._types)
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
 
     def _begin(self, results: Array) -> None:
@@ -274,40 +273,27 @@ class FoldSink(FrameSink):
     def __init__(self, fold: Fold, chunk: Chunk) -> None:
         self._fold = fold
         frames, pixels = math.prod(chunk.nav_shape), math.prod(chunk.sig_shape)
-        dtype = fold.dtype
+        dtype = np.dtype(np.uint8) if fold.dtype == bool else fold.dtype
         if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
             dtype = np.dtype(f"{dtype.kind}4")
-        kept = fold.kept
-        if kept is None:
-            kept = tuple(range(chunk.nav_ndim)) if fold.by_frame else ()
-        rows, self._nav_shape = rows_of(chunk.nav_shape, kept)
-        count, values = math.prod(self._nav_shape), len(fold.initial)
-        results = np.empty((count, values) if fold.by_frame else (count * values, pixels), dtype)
+        rows, self._nav_shape = rows_of(chunk.nav_shape, fold.kept)
+        count = math.prod(self._nav_shape)
+        results = np.empty((count, 1 if fold.by_frame else pixels), dtype)
         self._begin(results)
         super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
             self._together, self._held = rows, self._held // count
 
     def _begin(self, results: Array) -> None:
-        values = np.array(self._fold.initial, results.dtype)
-        if self._fold.by_frame:
-            results[...] = values
-        else:
-            results.reshape(-1, len(values), results.shape[1])[...] = values[:, None]
+        results[...] = self._fold.initial
 
     def result(self) -> Array:
         """Give the results: with the axes of the chunk, those that are gone of length 1."""
         self._put_back()
-        fold, chunk, values = self._fold, self._chunk, len(self._fold.initial)
-        sig_shape = (1,) * len(chunk.sig_shape) if fold.by_frame else chunk.sig_shape
-        results = self._results
-        if not fold.by_frame:
-            results = np.moveaxis(results.reshape(-1, values, math.prod(sig_shape)), 1, 2)
-        if fold.name.startswith("moments"):
-            frames = math.prod(chunk.nav_shape) // math.prod(self._nav_shape)
-            about_the_mean(results, frames * math.prod(chunk.sig_shape) // math.prod(sig_shape))
-        tail = (values,) if values > 1 else ()
-        return results.astype(fold.dtype, copy=False).reshape(self._nav_shape + sig_shape + tail)
+        sig_shape = self._chunk.sig_shape
+        sig_shape = (1,) * len(sig_shape) if self._fold.by_frame else sig_shape
+        found = self._results.astype(self._fold.dtype, copy=False)
+        return found.reshape(self._nav_shape + sig_shape)
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
@@ -323,43 +309,17 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
     return np.broadcast_to(numbers, shape).flatten(), left
 
 
-def about_the_mean(results: Array, count: Any) -> None:
-    """Turn a value and the sums of differences from it into number, mean and spread."""
-    shift, total, squares = np.moveaxis(results, -1, 0)
-    with np.errstate(all="ignore"):  # infinite pixels have no spread
-        total /= np.maximum(count, 1)
-        squares -= count * total * total
-        total += np.where(np.equal(count, 0), 0, shift)
-    shift[...] = count
-
-
-ANY_ORDER = {"sum_frames", "min_frames", "max_frames", "any_frames", "all_frames"}
-"""Folds that the order of a frame's pixels is nothing to."""
-
-
-def function_of(name: str, pixel: np.dtype) -> str:
-    """Name the function of :mod:`dask_tiled.kernels.folds` for pixels of a type."""
-    short = pixel.kind == "u" and pixel.itemsize <= 4
-    return "sum_short_frames" if name == "sum_frames" and short else name
-
-
 def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
-    """Name the function that does the same to undecoded pixels; empty where there is none.
+    """Name the function that does to undecoded pixels what a fold does in any order of them.
 
-    The order of a frame's pixels makes no difference to sums and extremes, and that of their bytes
-    none to whether whole numbers are zero; of floats, -0.0 is zero, and has a bit set.
+    It is empty where there is none. All such folds are of whole numbers.
     """
     kernel = decoder.kernel
     if kernel == "unpack12" and name == "sum_frames":
         return "sum_packed_frames"
-    if kernel not in {"copy", "swap2", "swap4", "swap8"} or name not in ANY_ORDER:
+    if kernel not in {"copy", "swap2", "swap4", "swap8"}:
         return ""
-    zeros_show = pixel.kind != "f" and name in {"any_frames", "all_frames"}
-    if kernel == "copy" or pixel.itemsize == 1 or zeros_show:
-        return function_of(name, pixel)
-    short = function_of(name, pixel) == "sum_short_frames"
-    known = short or (name in {"min_frames", "max_frames"} and pixel.kind in "iu")
-    return name.replace("_", "_reversed_") if known else ""
+    return name if kernel == "copy" or pixel.itemsize == 1 else name.replace("_", "_reversed_")
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:

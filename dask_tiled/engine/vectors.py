@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Cast, Operand, Select
-from dask_tiled.engine.folding import about_the_mean, are_narrow, can_fold, rows_of
+from dask_tiled.engine.folding import are_narrow, can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
 from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step
 
@@ -534,6 +534,16 @@ class Vectors:
                 base = first + self._layout.BASE
                 self._places.append((len(self._rows), base, value.register))
         self._rows.append(row)
+
+
+def about_the_mean(results: Array, count: Any) -> None:
+    """Turn a value and the sums of differences from it into number, mean and spread."""
+    shift, total, squares = np.moveaxis(results, -1, 0)
+    with np.errstate(all="ignore"):  # infinite pixels have no spread
+        total /= np.maximum(count, 1)
+        squares -= count * total * total
+        total += np.where(np.equal(count, 0), 0, shift)
+    shift[...] = count
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:

@@ -16,23 +16,12 @@ from numba import njit
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import REORDER
-from dask_tiled.kernels.words import LINE_BYTES, sum_nibbles
+from dask_tiled.kernels.words import sum_nibbles
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
-LANES = 128
-"""So many pixels are compared with as many others at a time."""
 BLOCK, DEPTH = 2048, 32
 """Pixels and frames of a block, for weights: those of many masks come from the outer cache."""
-
-
-def sum_frames(tile, rows, first, results, weights):
-    """Add up the pixels of each frame."""
-    for i in range(tile.shape[0]):
-        total = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            total += tile[i, j]
-        results[rows[i], 0] = total
 
 
 @intrinsic
@@ -76,7 +65,7 @@ def _sum_row(row, reverse):
     return total
 
 
-def sum_short_frames(tile, rows, first, results, weights):
+def sum_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame: unsigned ones of up to 4 bytes."""
     for i in range(tile.shape[0]):
         results[rows[i], 0] += _sum_row(tile[i], reverse=False)
@@ -137,42 +126,26 @@ def _greater(a, b):
     return a if a > b or a != a else b  # noqa: PLR0124
 
 
-@njit(nogil=True)
-def _best(row, better, best):
-    """Find the best of some pixels and another one.
-
-    Compilers compare several whole numbers at a time, and floats where there are several results.
-    """
-    if row.dtype.type(0.5) == 0:
-        for k in range(row.size):
-            best = better(row[k], best)
-        return best
-    room = np.full(LANES + LINE_BYTES, best)
-    skipped = -np.int64(room.ctypes.data) % LINE_BYTES // room.itemsize
-    found = room[skipped : skipped + LANES]  # whole lines of the cache: others are two at a time
-    for first in range(0, row.size, LANES):
-        some = row[first : first + LANES]
-        for k in range(some.size):
-            found[k] = better(some[k], found[k])
-    for one in found:
-        best = better(one, best)
-    return best
-
-
 def min_frames(tile, rows, first, results, weights):
-    """Find the least pixel of each frame, or one that is no number."""
+    """Find the least pixel of each frame: whole numbers."""
     for i in range(tile.shape[0]):
-        results[rows[i], 0] = _best(tile[i], _less, results[rows[i], 0])
+        least = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            least = _less(tile[i, j], least)
+        results[rows[i], 0] = least
 
 
 def max_frames(tile, rows, first, results, weights):
-    """Find the greatest pixel of each frame, or one that is no number."""
+    """Find the greatest pixel of each frame: whole numbers."""
     for i in range(tile.shape[0]):
-        results[rows[i], 0] = _best(tile[i], _greater, results[rows[i], 0])
+        greatest = results[rows[i], 0]
+        for j in range(tile.shape[1]):
+            greatest = _greater(tile[i, j], greatest)
+        results[rows[i], 0] = greatest
 
 
 def min_reversed_frames(tile, rows, first, results, weights):
-    """Find the least pixel of each frame: whole numbers, whose bytes are in the other order."""
+    """Find the least pixel of each frame: such ones, whose bytes are in the other order."""
     for i in range(tile.shape[0]):
         least = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -181,7 +154,7 @@ def min_reversed_frames(tile, rows, first, results, weights):
 
 
 def max_reversed_frames(tile, rows, first, results, weights):
-    """Find the greatest pixel of each frame: whole numbers, whose bytes are in the other order."""
+    """Find the greatest pixel of each frame: such ones, whose bytes are in the other order."""
     for i in range(tile.shape[0]):
         greatest = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -214,84 +187,6 @@ def max_pixels(tile, rows, first, results, weights):
         a, b, c, d, i = _some_frames(tile, rows, i)
         for j in range(part.size):
             part[j] = _greater(_greater(_greater(a[j], b[j]), _greater(c[j], d[j])), part[j])
-
-
-def any_frames(tile, rows, first, results, weights):
-    """Tell for each frame whether a pixel is not zero."""
-    for i in range(tile.shape[0]):
-        found = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            found |= tile[i, j] != 0
-        results[rows[i], 0] = found
-
-
-def all_frames(tile, rows, first, results, weights):
-    """Tell for each frame whether no pixel is zero."""
-    for i in range(tile.shape[0]):
-        found = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            found &= tile[i, j] != 0
-        results[rows[i], 0] = found
-
-
-def any_pixels(tile, rows, first, results, weights):
-    """Tell for each pixel whether it is not zero in a frame."""
-    i = 0
-    while i < tile.shape[0]:
-        part = results[rows[i], first : first + tile.shape[1]]
-        a, b, c, d, i = _some_frames(tile, rows, i)
-        for j in range(part.size):
-            part[j] |= (a[j] != 0) | (b[j] != 0) | (c[j] != 0) | (d[j] != 0)
-
-
-def all_pixels(tile, rows, first, results, weights):
-    """Tell for each pixel whether it is zero in no frame."""
-    i = 0
-    while i < tile.shape[0]:
-        part = results[rows[i], first : first + tile.shape[1]]
-        a, b, c, d, i = _some_frames(tile, rows, i)
-        for j in range(part.size):
-            part[j] &= (a[j] != 0) & (b[j] != 0) & (c[j] != 0) & (d[j] != 0)
-
-
-def moments_frames(tile, rows, first, results, weights):
-    """Keep for each frame a pixel, and the sums of differences from it and of their squares.
-
-    Differences from a value of the same size keep the digits that squares of large ones lose. NaN
-    stands for a pixel that is still to be chosen: which one comes first depends on the file.
-    """
-    for i in range(tile.shape[0]):
-        row = results[rows[i]]
-        if np.isnan(row[0]):
-            row[0] = tile[i, 0]
-        shift, total, squares = row[0], 0.0, 0.0
-        for j in range(tile.shape[1]):
-            difference = tile[i, j] - shift
-            total += difference
-            squares += difference * difference
-        row[1] += total
-        row[2] += squares
-
-
-def moments_pixels(tile, rows, first, results, weights):
-    """Keep for each pixel one value, the sum of differences from it, and of their squares.
-
-    These are three rows of results for each row of pixels.
-    """
-    stop = first + tile.shape[1]
-    last = -1
-    for i in range(tile.shape[0]):
-        row = 3 * rows[i]
-        shift, total = results[row, first:stop], results[row + 1, first:stop]
-        squares = results[row + 2, first:stop]
-        if row != last:
-            for j in range(shift.size):
-                shift[j] = tile[i, j] if np.isnan(shift[j]) else shift[j]
-            last = row
-        for j in range(shift.size):
-            difference = tile[i, j] - shift[j]
-            total[j] += difference
-            squares[j] += difference * difference
 
 
 @njit(nogil=True, fastmath=REORDER)
