@@ -77,7 +77,7 @@ def compiled(root: Node) -> Program:
     """Make the program of an expression. What occurs in it several times is computed once."""
     if isinstance(root, Source):
         root = Call(Cast(root.dtype), (root,), root.dtype)
-    needs: dict[str, int] = {}
+    needs: dict[int | str, int] = {}
     sources: dict[str, Source] = {}
     for node in in_order([root], _nodes, _token):
         if isinstance(node, Source):
@@ -88,7 +88,7 @@ def compiled(root: Node) -> Program:
     calls = [node for node in ordered if isinstance(node, Call)]
     numbers = {token: number for number, token in enumerate(sources)}
     last = {x.token: call for call in calls for x in call.nodes}
-    pool, stages, where = _Pool(), list[Stage](), dict[str, Register]()
+    pool, stages, where = _Pool(), list[Stage](), dict[int | str, Register]()
     most = 1 if has_blocks(*sources.values()) else MOST_SOURCES  # as large as chunks, or small
     for some in _groups(calls, most):
         inside = {call.token for call in some}
@@ -113,7 +113,7 @@ def _nodes(node: Node) -> list[Node]:
     return node.nodes if isinstance(node, Call) else []
 
 
-def _token(node: Node) -> str:
+def _token(node: Node) -> int | str:
     return node.token
 
 
