@@ -69,8 +69,6 @@ class Programmed:
 class VectorSink(FrameSink):
     """What a program of one source makes of one chunk."""
 
-    needs_order = True
-
     def __init__(self, job: Programmed, chunk: Chunk) -> None:
         self._dtype, self._vectors = job.dtype, job.vectors()
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
@@ -79,6 +77,8 @@ class VectorSink(FrameSink):
         super().__init__("run_program", chunk, frames, steps, self._vectors.header)
         self.needs_whole_frames = self._vectors.group > 1
         rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
+        self._any_order = self._vectors.any_order
+        self.needs_order = not self._any_order
         self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
         if self._is_by_pixel and math.prod(nav_shape) > 1:
             self._together = rows

@@ -207,6 +207,8 @@ class FrameSink:
         from dask_tiled.kernels.fold_functions import add_packed, fold_units
 
         firsts = runs.dests // self._pixel.itemsize
+        if self._any_order:  # programs look where they are, and groups of runs pass no end so
+            firsts = np.zeros_like(firsts)
         if len(results) == 1 and adds_packed(name, decoder, results.dtype):
             add_packed(results.dtype)(
                 window.data,
@@ -310,16 +312,17 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
 
 
 def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
-    """Name the function that does to undecoded pixels what a fold does in any order of them.
+    """Name the function that does to undecoded pixels what another does in any order of them.
 
-    It is empty where there is none. All such folds are of whole numbers.
+    It is empty where there is none. Folds of this kind are of whole numbers.
     """
     kernel = decoder.kernel
     if kernel == "unpack12" and name == "sum_frames":
         return "sum_packed_frames"
-    if kernel not in {"copy", "swap2", "swap4", "swap8"}:
-        return ""
-    return name if kernel == "copy" or pixel.itemsize == 1 else name.replace("_", "_reversed_")
+    if kernel == "copy" or (kernel in {"swap2", "swap4", "swap8"} and pixel.itemsize == 1):
+        return name
+    is_fold = name.endswith("_frames") and kernel.startswith("swap")
+    return name.replace("_", "_reversed_") if is_fold else ""
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:

@@ -159,6 +159,9 @@ class Vectors:
         gone = () if reduction is None else reduction.axes
         self.kept = kept = tuple(axis not in gone for axis in range(len(shape)))
         patterns = [*(tuple(n > 1 for n in block.shape) for block in operands), kept]
+        places = reduction is not None and reduction.name in PLACES
+        self.any_order = not (places or any(any(pattern[nav_ndim:]) for pattern in patterns))
+        """Whether the order of a frame's pixels makes no difference."""
         self.group = _group_of(shape, nav_ndim, kept)
         if self.group > 1:  # they are neighbours in a row of what they become
             if any(pattern[-1] != pattern[-2] for pattern in patterns[:-1]):
