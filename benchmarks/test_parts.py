@@ -64,8 +64,6 @@ FOLDS = {
     "sum_pixels": ("u8", 0),
     "max_frames": ("u2", 0),
     "max_pixels": ("u2", 0),
-    "moments_frames": ("f8", 0),
-    "moments_pixels": ("f8", 0),
     "dot_frames": ("f8", 1),
     "dot_frames, 16 masks": ("f8", 16),
 }

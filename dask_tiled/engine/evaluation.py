@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Cast, Operand
-from dask_tiled.engine.folding import TILE_BYTES, FrameSink, rows_of
+from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step, has_blocks
 from dask_tiled.engine.vectors import NoPrimitive, Reduction, Vectors
+from dask_tiled.model.indexing import Index
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.tiling.bases import Base, fill
 from dask_tiled.tiling.negotiation import TilingRequest
@@ -24,6 +25,8 @@ Array = npt.NDArray[Any]
 
 REGISTER_BYTES = 8 << 20
 """All tiles that a program works on at once together have so many bytes at most."""
+PIECE = 1 << 13
+"""So many pixels of some frames are taken together where there are results for each pixel."""
 KEPT_READERS = 256
 """Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
 
@@ -80,8 +83,14 @@ class VectorSink(FrameSink):
         self._any_order = self._vectors.any_order
         self.needs_order = not self._any_order
         self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
-        if self._is_by_pixel and math.prod(nav_shape) > 1:
-            self._together = rows
+        if self._is_by_pixel:
+            self._vectors.take_pieces(PIECE)
+            self._together = rows if math.prod(nav_shape) > 1 else None
+
+    def _take(self, tile: Array, rows: Index, first: int) -> None:
+        depth = PIXELS_DEPTH if self._is_by_pixel else len(tile)
+        for k in range(0, len(tile), depth):
+            super()._take(tile[k : k + depth], rows[k : k + depth], first)
 
     def frames(self, first: int, count: int) -> Array:
         """Show some of the last ``depth`` frames of the output, which lie side by side."""
@@ -132,9 +141,8 @@ class StageSink:
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Work on a tile; that of the first source is there."""
-        starts = [start for start, _ in self._chunk.box[self._chunk.nav_ndim :]]
-        corner = first, *(at - start for at, start in zip(info.origin[1:], starts, strict=True))
-        place = tuple(slice(at, at + n) for at, n in zip(corner, tile.shape, strict=True))
+        place = slice(first, first + len(tile)), *self._chunk.part(info)
+        corner = [one.start for one in place]
         values: dict[Any, Array] = {}
         for stage, steps in self._stages:
             with self._workspace:  # what is read may be a view of a mapped file

@@ -26,6 +26,8 @@ DOT_BYTES, DOT_DEPTH = 128 << 10, 32
 """The same where each part of the weights is used for many frames."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """The same for folds by pixel, which go through few frames at a time, in long pieces of each."""
+MOST_TILE_BYTES = 32 << 20
+"""Tiles of several large frames have no more, for folds by pixel."""
 HELD_BYTES = 256 << 10
 """Results and weights of so many bytes stay in the cache from frame to frame."""
 LEAST_VIEW = 4096
@@ -103,7 +105,10 @@ class FrameSink:
     def tile_shape(self) -> tuple[int, ...]:
         """Give the shape of the tiles that it wishes: whole frames."""
         frame = math.prod(self._chunk.sig_shape) * self._chunk.dtype.itemsize
-        return max(1, TILE_BYTES // max(1, frame)), *self._chunk.sig_shape
+        depth = TILE_BYTES // max(1, frame)
+        if self._is_by_pixel:
+            depth = max(depth, min(PIXELS_DEPTH, MOST_TILE_BYTES // max(1, frame)))
+        return max(1, depth), *self._chunk.sig_shape
 
     def fill(self, frames: Index, value: Any) -> None:
         """Fold frames that have one value everywhere."""

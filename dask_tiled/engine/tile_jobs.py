@@ -54,12 +54,8 @@ class MapSink:
                 found=found.shape,
                 hint="A function of whole frames may need tiling=TilingRequest('frame').",
             )
-        place: list[slice] = [slice(first, first + len(tile))]
-        if sig_shape is None:
-            starts = [start for start, _ in self._chunk.box[self._chunk.nav_ndim :]]
-            for at, start, size in zip(info.origin[1:], starts, tile.shape[1:], strict=True):
-                place.append(slice(at - start, at - start + size))
-        self._results[tuple(place)] = found
+        part = self._chunk.part(info) if sig_shape is None else ()
+        self._results[(slice(first, first + len(tile)), *part)] = found
 
     def result(self) -> Array:
         """Give the results, in the navigation shape of the chunk."""

@@ -205,6 +205,10 @@ class Vectors:
                 self._values[step.to] = self._step(step, self._target(step.to))
         return np.array(self._rows, np.int64), self._places
 
+    def take_pieces(self, pixels: int) -> None:
+        """Take so many pixels of each frame of a tile, then as many others."""
+        self.header[0, self._layout.PIECE] = pixels
+
     def result(self, dtype: np.dtype) -> Array:
         """Give the output, or the reduction with axes of length 1."""
         shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self.kept, strict=True))

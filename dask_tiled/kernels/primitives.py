@@ -130,54 +130,45 @@ def add_products(a, b, c, out, n):
     total[0] += added
 
 
-def moments_row(a, b, c, out, n):
-    """Add the differences of all pixels from a value b to c, and their squares; the first is b."""
-    pixels, shift, total, squares = carray(a, n), carray(b, 1), carray(c, 1), carray(out, 1)
-    if isnan(shift[0]):
-        shift[0] = pixels[0]
-    s, added, squared = shift[0], 0.0, 0.0
-    for k in range(n):
-        difference = pixels[k] - s
-        added += difference
-        squared += difference * difference
-    total[0] += added
-    squares[0] += squared
+def _moments_row(skips):
+    """Make what adds the differences of all pixels from a value b to c, and their squares.
+
+    The first one is b; only numbers count if it ``skips`` others.
+    """
+
+    def primitive(a, b, c, out, n):
+        pixels, shift, total, squares = carray(a, n), carray(b, 1), carray(c, 1), carray(out, 1)
+        for k in range(n if skips else 1):
+            if not isnan(shift[0]):
+                break
+            shift[0] = pixels[k]
+        s, added, squared = shift[0], 0.0, 0.0
+        for k in range(n):
+            difference = 0.0 if skips and isnan(pixels[k]) else pixels[k] - s
+            added += difference
+            squared += difference * difference
+        total[0] += added
+        squares[0] += squared
+
+    return primitive
 
 
-def nanmoments_row(a, b, c, out, n):
-    """Do so with those that are numbers."""
-    pixels, shift, total, squares = carray(a, n), carray(b, 1), carray(c, 1), carray(out, 1)
-    for k in range(n):
-        if not isnan(shift[0]):
-            break
-        shift[0] = pixels[k]
-    s, added, squared = shift[0], 0.0, 0.0
-    for k in range(n):
-        difference = 0.0 if isnan(pixels[k]) else pixels[k] - s
-        added += difference
-        squared += difference * difference
-    total[0] += added
-    squares[0] += squared
+def _moments_each(skips):
+    """Make what does so for each pixel, with a value of its own."""
+
+    def primitive(a, b, c, out, n):
+        pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
+        for k in range(n):
+            shift[k] = pixels[k] if isnan(shift[k]) else shift[k]
+            difference = 0.0 if skips and isnan(pixels[k]) else pixels[k] - shift[k]
+            total[k] += difference
+            squares[k] += difference * difference
+
+    return primitive
 
 
-def moments_each(a, b, c, out, n):
-    """Add the difference of each pixel from a value of its own, the first one, and its square."""
-    pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
-    for k in range(n):
-        shift[k] = pixels[k] if isnan(shift[k]) else shift[k]
-        difference = pixels[k] - shift[k]
-        total[k] += difference
-        squares[k] += difference * difference
-
-
-def nanmoments_each(a, b, c, out, n):
-    """Do so with those that are numbers."""
-    pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
-    for k in range(n):
-        shift[k] = pixels[k] if isnan(shift[k]) else shift[k]
-        difference = 0.0 if isnan(pixels[k]) else pixels[k] - shift[k]
-        total[k] += difference
-        squares[k] += difference * difference
+moments_row, nanmoments_row = _moments_row(skips=False), _moments_row(skips=True)
+moments_each, nanmoments_each = _moments_each(skips=False), _moments_each(skips=True)
 
 
 def count(a, b, c, out, n):
@@ -330,11 +321,13 @@ def run_program(tile, rows, first, program, header):
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
     begin, width, size = tile.ctypes.data, tile.shape[1], tile.itemsize
-    for i in range(tile.shape[0]):
-        done = 0
-        line, column = divmod(first, columns)
-        while done < width:
-            n = min(vector, columns - column, width - done)
+    piece = header[0, layout.PIECE] or width
+    for turn in range(tile.shape[0] * -(-width // piece)):  # the same pixels of all frames
+        part, i = divmod(turn, tile.shape[0])
+        done, stop = part * piece, min((part + 1) * piece, width)
+        line, column = divmod(first + done, columns)
+        while done < stop:
+            n = min(vector, columns - column, stop - done)
             row = rows[i] * per_frame + line
             for s in range(program.shape[0]):
                 step = program[s]

@@ -10,6 +10,6 @@ MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
 PLACE_COLUMNS = 5
 MOST_OPERANDS = 4
 STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS
-COLUMNS, PER_FRAME, VECTOR = 0, 1, 2
+COLUMNS, PER_FRAME, VECTOR, PIECE = 0, 1, 2, 3
 """Where the header of a program has the pixels of a row, the rows of a frame, the pixels of a
-vector."""
+vector, and those of a frame that are taken before those of the next one; 0 is all."""
