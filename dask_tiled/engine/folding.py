@@ -158,7 +158,7 @@ class FrameSink:
                 window.offsets,
                 rows,
                 starts,
-                runs.dests // pixel.itemsize,
+                self._firsts(runs),
                 nbytes,
                 np.empty(0, pixel),
                 self._results,
@@ -169,6 +169,10 @@ class FrameSink:
         copy = replace(plain(pixel), nbytes=decoder.nbytes, pixels=count)
         copied = runs._replace(starts=starts, step=decoder.nbytes)
         self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
+
+    def _firsts(self, runs: Runs) -> Index:
+        """Tell where in a frame runs begin: in any order at 0, so that none goes beyond its end."""
+        return runs.dests // self._pixel.itemsize * (not self._any_order)
 
     def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
@@ -211,9 +215,7 @@ class FrameSink:
     ) -> None:
         from dask_tiled.kernels.fold_functions import add_packed, fold_units
 
-        firsts = runs.dests // self._pixel.itemsize
-        if self._any_order:  # programs look where they are, and groups of runs pass no end so
-            firsts = np.zeros_like(firsts)
+        firsts = self._firsts(runs)
         if len(results) == 1 and adds_packed(name, decoder, results.dtype):
             add_packed(results.dtype)(
                 window.data,

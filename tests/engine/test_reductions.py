@@ -522,6 +522,30 @@ def test_series(tmp_path, frames):
         check(arr[1:, ::3, 2:], frames[1:, ::3, 2:])
 
 
+@pytest.mark.parametrize("dtype", ["u2", "i4", ">u2", "f4"])
+def test_rows_from_the_last_to_the_first(tmp_path, dtype):
+    """Of two chips side by side, of which one stands on its head."""
+    frames = np.random.default_rng(0).integers(0, 999, (*NAV, 32, 256)).astype(dtype)
+    chips = np.stack([frames[..., :128], frames[..., ::-1, 128:]], axis=2)
+    path, kind = tmp_path / "chips.raw", np.dtype(dtype)
+    path.write_bytes(chips.astype(dtype).tobytes())  # stacked, they are native
+    row, chip = 128 * kind.itemsize, chips[0, 0, 0].nbytes
+    strides = NAV[1] * 2 * chip, 2 * chip
+    pieces = [
+        dask_tiled.Piece(path, (0, 0, 0, 0), (*NAV, 32, 128), 0, (*strides, row, kind.itemsize)),
+        dask_tiled.Piece(
+            path, (0, 0, 0, 128), (*NAV, 32, 128), 2 * chip - row, (*strides, -row, kind.itemsize)
+        ),
+    ]
+    arr = dask_tiled.from_pieces(pieces, shape=frames.shape, dtype=dtype)
+    native = frames.astype(kind.newbyteorder("="))
+    check(arr, native)
+    scaled = (arr * 2.0).max(axis=(2, 3)), (arr * 2.0).sum(axis=(0, 1))
+    assert all(map(on_tiles, scaled))
+    np.testing.assert_array_equal(scaled[0], (native * 2.0).max(axis=(2, 3)))
+    np.testing.assert_allclose(scaled[1], (native * 2.0).sum(axis=(0, 1)))
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("chunks", [-1, (2, 7, 5, 40)])
 def test_numpy_files(tmp_path, frames, order, chunks):
