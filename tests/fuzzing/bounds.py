@@ -101,14 +101,13 @@ def check_decoder(name, src, starts, step, out, dests, out_step, count, nbytes, 
 
 
 def check_fold(name, tile, rows, first, results, weights):
-    per_row = 3 if name == "moments_pixels" else 1
     if len(rows) != len(tile):
         return f"{len(rows)} rows for {len(tile)} frames"
     low, high = extent(rows, 0, len(rows) and 1, 1)
     columns = {"dot_frames": weights.shape[1]}.get(name, first + tile.shape[1])
     if name.endswith("_pixels"):
         columns = results.shape[1]
-    return outside("rows", results.shape[0], per_row * low, per_row * high) or outside(
+    return outside("rows", results.shape[0], low, high) or outside(
         "pixels", columns, first, first + tile.shape[1]
     )
 
