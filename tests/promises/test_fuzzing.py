@@ -16,10 +16,7 @@ from dask_tiled.formats.registry import _MODULES
 
 pytestmark = pytest.mark.slow
 
-KNOWN = {"ome_tiff", "tiff"}
-"""Formats with finds that are still to be mended."""
-FORMATS = [name for name in _MODULES if name not in KNOWN]
-GROUPS = [FORMATS[k::2] for k in range(2)]
+GROUPS = [_MODULES[k::2] for k in range(2)]
 KINDS = {"death", "hang", "slow", "error", "memory", "stderr", "warning", "message", "no file"}
 
 
