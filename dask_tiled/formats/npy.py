@@ -51,7 +51,7 @@ def read_header(path: str) -> Header:
         text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
         text = OLD_BYTES.sub(r"\1S", text)
         # numpy has no public function for version 3, but all that it says can be said in version 2.
-        plain = text.encode("ascii", "backslashreplace")  # which may be longer than the header
+        plain = text.rstrip().encode("ascii", "backslashreplace")  # may be longer than the header
         ast.literal_eval(plain.decode())  # or numpy repairs the text, and warns
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))

@@ -56,6 +56,29 @@ def test_lengths_as_python_2_wrote_them(tmp_path, shape):
     np.testing.assert_array_equal(found["a3L"].ravel(), np.arange(12))
 
 
+@pytest.mark.parametrize("text", ["{}  \n   ", " {}", "{}\n\n\t"])
+def test_space_around_a_header(tmp_path, text):
+    """Whatever it is, it says nothing, and numpy does not warn of it."""
+    path = write_npy_header(tmp_path / "array.npy", text.format(npy_text()))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")  # an error would be taken for one of the header
+        assert open_dataset(path).shape == (3, 4)
+    assert not told
+
+
+def test_what_numpy_would_repair(tmp_path):
+    """It warns of that."""
+    text = npy_text(shape="(3 L, 4)")
+    path = write_npy_header(tmp_path / "array.npy", text)
+    with pytest.warns(UserWarning, match="Python 2"):
+        assert np.load(path).shape == (3, 4)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(CorruptFileError, match="header"):
+            open_dataset(path)
+    assert not told
+
+
 def write_npy_header(path, text, content=b"\0" * 96, version=1):
     """Write an npy file with any text for its header."""
     head = text.encode("latin1") if isinstance(text, str) else text

@@ -117,6 +117,19 @@ def test_one_chunk_is_read_for_one_chunk(tmp_path):
         arr.compute()
 
 
+@pytest.mark.parametrize("name", ["codecs", "index_codecs"])
+def test_shards_that_do_not_tell_all_codecs(tmp_path, name):
+    """zarr has usual ones."""
+    pixels = np.arange(24, dtype="u2").reshape(2, 3, 4)
+    path, plain = tmp_path / "a.zarr", {"compressors": None, "chunks": (1, 3, 4)}
+    zarr.create_array(path, data=pixels, shards=(2, 3, 4), **plain)
+    document = json.loads((path / "zarr.json").read_text())
+    document["codecs"][0]["configuration"].pop(name)
+    (path / "zarr.json").write_text(json.dumps(document))
+    np.testing.assert_array_equal(zarr.open_array(path)[:], pixels)
+    np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
+
+
 OTHERS = {
     "big-endian": {"dtype": ">i4", "serializer": BytesCodec(endian="big"), "compressors": None},
     "holes": {"dtype": "f4", "compressors": BloscCodec()},

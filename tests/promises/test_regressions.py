@@ -259,7 +259,6 @@ def test_masks_of_0_and_255_are_booleans(tmp_path):
 
 ZARR = "scan.zarr/zarr.json"
 DAMAGE = {
-    "a line ends before a header does": ("npy C", "scan.npy", rb"}    ", b"}  \n "),
     "no chips in a later frame": ("mib u16", "scan.mib", rb"(?<=MQ1,000002,00384,)01,", b"0,0"),
     "chunks of no pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"0"),
     "chunks of too many pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"9" * 20),

@@ -24,6 +24,8 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
 """More of them are not asked for, where the server does not list them."""
+PLAIN, SEALED = ("bytes",), ("bytes", "crc32c")
+"""What zarr takes for the codecs of chunks and of the index in shards that do not tell them."""
 ABSENT = np.uint64(2**64 - 1)
 """What the index of a shard has for a chunk that is not there."""
 
@@ -59,7 +61,7 @@ class Chunks:
         self.shards: dict[str, Any] = {}
         if array.shards is not None:
             self.shards = self.codecs[0]["configuration"]
-            self.codecs = _named(self.shards["codecs"])
+            self.codecs = _named(self.shards.get("codecs", PLAIN))
         self.decoder = self._decoder(document)
 
     def _decoder(self, document: Mapping[str, Any]) -> Decoder | BlockDecoder:
@@ -193,8 +195,8 @@ class Chunks:
 
     def _index(self, file: File, count: int) -> Index:
         """Read where the chunks of a shard begin, and how long they are."""
-        names = [codec["name"] for codec in _named(self.shards["index_codecs"])]
-        if names not in (["bytes"], ["bytes", "crc32c"]):
+        names = [codec["name"] for codec in _named(self.shards.get("index_codecs", SEALED))]
+        if tuple(names) not in (PLAIN, SEALED):
             raise DatasetError("an index of shards is packed", path=file.path, found=names)
         nbytes = 16 * count + 4 * (len(names) - 1)
         at_end = self.shards.get("index_location", "end") == "end"
