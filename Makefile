@@ -107,7 +107,7 @@ expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc $(EXPRESSIONS_ARGS)
 
 clean:
-	rm -rf $(VENVS) demo-output docs/_build docs/_generated build dist
+	rm -rf $(VENVS) demo-output fuzzed docs/_build docs/_generated build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

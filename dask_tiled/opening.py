@@ -29,9 +29,9 @@ from dask_tiled.model.borders import Border, within
 from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
-from dask_tiled.model.descriptors import descriptor
 from dask_tiled.model.files import following, is_following
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.open_files import lent_fd
 from dask_tiled.model.paths import absolute, is_url
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.refreshing import Opening, check_local
@@ -361,7 +361,7 @@ def _check_backend(io: Any, desc: Description) -> None:
         problem, path = "what lies behind a URL is read in one way", desc.files[0].path
         raise DatasetError(problem, path=path, expected="io='auto'", found=io)
     if io == "direct":
-        with descriptor(desc.files[0], direct=True):
+        with lent_fd(desc.files[0], direct=True):
             pass  # better now than in every task
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, TruncatedFileError
 from dask_tiled.model.borders import check_inside
-from dask_tiled.model.descriptors import with_room
+from dask_tiled.model.open_files import with_room
 from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import is_url, session
 from dask_tiled.remote.stores import Place, Version

@@ -9,8 +9,8 @@ import os
 from functools import partial
 from typing import BinaryIO
 
-from dask_tiled.model.descriptors import with_room
 from dask_tiled.model.files import File, open_bytes
+from dask_tiled.model.open_files import with_room
 from dask_tiled.remote.session import is_url, join, session
 
 __all__ = [

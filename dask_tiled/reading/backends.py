@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import StaleFileError
-from dask_tiled.model.descriptors import GIVES_BACK, allowed, descriptor, with_room
 from dask_tiled.model.files import File
+from dask_tiled.model.open_files import GIVES_BACK, allowed, lent_fd, with_room
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -202,7 +202,7 @@ class Mapped(Backend):
         if file not in self._fds:
             if len(self._fds) >= allowed(OPEN_FILES):
                 self.__exit__()
-            self._fds[file] = self._open.enter_context(descriptor(file, release=self.__exit__))
+            self._fds[file] = self._open.enter_context(lent_fd(file, release=self.__exit__))
         return self._fds[file]
 
     def __exit__(self, *error: object) -> None:
@@ -258,7 +258,7 @@ class Buffered(Backend):
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Read the span of each window, or of each frame where frames lie far apart."""
-        with descriptor(ranges.file, direct=self.direct, release=self._release) as fd:
+        with lent_fd(ranges.file, direct=self.direct, release=self._release) as fd:
             if not self.direct and _spread(ranges) > GAPS:
                 yield from self._gather(fd, ranges)
                 return
@@ -267,14 +267,14 @@ class Buffered(Backend):
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read some bytes."""
-        with descriptor(file, direct=self.direct, release=self._release) as fd:
+        with lent_fd(file, direct=self.direct, release=self._release) as fd:
             data, origin = self._read(fd, file, start, stop)
         return data[start - origin : stop - origin]
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
         """Read bytes to where they are wanted, unless these may not be read there."""
         if not self.direct:
-            with descriptor(file, release=self._release) as fd:
+            with lent_fd(file, release=self._release) as fd:
                 _read_into(fd, file, start, out.data, len(out))
         return not self.direct
 
@@ -370,7 +370,7 @@ class Auto(Backend):
 
     def _of(self, file: File) -> Backend:
         if file not in self._chosen:
-            with descriptor(file, release=self._mapped.__exit__) as fd:
+            with lent_fd(file, release=self._mapped.__exit__) as fd:
                 maps = rests(file, fd) and not on_a_cluster() and self._mapped.keeps(file)
             self._chosen[file] = self._mapped if maps else self._buffered
         return self._chosen[file]

@@ -11,8 +11,8 @@ from functools import partial
 from dask import config
 
 from dask_tiled.errors import check_whole
-from dask_tiled.model.descriptors import SHORT, with_room
 from dask_tiled.model.files import File
+from dask_tiled.model.open_files import SHORT, with_room
 from dask_tiled.model.paths import is_url
 
 REST_SECONDS = 60

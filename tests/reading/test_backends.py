@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
-from dask_tiled.model import descriptors
+from dask_tiled.model import open_files
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import backends
 from dask_tiled.reading import decoding as reading_module
@@ -43,8 +43,8 @@ def no_idle_descriptors():
 
 
 def close_idle():
-    while descriptors._idle:
-        os.close(descriptors._idle.popleft()[1])
+    while open_files._idle:
+        os.close(open_files._idle.popleft()[1])
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def test_files_that_change_between_open_and_compute(path, io, change, warm):
     arr = open_dataset(path, io=io, **RAW)
     if warm:
         arr.compute()
-        assert len(descriptors._idle) == 1
+        assert len(open_files._idle) == 1
     change(path)
     for part in (arr, arr[3], arr[..., 2, 2]):
         with pytest.raises(StaleFileError) as caught:
@@ -401,7 +401,7 @@ def test_files_that_change_during_compute(path, monkeypatch, io, change):
         arr.compute()
     assert caught.value.path == str(path)
     assert calls
-    assert not descriptors._idle
+    assert not open_files._idle
 
 
 @READING
@@ -453,7 +453,7 @@ import os, resource, sys
 import dask
 import numpy as np
 import dask_tiled
-from dask_tiled.model import descriptors
+from dask_tiled.model import open_files
 
 folder, io, order = sys.argv[1:]
 n = 200
@@ -468,8 +468,8 @@ for depth in (2, 2 * n):
     with dask.config.set(scheduler="threads", num_workers=2):
         np.testing.assert_array_equal(arr.compute(), frames)
         np.testing.assert_array_equal(arr[::5, 1, 2].compute(), frames[::5, 1, 2])
-    assert 0 < len(descriptors._idle) <= descriptors.IDLE
-    assert len(os.listdir("/proc/self/fd")) < descriptors.IDLE + 25
+    assert 0 < len(open_files._idle) <= open_files.IDLE
+    assert len(os.listdir("/proc/self/fd")) < open_files.IDLE + 25
 print("done")
 """
 
@@ -491,7 +491,7 @@ def test_idle_descriptors_are_used_again(path, monkeypatch):
     for _ in range(3):
         arr.compute()
     assert len(opens) == 1
-    assert len(descriptors._idle) == 1
+    assert len(open_files._idle) == 1
 
 
 def test_direct_descriptors_are_others(path):
@@ -499,7 +499,7 @@ def test_direct_descriptors_are_others(path):
     for io in ("direct", "buffered", "direct", "mmap"):
         arr = open_dataset(path, io=io, **RAW)
         np.testing.assert_array_equal(arr.compute(), FRAMES)
-    assert len(descriptors._idle) == 2
+    assert len(open_files._idle) == 2
 
 
 @EVERY_BACKEND
@@ -515,19 +515,19 @@ def test_threads_share_descriptors(tmp_path, io):
                 np.testing.assert_array_equal(arr.compute(), FRAMES)
     finally:
         sys.setswitchinterval(interval)
-    assert len(descriptors._idle) <= descriptors.IDLE
+    assert len(open_files._idle) <= open_files.IDLE
 
 
 def test_descriptors_change_while_one_is_looked_for(tmp_path, monkeypatch):
-    class Changing(type(descriptors._idle)):
+    class Changing(type(open_files._idle)):
         def __iter__(self):
             raise RuntimeError("deque mutated during iteration")
 
-    monkeypatch.setattr(descriptors, "_idle", Changing())
+    monkeypatch.setattr(open_files, "_idle", Changing())
     path = write_raw(tmp_path / "a.raw", FRAMES.astype(">u2"))
     arr = open_dataset(path, **{**RAW, "frame_header": 0})
     assert arr[0].compute().shape == FRAMES.shape[1:]
-    for _, fd in (descriptors._idle.pop() for _ in range(len(descriptors._idle))):
+    for _, fd in (open_files._idle.pop() for _ in range(len(open_files._idle))):
         os.close(fd)
 
 
@@ -578,7 +578,7 @@ def test_no_descriptor_is_lost_to_errors(path, io):
         for _ in range(3):
             with pytest.raises(StaleFileError):
                 arr.compute()
-    assert open_descriptors() - len(descriptors._idle) == before - 1
+    assert open_descriptors() - len(open_files._idle) == before - 1
 
 
 @EVERY_BACKEND

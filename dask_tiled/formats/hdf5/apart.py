@@ -28,8 +28,8 @@ from dask_tiled.formats.hdf5.child import (
     Job,
     Limits,
 )
-from dask_tiled.model.descriptors import with_room
 from dask_tiled.model.files import is_following, seen_files
+from dask_tiled.model.open_files import with_room
 from dask_tiled.remote.session import session
 
 START_SECONDS = 120

@@ -93,7 +93,7 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
 
 
 @contextmanager
-def descriptor(
+def lent_fd(
     file: File, *, direct: bool = False, release: Callable[[], None] = lambda: None
 ) -> Iterator[int]:
     """Lend a descriptor of a file that is still the one that was opened, before and after.
