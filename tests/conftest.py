@@ -13,6 +13,7 @@ import pytest
 from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
+from dask_tiled.reading import backends
 from dask_tiled.reading.backends import BACKENDS, Mapped
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -103,7 +104,13 @@ def synchronous():
 
 
 @pytest.fixture
-def at_rest():
+def nothing_kept(monkeypatch):
+    """Begin without the maps of other tests: there are only so many."""
+    monkeypatch.setattr(backends, "_kept", type(backends._kept)())
+
+
+@pytest.fixture
+def at_rest(nothing_kept):  # noqa: ARG001 - what it is for
     """Take files that were just written for such as rest, which are mapped."""
     with dask.config.set({"dask-tiled.rest-seconds": 0}):
         yield
@@ -130,6 +137,10 @@ class Loads(list):
 
         backend.windows, backend.view = counted, counted_view
         return backend
+
+    def __delitem__(self, which):
+        super().__delitem__(which)
+        self.viewed = 0
 
     @property
     def nbytes(self):

@@ -69,6 +69,11 @@ OPENING = (
         type=click.Choice(["fill", "raise"]),
         help="Whether frames may be missing; by default they may, with a warning.",
     ),
+    click.Option(
+        ["--outside-folder"],
+        is_flag=True,
+        help="What a file leads to, by names or links, may lie outside of its folder.",
+    ),
     click.Option(["--follow"], is_flag=True, help="The files are still being written."),
     click.Option(
         ["--tiling"],

@@ -200,7 +200,7 @@ def test_hostile_headers(tmp_path, at, value):
         ("bin: 1", "bin: 3"),
         ("bin: 1", "bin: 0"),
         ("bin: 1", "bin: 99999999999999"),
-        ("[measurementInfo]\n", "x\n[measurementInfo]\n"),
+        ("[measurementInfo]\n", "[other]\n"),
         ("readoutMode", "other"),
     ],
 )

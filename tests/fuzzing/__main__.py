@@ -11,7 +11,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread takes addresse
 
 from dask_tiled.formats.registry import _MODULES
 from fuzzing import campaign as campaigns
-from fuzzing import trial
+from fuzzing import planted, trial
 
 HEAD = f"{'format':10} {'mutations':>9} {'opened':>7} {'refused':>7} {'slowest':>9} {'peak':>9}"
 
@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--keep", default="fuzzed", help="where the files of that go")
     given = parser.parse_args()
     if "planted" in given.formats:
-        import fuzzing.planted  # noqa: F401 - a format more
+        planted.plant()
     trial.SLOW = given.slow
     campaigns.prepare()
     if given.only is not None:

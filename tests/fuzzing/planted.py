@@ -63,13 +63,17 @@ def seed_of(fault):
 
 
 SEEDS = [*map(seed_of, FAULTS)]
-register_format(
-    Format(
-        name="planted",
-        extensions=(),
-        summary="",
-        nav_shape_from="",
-        sniff=sniff,
-        describe=describe,
+
+
+def plant():
+    """Register the format, in this process alone."""
+    register_format(
+        Format(
+            name="planted",
+            extensions=(),
+            summary="",
+            nav_shape_from="",
+            sniff=sniff,
+            describe=describe,
+        )
     )
-)

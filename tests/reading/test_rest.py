@@ -15,7 +15,7 @@ from dask_tiled import DatasetError, map_tiles, open_dataset
 from dask_tiled.reading import rest
 from dask_tiled.testing import counting_frames, write_raw
 
-pytestmark = pytest.mark.usefixtures("synchronous")
+pytestmark = pytest.mark.usefixtures("synchronous", "nothing_kept")
 
 FRAMES = counting_frames((9, 16, 16), "u2")
 RAW = {"format": "raw", "dtype": "u2", "sig_shape": (16, 16)}

@@ -215,12 +215,6 @@ def maps_of(path):
         return sum(line.rstrip().endswith(str(path)) for line in maps)
 
 
-@pytest.fixture
-def nothing_kept(monkeypatch):
-    """Begin without the maps of other tests."""
-    monkeypatch.setattr(backends, "_kept", type(backends._kept)())
-
-
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("dtype", ["<u2", ">u2"])
 def test_a_small_file_stays_mapped_while_it_is_open(path, dtype):
