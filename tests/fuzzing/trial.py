@@ -118,7 +118,8 @@ class Trial:
         outcome.finds += [("bounds", text) for text in bounds.violations]
         for one in caught:
             if not issubclass(one.category, MissingFramesWarning):
-                self._wrong(f"{one.category.__name__}: {one.message}", "warning")
+                place = f"{os.path.basename(one.filename)}:{one.lineno}"
+                self._wrong(f"{one.category.__name__}: {one.message} [{place}]", "warning")
         return outcome
 
     def _run(self):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -273,6 +274,19 @@ def test_values_that_are_no_numbers_are_added_up_in_silence(tmp_path):
     path = tmp_path / "scan.data"
     path.write_bytes(bytes.fromhex("0100a07f") * (path.stat().st_size // 4))
     assert np.isnan(open_dataset(**sample.options).compute()).sum() == (sample.expected != 0).sum()
+
+
+def test_a_signalling_nan_in_an_affine(tmp_path):
+    """It is nothing to the pixels, and no reason to warn."""
+    sample = TABLE["nifti pair"](tmp_path, "scan")
+    header = bytearray((tmp_path / "scan.hdr").read_bytes())
+    header[254:256], header[280:284] = b"\0\1", bytes.fromhex("7fa00001")  # sform_code, srow_x
+    (tmp_path / "scan.hdr").write_bytes(header)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")  # an error would be taken for one of the affine
+        found = open_dataset(**sample.options).compute()
+    assert not told
+    np.testing.assert_array_equal(found, sample.expected)
 
 
 @pytest.mark.parametrize(("name", "file", "found", "put"), DAMAGE.values(), ids=list(DAMAGE))
