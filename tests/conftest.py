@@ -72,6 +72,25 @@ def hdf5_here(monkeypatch):
     monkeypatch.setattr(descriptor, "apart", lambda: here)
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """Give the processes that are started to look at HDF5 files, of which there is none yet."""
+    from dask_tiled.formats.hdf5 import apart
+
+    found = []
+
+    class Listed(apart.Child):
+        def __init__(self):
+            super().__init__()
+            found.append(self)
+
+    monkeypatch.setattr(apart, "Child", Listed)
+    monkeypatch.setattr(apart, "_idle", [])
+    yield found
+    for one in found:
+        one.end()
+
+
 @pytest.fixture(scope="session")
 def processes():
     """Two processes, in which the package is imported once for all tests."""

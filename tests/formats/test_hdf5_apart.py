@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
-from dask_tiled.formats.hdf5 import apart as processes
 from dask_tiled.formats.hdf5.apart import EndedError, apart
 from dask_tiled.formats.hdf5.child import Limits
 
@@ -23,23 +22,6 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 DATA = np.arange(600, dtype="u2").reshape(10, 6, 10)
 GENEROUS = Limits(60, 60, 1 << 30)
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """Give the processes that are started from now on, of which there is none yet."""
-    found = []
-
-    class Listed(processes.Child):
-        def __init__(self):
-            super().__init__()
-            found.append(self)
-
-    monkeypatch.setattr(processes, "Child", Listed)
-    monkeypatch.setattr(processes, "_idle", [])
-    yield found
-    for one in found:
-        one.end()
 
 
 def write(path):
@@ -129,7 +111,7 @@ def test_nobody_waits_for_a_writer_who_is_gone(tmp_path):
         describe(copy)
 
 
-def test_one_process_for_many_files(tmp_path, alone):
+def test_one_process_for_many_files(tmp_path, started):
     """It is not started again for a file that ends it."""
     paths = [write(tmp_path / f"{k}.h5") for k in range(3)]
     content = bytearray(paths[1].read_bytes())
@@ -139,7 +121,7 @@ def test_one_process_for_many_files(tmp_path, alone):
     with pytest.raises(CorruptFileError, match="with signal"):
         describe(paths[1])
     describe(paths[2])
-    assert len(alone) == 1
+    assert len(started) == 1
 
 
 def test_what_a_job_may_take():
@@ -169,7 +151,7 @@ def interrupt_later(seconds):
     return timer
 
 
-def test_a_user_may_interrupt(tmp_path, alone):
+def test_a_user_may_interrupt(tmp_path, started):
     """The wait ends at once; nobody is left, and no answer to what was asked."""
     path = write(tmp_path / "a.h5")
     describe(path)
@@ -179,21 +161,21 @@ def test_a_user_may_interrupt(tmp_path, alone):
         run(GENEROUS, time.sleep, 50)
     timer.join()
     assert time.monotonic() - start < 20
-    assert alone[0].process.returncode == -signal.SIGKILL
+    assert started[0].process.returncode == -signal.SIGKILL
     assert describe(path).shape == DATA.shape
-    assert len(alone) == 2
+    assert len(started) == 2
 
 
-def test_who_is_killed_is_replaced(tmp_path, alone):
+def test_who_is_killed_is_replaced(tmp_path, started):
     path = write(tmp_path / "a.h5")
     describe(path)
     with apart() as run:
         pid = run(GENEROUS, os.getpid)
     for victim in (pid, None):
-        os.kill(victim or alone[-1].process.pid, signal.SIGKILL)
-        alone[-1].process.wait()
+        os.kill(victim or started[-1].process.pid, signal.SIGKILL)
+        started[-1].process.wait()
         assert describe(path).shape == DATA.shape
-    assert len(alone) == 3
+    assert len(started) == 3
 
 
 def test_threads_open_files_at_once(tmp_path):

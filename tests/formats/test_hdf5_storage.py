@@ -443,23 +443,6 @@ def plugin_tasks(folder):
     return path
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """List the processes that are started to look at files, from now on."""
-    found = []
-
-    class Listed(apart.Child):
-        def __init__(self):
-            super().__init__()
-            found.append(self)
-
-    monkeypatch.setattr(apart, "Child", Listed)
-    monkeypatch.setattr(apart, "_idle", [])
-    yield found
-    for one in found:
-        one.end()
-
-
 @pytest.mark.parametrize("name", ["bits", "parts", "blosc2"])
 def test_plugins_read_in_another_process(tmp_path, started, name):
     """One after the other, as they opened the file."""
