@@ -13,6 +13,8 @@ from dataclasses import replace
 from io import IOBase
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import DatasetError, UnknownFormatError, nearest
 from dask_tiled.formats.detection import detect, named, recognised_by
 from dask_tiled.formats.format import Format
@@ -148,7 +150,8 @@ def describe_as(
     if "series" in known and listed:
         given["series"] = False
     try:
-        desc = format.describe(paths, **{**given, **options})
+        with np.errstate(all="ignore"):  # headers may hold any number
+            desc = format.describe(paths, **{**given, **options})
     except DatasetError as error:
         better = None if name is None else _recognised(paths[0])
         if better in (None, format) or error.hint is not None:

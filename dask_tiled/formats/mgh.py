@@ -60,9 +60,8 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 def _affine(header: Mapping[str, Any]) -> dict[str, Any]:
     """Lead from (x, y, z) to millimetres towards right, anterior and superior, where it is told."""
-    with np.errstate(all="ignore"):
-        matrix = np.array(header["Mdc"]).reshape(3, 3).T * header["delta"]
-        corner = header["Pxyz_c"] - matrix @ [header[name] / 2 for name in SIZES[:3]]
+    matrix = np.array(header["Mdc"]).reshape(3, 3).T * header["delta"]
+    corner = header["Pxyz_c"] - matrix @ [header[name] / 2 for name in SIZES[:3]]
     affine = np.vstack([np.column_stack([matrix, corner]), (0, 0, 0, 1)])
     told = header["goodRASFlag"] > 0 and np.isfinite(affine).all()
     return {"affine": tuple(map(tuple, affine.tolist()))} if told else {}

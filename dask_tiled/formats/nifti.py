@@ -140,8 +140,7 @@ def _facts(kind: Kind, parsed: Any) -> dict[str, Any]:
     }
     # Pixels can be read without the rest; nibabel raises its own errors, numpy's, those of a dict.
     with suppress(Exception):
-        with np.errstate(invalid="ignore"):  # of signalling NaN
-            affine = parsed.get_best_affine()
+        affine = parsed.get_best_affine()
         if np.isfinite(affine).all():
             facts["affine"] = tuple(map(tuple, affine.tolist()))
     if kind.version:

@@ -174,8 +174,7 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
     text = json.dumps(document).encode()
     contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
     try:
-        with np.errstate(all="ignore"):  # of values for what is missing
-            array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
+        array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
         array.chunks, array.shards, dict(array.attrs)
     except Exception as error:
         raise CorruptFileError(
