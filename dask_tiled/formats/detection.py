@@ -28,9 +28,9 @@ _SIGNATURES = (
     (0, b"version https://git-lfs", "a pointer of Git LFS: the file itself was not fetched"),
 )
 # fmt: on
+"""What else files begin with that people try to open: at which byte, what, and what it is."""
 _OF_ALL_KINDS = {".toml"}
 """Suffixes that say nothing: the settings of any program are called so."""
-"""What else files begin with that people try to open: at which byte, what, and what it is."""
 
 
 def named(name: Any, path: str | None = None) -> Format:
