@@ -145,7 +145,7 @@ class TilingError(DatasetError):
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames of an array lie in no file, and read as its fill value."""
+    """Frames of an array lie in no file, and read as its fill value; or a series may be longer."""
 
 
 class VerificationError(DatasetError):

@@ -104,7 +104,7 @@ def open_dataset(
         Value of all pixels of missing frames; by default 0, or that of the export that is opened.
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
-        with a warning.
+        with a warning. So may files of a series: :attr:`Description.doubts` tells where.
     storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
         of the file system of fsspec for all others; or such a store or file system.
@@ -143,7 +143,7 @@ def open_dataset(
     Warns
     -----
     MissingFramesWarning
-        Frames are missing, and nobody has said that they may be.
+        Frames are missing, or files of a series may be, and nobody has said that they may.
     """
     describe_files: Callable[..., Description] = partial(
         describe,
@@ -160,11 +160,9 @@ def open_dataset(
         **format_options,
     )
     desc = describe_files(path, format=format, follow=follow)
-    if missing is None and not follow:
-        _warn_of_missing(desc)
+    warn_of_missing(desc, nav_shape, missing, follow=follow)
     again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
-    settled = nav_shape is not None and -1 not in np.atleast_1d(nav_shape)
-    opening = Opening.of(desc, again, chunks, settled=settled)
+    opening = Opening.of(desc, again, chunks, settled=_is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)
 
 
@@ -184,14 +182,27 @@ def opened(data: Path | Sequence[Path] | da.Array, **options: Any) -> da.Array:
     return data
 
 
-def _warn_of_missing(desc: Description) -> None:
+def warn_of_missing(
+    desc: Description, nav_shape: Any = None, missing: Any = None, *, follow: bool = False, **_: Any
+) -> None:
+    """Warn of frames that are missing, and of a series that may be longer, unless that is meant."""
+    if missing is not None or follow:
+        return
     absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
+    lacking = ""
     if absent:
-        message = (
-            f"{printable(desc.files[-1].path)}: {absent} of {count} frames are missing, and read as"
-            f" {desc.conversion.fill_value}. Pass missing='fill' if that is meant."
-        )
-        warnings.warn(message, MissingFramesWarning, stacklevel=3)
+        fill = desc.conversion.fill_value
+        lacking = f"{absent} of {count} frames are missing, and read as {fill}. "
+    if absent or not _is_settled(nav_shape):
+        lacking += "".join(f"The series may be longer: {doubt}. " for doubt in desc.doubts)
+    if lacking:
+        message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if that is meant."
+        warnings.warn(printable(message), MissingFramesWarning, stacklevel=3)
+
+
+def _is_settled(nav_shape: Any) -> bool:
+    """Tell whether the user has said how many frames are shown."""
+    return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
 
 
 def _absolute(path: Any) -> Any:
@@ -268,6 +279,13 @@ def describe(
     fill_value = desc.conversion.fill_value if fill_value is None else fill_value
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
+    if missing == "raise" and desc.doubts and not _is_settled(nav_shape):
+        raise TruncatedFileError(
+            "files of the series may be missing",
+            path=first_path,
+            found=desc.doubts[0],
+            hint="Pass nav_shape, or the list of files.",
+        )
     return select_frames(desc, scan, sync_offset, roi, missing)
 
 

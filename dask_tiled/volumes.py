@@ -20,7 +20,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import joined, piece_table, strides_of
-from dask_tiled.opening import Path, describe, tiled
+from dask_tiled.opening import Path, describe, tiled, warn_of_missing
 from dask_tiled.tiling.negotiation import TilingRequest
 
 AXIS = "volume"
@@ -72,6 +72,8 @@ def open_volumes(
         volumes = [describe(name, format, **options) for name in names]
     if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
         volumes = list({volume.files: volume for volume in volumes}.values())
+    for volume in volumes:
+        warn_of_missing(volume, **options)
     desc = stacked(volumes)
     return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
 

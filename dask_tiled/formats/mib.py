@@ -237,7 +237,8 @@ def describe(
     if series and len(paths) == 1:
         path, hdr = _find_pair(paths[0])
         paths = [path]
-    members = tools.gather(paths, read_member, series=series)
+    found = tools.gather(paths, read_member, series=series)
+    members = found.members
     header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
@@ -247,11 +248,13 @@ def describe(
     layout = _layout(files, counts, header)
     facts = {"header": read_named_fields(files[0].path, header.nbytes)}
     desc = tools.Description.of("mib", layout, {"mib": facts})
+    shape = None
     if hdr is not None:
         keys = tools.read_pairs(hdr, ":\t", "latin1")
         shape = None if settled else scan_shape(keys)
         desc = desc.with_facts(hdr=keys)
         desc = desc if shape is None else desc.with_scan(shape, hdr)
+    desc = desc if shape else found.told(desc)  # what the .hdr file promises is there
     return desc if settled else _with_lines(desc, header)
 
 

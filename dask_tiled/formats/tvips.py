@@ -203,7 +203,8 @@ def describe(
     if tools.check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
         problem = "hysteresis is one of winding scans"
         raise tools.DatasetError(problem, path=path, expected="winding=True")
-    files = [member.file for member in tools.gather(paths, _member, series=series)]
+    found = tools.gather(paths, _member, series=series)
+    files = [member.file for member in found.members]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
     counts = tools.count_frames(files, record, starts, settled=nav_shape is not None)
@@ -213,6 +214,7 @@ def describe(
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
     layout = tools.record_layout(files, counts, record, starts)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
+    desc = found.told(desc)
     last = read_frame_headers(files, counts, record, n_frames - 1, 1)
     start = find_scan(first, last, n_frames) if scan == "auto" else None
     if start is not None:

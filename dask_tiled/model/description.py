@@ -24,6 +24,8 @@ LONGEST_VALUE, MOST_LINES = 1000, 2000
 """So much of the metadata is shown in a notebook: characters of each value, and lines."""
 VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
+DOUBTS = "series_doubts"
+"""The entry of a format's metadata that says where more files may belong to a series, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,12 @@ class Description:
         sig = self.axes[self.nav_ndim :]
         return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Where more files may belong to the series than were found, and why."""
+        found: tuple[str, ...] = self.metadata.get(self.format, {}).get(DOUBTS, ())
+        return found
+
     def shifted(self, by: int) -> Description:
         """Skip so many frames at the start, or begin with so many missing ones if it is negative.
 
@@ -289,6 +297,7 @@ class Description:
         if missing:
             frames = f"{missing} of {math.prod(self.nav_shape)} frames"
             rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
+        rows += [("series", doubt) for doubt in map(printable, self.doubts)]
         ignored = self.layout.selection.ignored()
         if ignored:
             rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))

@@ -8,10 +8,24 @@ import sys
 import numpy as np
 import pytest
 
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    MissingFramesWarning,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+    open_volumes,
+)
 from dask_tiled.formats.tools import File, Record, lay_out, named_file, plain
 from dask_tiled.model.borders import Border, within
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
+from dask_tiled.testing import (
+    counting_frames,
+    write_mib,
+    write_mib_series,
+    write_raw,
+    write_tvips,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -55,13 +69,85 @@ def test_series_may_start_at_any_number(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
+def opened_in_doubt(path, *texts, **options):
+    """Open a part of a series: one warning has all these texts, and the description, too."""
+    with pytest.warns(MissingFramesWarning) as caught:
+        arr = open_dataset(path, **options)
+    (one,) = caught
+    assert one.filename == __file__
+    (doubt,) = arr.description.doubts
+    assert doubt in str(one.message)
+    assert doubt in str(describe(path, **options))
+    assert all(str(text) in doubt for text in texts), doubt
+    with pytest.raises(TruncatedFileError, match="files of the series may be missing"):
+        open_dataset(path, missing="raise", **options)
+    return arr
+
+
 def test_gap_ends_the_series(tmp_path):
-    """Frames on the other side of a missing file belong to nobody."""
+    """Frames on the other side of a missing file belong to nobody; both sides are named."""
     paths = write_series(tmp_path / "scan")
     paths[2].unlink()
-    np.testing.assert_array_equal(open_dataset(paths[0]).compute(), FRAMES[:6])
-    np.testing.assert_array_equal(open_dataset(paths[1]).compute(), FRAMES[:6])
-    np.testing.assert_array_equal(open_dataset(paths[3]).compute(), FRAMES[9:])
+    why = "the sequence goes on from 6 to 10"
+    for member in paths[:2]:
+        arr = opened_in_doubt(member, f"ends with {paths[1]}, before {paths[3]}", why)
+        np.testing.assert_array_equal(arr.compute(), FRAMES[:6])
+    arr = opened_in_doubt(paths[3], f"begins with {paths[3]}, after {paths[1]}", why)
+    np.testing.assert_array_equal(arr.compute(), FRAMES[9:])
+
+
+def test_end_of_a_series_is_not_told_where_it_is_meant(tmp_path):
+    """So for a list, a shape of the scan, ``missing="fill"``, and where files are followed."""
+    paths = write_series(tmp_path / "scan")
+    paths[2].write_bytes(b"")
+    assert open_dataset(paths[:2]).shape[0] == 6
+    assert open_dataset(paths[1], series=False).shape[0] == 3
+    assert open_dataset(paths[0], nav_shape=(2, 3), missing="raise").shape[:2] == (2, 3)
+    assert open_dataset(paths[0], missing="fill").shape[0] == 6
+    assert open_dataset(paths[0], follow=True).refresh().shape[0] == 6
+    opened_in_doubt(paths[0], paths[2], nav_shape=(-1, 3))
+    with pytest.warns(MissingFramesWarning, match=f"3 of 9 frames .* {paths[2]}: the file is"):
+        open_dataset(paths[0], nav_shape=(3, 3))
+    with pytest.warns(MissingFramesWarning, match="the file is empty"):
+        assert open_volumes([paths[0]]).shape[0] == 1
+
+
+def test_end_of_a_series_is_as_the_hdr_file_says(tmp_path):
+    """What lies behind all the frames that it promises is no matter of this series."""
+    write_series(tmp_path / "scan", FRAMES[:6], hdr=True)
+    (tmp_path / "scan3.mib").write_bytes(b"")
+    assert open_dataset(tmp_path / "scan1.mib").description.doubts == ()
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_damage_before_a_series(tmp_path, first):
+    """Frames are numbered from 1 on: before the first one nothing can be missing."""
+    write_series(tmp_path / "scan", FRAMES[:6], first_sequence=first)
+    (tmp_path / "scan0.mib").write_bytes(b"")
+    if first == 1:
+        assert open_dataset(tmp_path / "scan2.mib").shape[0] == 6
+    else:
+        begins = f"begins with {tmp_path / 'scan1.mib'}, after {tmp_path / 'scan0.mib'}"
+        opened_in_doubt(tmp_path / "scan2.mib", begins, "the file is empty")
+
+
+def test_next_acquisition_is_no_matter_of_this_one(tmp_path):
+    """Its frames are numbered from 1 on again."""
+    for k in (1, 2, 3):
+        path = write_mib(tmp_path / f"scan{k}.mib", FRAMES, hdr=False)
+    for k in (1, 2, 3):
+        assert open_dataset(path.with_name(f"scan{k}.mib")).shape[0] == 12
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_tvips_series_goes_on_behind_a_file(tmp_path, how):
+    """Its files are known by their names alone."""
+    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
+    paths[1].unlink() if how == "gone" else paths[1].write_bytes(b"")
+    why = "goes on from 0 to 2" if how == "gone" else "the file is empty"
+    at = paths[2] if how == "gone" else paths[1]
+    arr = opened_in_doubt(paths[0], f"ends with {paths[0]}, before {at}", why)
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:3])
 
 
 def test_file_numbers_may_have_gaps_where_the_frames_have_none(tmp_path):
@@ -111,7 +197,8 @@ def test_neighbour_that_is_no_capture_ends_the_series(tmp_path, make):
     """Whatever else lies in the folder, the files that are fine open."""
     write_series(tmp_path / "scan", FRAMES[:6])
     make(tmp_path / "scan3.mib")
-    np.testing.assert_array_equal(open_dataset(tmp_path / "scan1.mib").compute(), FRAMES[:6])
+    arr = opened_in_doubt(tmp_path / "scan1.mib", tmp_path / "scan2.mib", tmp_path / "scan3.mib")
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:6])
 
 
 @pytest.mark.parametrize("order", [1, -1])

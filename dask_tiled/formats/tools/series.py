@@ -16,7 +16,8 @@ from dask_tiled.errors import (
     TruncatedFileError,
 )
 from dask_tiled.model.borders import Border, border, check_inside
-from dask_tiled.model.files import File, is_refusal
+from dask_tiled.model.description import DOUBTS, Description
+from dask_tiled.model.files import File, is_following, is_refusal
 from dask_tiled.model.paths import absolute, is_file, is_link, is_url, list_folder, named_in, real
 
 
@@ -72,11 +73,23 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
     return ordered
 
 
-def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> list[Member]:
+class Series(NamedTuple):
+    """The files of a series, and what says that these are not all, which may be nothing."""
+
+    members: list[Member]
+    doubts: tuple[str, ...] = ()
+
+    def told(self, desc: Description) -> Description:
+        """Put the doubts into the metadata of what is described."""
+        return desc.with_facts(**{DOUBTS: self.doubts}) if self.doubts else desc
+
+
+def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> Series:
     """Put the files that a user gave in order, or find the series that one of them belongs to.
 
     To that belong files in the same folder whose names differ in the number before the suffix, as
-    long as, going from number to number, frames and geometry continue.
+    long as, going from number to number, frames and geometry continue. Where they do not, there are
+    doubts, unless it is plain that another acquisition begins there, or files are followed.
 
     Parameters
     ----------
@@ -94,12 +107,38 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
         A neighbour is a link out of the folder that was opened.
     """
     if not series or len(paths) != 1:
-        return in_sequence([read(path) for path in paths])
+        return Series(in_sequence([read(path) for path in paths]))
     member = read(paths[0])
-    folder, name = os.path.split(member.file.path)
+    later, earlier, listed = _neighbours(member.file.path)
+    found, doubts = [member], []
+    for path in later:
+        after, why = _look(read, path, listed=listed)
+        last = found[-1]
+        if after and after.continues(last) and (after.frames or not after.file.grows):
+            found.append(after)
+            continue
+        if why := why or _gap(last, after):
+            doubts.append(f"it ends with {last.file.path}, before {path}: {why}")
+        break
+    for path in earlier:
+        before, why = _look(read, path, listed=listed)
+        first = found[0]
+        if before and first.continues(before):
+            found.insert(0, before)
+            continue
+        why = why or _gap(before, first)
+        if why and first.first > 1:  # they are numbered from 0 or 1 on
+            doubts.append(f"it begins with {first.file.path}, after {path}: {why}")
+        break
+    return Series(found, () if is_following() else tuple(doubts))
+
+
+def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
+    """Go on from a file to those with higher numbers, and back; tell whether these are there."""
+    folder, name = os.path.split(path)
     name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
     if name_parts is None:
-        return [member]
+        return iter(()), iter(()), True
     prefix, number, suffix = name_parts.groups()
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     names, own = list_folder(folder), int(number)
@@ -111,38 +150,37 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
     earlier: Iterable[int] = sorted((n for n in numbers if n < own), reverse=True)
     if names is None:  # up to the first that is not there
         later, earlier = count(own + 1), range(own - 1, -1, -1)
-    found = [member]
 
-    def paths_of(some: Iterable[int]) -> Iterator[str]:
-        for n in some:
-            written = numbers.get(n, f"{prefix}{n:0{len(number)}}{suffix}")
-            yield os.path.join(folder, written)
+    def path_of(n: int) -> str:
+        return os.path.join(folder, numbers.get(n, f"{prefix}{n:0{len(number)}}{suffix}"))
 
-    for after in _there(map(read, paths_of(later))):
-        if not after.continues(found[-1]) or (after.file.grows and not after.frames):
-            break
-        found.append(after)
-    for before in _there(map(read, paths_of(earlier))):
-        if not found[0].continues(before):
-            break
-        found.insert(0, before)
-    return found
+    return map(path_of, later), map(path_of, earlier), names is not None
 
 
-def _there(members: Iterator[Member]) -> Iterator[Member]:
-    """Give members up to the first that is none; of what a server does not give, nobody knows."""
-    while True:
-        try:
-            member = next(members, None)
-        except RemoteError:
+def _look(
+    read: Callable[[str], Member], path: str, *, listed: bool
+) -> tuple[Member | None, str | None]:
+    """Read a neighbour, or tell why it cannot be read, unless there need not be any.
+
+    Of what a server does not give, nobody knows.
+    """
+    try:
+        return read(path), None
+    except RemoteError:
+        raise
+    except (DatasetError, OSError) as error:
+        if is_refusal(error):  # it may belong to them, for all we know
             raise
-        except (DatasetError, OSError) as error:
-            if is_refusal(error):  # it may belong to them, for all we know
-                raise
-            return
-        if member is None:
-            return
-        yield member
+        why = error.problem if isinstance(error, DatasetError) else str(error.strerror)
+        return None, why if listed or not isinstance(error, FileNotFoundError) else None
+
+
+def _gap(before: Member | None, after: Member | None) -> str | None:
+    """Tell of frames that lack between two files, unless they are of other acquisitions."""
+    if before is None or after is None or before.geometry != after.geometry:
+        return None
+    last = before.first + before.frames - 1
+    return f"the sequence goes on from {last} to {after.first}" if after.first > last + 1 else None
 
 
 def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
