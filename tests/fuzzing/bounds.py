@@ -1,10 +1,18 @@
 """Check of every call of a compiled kernel that it stays inside of the arrays that it is given."""
 
-from functools import cache, partial
+import importlib
+import inspect
+import pkgutil
+import sys
+import weakref
+from functools import cache, partial, wraps
 
 import numpy as np
+from numba.np.numpy_support import as_dtype
 
-from dask_tiled.kernels import decoding, fold_functions
+from dask_tiled import kernels
+from dask_tiled.engine import evaluation, vectors
+from dask_tiled.kernels import decoding, fold_functions, step_layout
 
 DECODERS = {
     "copy": 1,
@@ -32,6 +40,41 @@ WIDTHS = {
 }
 """Bytes that come out for those that go in, as a fraction, where these are not as many."""
 
+NONE, ONE, PAIR, ALL, GROUPS, TABLES, EDGES, BINS = range(8)
+PRIMITIVES = {
+    "cast": (ALL, NONE, NONE, ALL),
+    "truth": (ALL, NONE, NONE, ALL),
+    "spread": (ONE, NONE, NONE, ALL),
+    "select": (ALL, ALL, ALL, ALL),
+    "sqrt": (ALL, NONE, NONE, ALL),
+    "absolute": (ALL, NONE, NONE, ALL),
+    "add": (ALL, ALL, NONE, ALL),
+    "subtract": (ALL, ALL, NONE, ALL),
+    "multiply": (ALL, ALL, NONE, ALL),
+    "divide": (ALL, ALL, NONE, ALL),
+    "add_row": (ALL, NONE, NONE, ONE),
+    "add_each": (ALL, NONE, NONE, ALL),
+    "add_groups": (GROUPS, ONE, NONE, ALL),
+    "add_products": (ALL, ALL, NONE, ONE),
+    "moments_row": (ALL, ONE, ONE, ONE),
+    "nanmoments_row": (ALL, ONE, ONE, ONE),
+    "moments_each": (ALL, ALL, ALL, ALL),
+    "nanmoments_each": (ALL, ALL, ALL, ALL),
+    "count": (ALL, NONE, NONE, TABLES),
+    "bins": (ALL, PAIR, EDGES, BINS),
+    "argmax_each": (ALL, ONE, ALL, ALL),
+    "argmin_each": (ALL, ONE, ALL, ALL),
+    "argmax_row": (ALL, ALL, ONE, ONE),
+    "argmin_row": (ALL, ALL, ONE, ONE),
+}
+"""How many pixels a primitive touches of each operand."""
+
+called: dict[int, tuple[str, list]] = {}
+"""Kernels that are called by their addresses: names, and bytes of the pixels of operands."""
+loops: dict[tuple[int, int], list[int]] = {}
+"""Bytes of the operands of numpy's loops."""
+workers = weakref.WeakValueDictionary()
+"""Whose memory a program works in, by the address of its header."""
 violations: list[str] = []
 """What was wrong with calls: an error might be taken for another one on its way."""
 
@@ -43,13 +86,13 @@ class OutOfBoundsError(AssertionError):
 class Checked:
     """A kernel, and what looks at its arguments first."""
 
-    def __init__(self, kernel, check):
-        self._kernel, self._check = kernel, check
+    def __init__(self, kernel, name):
+        self._kernel, self.name, self._check = kernel, name, check_of(name)
 
     def __call__(self, *args):
         problem = self._check(*args)
         if problem:
-            violations.append(f"{self._kernel.__name__}: {problem}")
+            violations.append(f"{self.name}: {problem}")
             raise OutOfBoundsError(violations[-1])
         return self._kernel(*args)
 
@@ -57,21 +100,92 @@ class Checked:
         return getattr(self._kernel, name)
 
 
+def kernel_names():
+    """List all functions that are there to be compiled: nothing else there has no annotations."""
+    modules = [
+        importlib.import_module(f"{kernels.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(kernels.__path__)
+        if found.name != "words"  # which others are made of
+    ]
+    return {
+        name
+        for module in modules
+        for name, one in vars(module).items()
+        if inspect.isfunction(one) and one.__module__ == module.__name__ and name[0] != "_"
+        if not one.__annotations__
+    }
+
+
+def check_of(name):
+    """Find the check of a kernel.
+
+    Raises
+    ------
+    LookupError
+        There is none.
+    """
+    if name in CHECKS:
+        return CHECKS[name]
+    if name.endswith(("_frames", "_pixels")):
+        return partial(check_fold, name)
+    if name in DECODERS:
+        return partial(check_decoder, name)
+    if name in PRIMITIVES:  # programs alone have them
+        return lambda *_: "called by itself"
+    raise LookupError(f"the kernel {name} has no check")
+
+
 def watch():
     """Put a check before each kernel that is asked for from now on, in this process."""
-    compiled = decoding.compiled
+    kernel_names()  # all modules are there
+    compiled, address_of, loop_of = decoding.compiled, fold_functions._address_of, vectors.loop_of
 
     @cache
     def watched(name, *args, **options):
-        short = name.rpartition(":")[2]
-        kernel, check = compiled(name, *args, **options), CHECKS.get(short)
-        if check is None and short.endswith(("_frames", "_pixels")):
-            check = partial(check_fold, short)
-        elif short in DECODERS:
-            check = partial(check_decoder, short)
-        return kernel if check is None else Checked(kernel, check)
+        return Checked(compiled(name, *args, **options), name.rpartition(":")[2])
 
-    decoding.compiled = fold_functions.compiled = watched
+    @wraps(address_of)
+    def known_address(kernel):
+        address = address_of(kernel)
+        (types,) = kernel.overloads
+        called[address] = (
+            kernel.name,
+            [as_dtype(getattr(one, "dtype", one)).itemsize for one in types],
+        )
+        return address
+
+    @wraps(loop_of)
+    def known_loop(*args):
+        loop = loop_of(*args)
+        if loop is not None:
+            loops[loop.address, loop.data] = [dtype.itemsize for dtype in loop.dtypes]
+        return loop
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "compiled", None) is compiled:
+            module.compiled = watched
+            for one in vars(module).values():  # what gives kernels that are not watched
+                if one is not watched and hasattr(one, "cache_clear"):
+                    one.cache_clear()
+    fold_functions._address_of, vectors.loop_of = known_address, known_loop
+    watch_memory()
+
+
+def watch_memory():
+    """Know of the memory that programs work in."""
+    begin, run = vectors.Vectors.__init__, evaluation.StageSink._run
+
+    @wraps(begin)
+    def known(self, *args, **options):
+        begin(self, *args, **options)
+        workers[self.header.ctypes.data] = self
+
+    @wraps(run)
+    def known_tiles(self, steps, places, values, start, tile):
+        self._vectors._tiles = [np.asarray(values[register]) for *_, register in places]
+        run(self, steps, places, values, start, tile)
+
+    vectors.Vectors.__init__, evaluation.StageSink._run = known, known_tiles
 
 
 def outside(what, size, first, stop):
@@ -122,8 +236,12 @@ def check_fold_units(
         return f"blocks of {depth} frames, {group} runs, {block} of {count} units"
     low, high = extent(starts, step, count, nbytes + lag)
     room = depth * group * min(block, count) * out_nbytes
-    return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low)) or outside(
-        "room", scratch.nbytes, 0, room
+    width = count * out_nbytes // scratch.itemsize
+    return (
+        outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low))
+        or outside("room", scratch.nbytes, 0, room)
+        or check_decoded(decode, nbytes, out_nbytes)
+        or check_folded(fold, scratch.dtype, rows, firsts, width, group, results, weights)
     )
 
 
@@ -133,7 +251,33 @@ def check_fold_in_place(
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
     low, high = extent(starts, 0, 1, nbytes)
-    return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low))
+    width = nbytes // pixels.itemsize
+    return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low)) or check_folded(
+        fold, pixels.dtype, rows, firsts, width, 1, results, weights
+    )
+
+
+def check_decoded(decode, nbytes, out_nbytes):
+    """Check a decoder that is called by its address."""
+    name, _ = called[decode]
+    more, less = WIDTHS.get(name, (1, 1))
+    if nbytes % DECODERS[name] or out_nbytes != nbytes * more // less:
+        return f"units of {nbytes} bytes that become {out_nbytes}"
+    return None
+
+
+def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
+    """Check a fold that is called by its address, for all runs of some frames."""
+    # Runs are taken for neighbours, but where nobody looks at their places, which are all 0 then.
+    if group > 1 and firsts.any() and (np.diff(firsts) != width).any():
+        return f"runs of {width} pixels begin at {firsts}"
+    first, last = extent(firsts, 0, 1, width)
+    if first < 0:
+        return outside("pixels", last, first, last)
+    tile = np.broadcast_to(np.zeros(1, dtype), (len(rows), last - first))
+    if called[fold][0] == "run_program":
+        return check_program(tile, rows, first, results, weights)
+    return check_fold(called[fold][0], tile, rows, first, results, weights)
 
 
 def check_add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
@@ -168,7 +312,109 @@ def check_repair(src, pixels, bounds, neighbours, out):
     )
 
 
+def check_halve(pixels, out, step_z, step_y, sums, *, needs_row=True):
+    halves = [-(-n // step) for n, step in zip(pixels.shape, (1, step_z, step_y, 2), strict=True)]
+    if out.shape != (*halves,) or not {step_z, step_y} <= {1, 2}:
+        return f"{pixels.shape} into {out.shape}, by {step_z} and {step_y}"
+    return outside("sums", len(sums), 0, pixels.shape[3] * needs_row)
+
+
+def check_program(tile, rows, first, program, header):
+    """Check where all steps of a program read and write, for all pixels of a tile."""
+    worker = workers.get(header.ctypes.data)
+    if worker is None:
+        return "the memory of a program is not known"
+    columns, per_frame, vector, piece = header[0, :4].tolist()
+    if len(rows) != len(tile) or min(columns, per_frame, vector) < 1 or header.shape < (2, 9):
+        return f"{len(rows)} rows for {len(tile)} frames, {header[0, :4]}"
+    parts = [*segments(first, tile.shape[1], columns, vector, piece or max(1, tile.shape[1]))]
+    if not parts or not len(rows):
+        return None
+    own = [*worker._alive, *worker._registers.values(), *getattr(worker, "_tiles", ())]
+    own += [worker.results, worker._lines]
+    memory = [one for one in own if isinstance(one, np.ndarray)]
+    work = Work(tile, rows, np.array(parts), per_frame, memory)
+    return next(filter(None, map(work.check, program)), None)
+
+
+def segments(first, width, columns, vector, piece):
+    """List the vectors of a frame: pixel of the tile, length, line and column."""
+    for begin in range(0, width, piece):
+        done, stop = begin, min(begin + piece, width)
+        while done < stop:
+            line, column = divmod(first + done, columns)
+            n = min(vector, columns - column, stop - done)
+            yield done, n, line, column
+            done += n
+
+
+class Work:
+    """What a program has to do with a tile, and the ``memory`` that it may do it in."""
+
+    def __init__(self, tile, rows, parts, per_frame, memory):
+        self.tile, self.memory, self.rows = tile, memory, rows[:, None] * per_frame + parts[:, 2]
+        self.done, self.n, _, self.column = parts.T
+
+    def check(self, step):
+        address, data, count, group = step[: step_layout.PLACES].tolist()
+        if (self.n % group).any() or (self.column % group).any():
+            return f"vectors of {self.n} pixels from {self.column} on, in groups of {group}"
+        known = called.get(address, ("", ())) if data < 0 else ("loop", loops.get((address, data)))
+        name, sizes = known
+        if not sizes or count != (4 if data < 0 else len(sizes)):
+            return f"nobody knows what is called, with {count} operands"
+        places = step[step_layout.PLACES :].reshape(-1, step_layout.PLACE_COLUMNS)[:count]
+        bins = 0
+        for k, (size, place) in enumerate(zip(sizes, places.tolist(), strict=False)):
+            if name == "loop":
+                reach = (self.n // group - 1) * place[step_layout.STEP] + size
+            else:
+                reach = size * touched(name, k, self.n // group, group, sizes[0], bins)
+            if np.any(reach):
+                found, problem = self.operand(f"operand {k} of {name}", place, reach, group)
+                if problem:
+                    return problem
+                bins = int(found.reshape(-1)[0]) if name == "bins" and k == 1 else bins
+        return None
+
+    def operand(self, what, place, reach, group):
+        """Find the memory of an operand, of which ``reach`` bytes are touched from its place on."""
+        mode, base, row_bytes, numbers, step = place
+        if mode == step_layout.TILE:
+            pixel = np.arange(len(self.tile))[:, None] * self.tile.shape[1] + self.done
+            at = base + pixel * self.tile.itemsize
+            return self.tile, outside(what, self.tile.nbytes, at.min(), (at + reach).max())
+        at = np.full(1, base)
+        if mode == step_layout.ARRAY:
+            row = self.rows
+            if numbers:
+                stop = numbers + 8 * (int(row.max()) + 1)
+                table, problem = self.inside(f"rows of {what}", numbers + 8 * row.min(), stop)
+                if problem:
+                    return None, problem
+                row = table.reshape(-1)[row + (numbers - table.ctypes.data) // 8]
+            at = base + row * row_bytes + self.column // group * step
+        return self.inside(what, at.min(), (at + reach).max())
+
+    def inside(self, what, first, stop):
+        """Find the array that has some bytes, or say that none has them."""
+        for array in self.memory:
+            if array.ctypes.data <= first and stop <= array.ctypes.data + array.nbytes:
+                return array, None
+        return None, f"{what}: bytes {first} to {stop} of no array"
+
+
+def touched(name, k, n, group, size, bins):
+    """Tell how many pixels a primitive touches of an operand; ``size`` is that of its pixels."""
+    several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group, TABLES: 4 << 8 * size}
+    return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]
+
+
 CHECKS = {
+    "run_program": check_program,
+    "halve_counts": check_halve,
+    "halve_floats": check_halve,
+    "halve_long": partial(check_halve, needs_row=False),
     "fold_units": check_fold_units,
     "fold_in_place": check_fold_in_place,
     "add_packed": check_add_packed,
