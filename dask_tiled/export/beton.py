@@ -240,7 +240,7 @@ def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
             with telling_of(path):
                 os.fsync(file)
                 os.replace(written, path)
-                flush_folders(os.path.dirname(path))
+                flush_folders(path)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(written)

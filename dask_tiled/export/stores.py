@@ -213,7 +213,7 @@ def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
             set_aside(part, path)
         try:
             os.rename(store, path)
-            flush_folders(os.path.dirname(path))
+            flush_folders(path)
         except BaseException:
             if os.path.lexists(path) and not os.path.lexists(store):
                 os.rename(path, store)
