@@ -24,6 +24,8 @@ Part = tuple[Place, Array]
 TOGETHER_BYTES = 4 << 20
 """Chunks that are cut from the same frames are read one after the other up to this size of all of
 them: what is read of the file for the first stays in the cache for the last."""
+CUT_BYTES = 1 << 20
+"""Frames that are cut into zarr chunks, all of which are in memory, are decoded so many at once."""
 
 
 class Pixels:
@@ -31,7 +33,8 @@ class Pixels:
 
     A source is decoded one zarr chunk at a time, each into the memory of the one before, which
     takes a fraction of the time that a large block in fresh memory takes. Where that would go over
-    the same frames again and again, the block is decoded once and for all.
+    the same frames again and again, the block is decoded once and for all: into its zarr chunks, if
+    the frames of each follow one another.
 
     Parameters
     ----------
@@ -44,6 +47,7 @@ class Pixels:
         self.held = held
         self.box = box
         self.workspace = workspace
+        self._chunks: dict[Place, Array] = {}
 
     def load(self) -> Array:
         """Have all pixels in memory."""
@@ -55,6 +59,10 @@ class Pixels:
         """Give the zarr chunks of a region of the array that begins with one, in C order."""
         box = tuple((some.start, some.stop) for some in region)
         if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
+            block = [stop - start for start, stop in self.box[: self.held.layout.nav_ndim]]
+            if _are_runs(block, chunk[: len(block)]):
+                yield from self._cut_once(region, chunk)
+                return
             self.load()
         if not isinstance(self.held, Source):
             inner = zip(region, self.box, strict=True)
@@ -77,6 +85,44 @@ class Pixels:
                 tile = reader.tile(first, first + math.prod(counts), number, make)
                 lengths = (*counts, *(stop - start for _, (start, stop) in sig))
                 yield tuple(k for k, _ in (*nav, *sig)), tile.reshape(lengths)
+
+    def _cut_once(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
+        """Give the zarr chunks of a region; those of the whole block are decoded at the first."""
+        if not self._chunks:
+            self._chunks = dict(self._decoded_chunks(chunk))
+        starts = zip(region, self.box, chunk, strict=True)
+        first = [(some.start - low) // n for some, (low, _), n in starts]
+        counts = (-(-(x.stop - x.start) // n) for x, n in zip(region, chunk, strict=True))
+        for place in product(*map(range, counts)):
+            # Nobody asks for it a second time.
+            yield place, self._chunks.pop(tuple(a + b for a, b in zip(first, place, strict=True)))
+
+    def _decoded_chunks(self, chunk: tuple[int, ...]) -> Iterator[Part]:
+        """Decode the block, a few frames at a time, which are cut while they are in the cache."""
+        assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
+        nav_ndim, dtype = self.held.layout.nav_ndim, self.held.dtype
+        shape = tuple(stop - start for start, stop in self.box)
+        places = [list(_axis(n, k)) for n, k in zip(shape, chunk, strict=True)]
+        frame = math.prod(shape[nav_ndim:])
+        depth = max(1, CUT_BYTES // (frame * dtype.itemsize))
+        make = partial(_beginning, np.empty(depth * frame, dtype))
+        reader = Reader(self.held, self.box, self.workspace)
+        first = 0
+        for nav in product(*places[:nav_ndim]):
+            lengths = [stop - start for _, (start, stop) in nav]
+            stop = first + math.prod(lengths)
+            cuts = list(product(*places[nav_ndim:]))
+            found = [np.empty((stop - first, *(b - a for _, (a, b) in cut)), dtype) for cut in cuts]
+            for start in range(first, stop, depth):
+                tile = reader.tile(start, min(start + depth, stop), 0, make)
+                tile = tile.reshape(len(tile), *shape[nav_ndim:])  # without axes that are gone
+                for cut, pixels in zip(cuts, found, strict=True):
+                    inside = (slice(*ends) for _, ends in cut)
+                    pixels[start - first :][: len(tile)] = tile[(slice(None), *inside)]
+            for cut, pixels in zip(cuts, found, strict=True):
+                place = tuple(k for k, _ in (*nav, *cut))
+                yield place, pixels.reshape(*lengths, *pixels.shape[1:])
+            first = stop
 
     def _is_one_pass(self, box: Box, chunk: tuple[int, ...]) -> bool:
         """Tell whether the chunks of a region, read one by one, go over the frames once."""

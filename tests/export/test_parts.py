@@ -28,17 +28,23 @@ def files(tmp_path_factory):
 
 @given(st.data())
 def test_parts_of_a_source(files, data):
-    """Whatever the region and the chunks, of the whole array and of a slice of it."""
+    """Whatever the region and the chunks, of the whole array and of a slice of it.
+
+    In a block that is larger, it is of whole chunks.
+    """
     index = data.draw(st.sampled_from([np.s_[:], np.s_[1], np.s_[:, 2], np.s_[::2, 1:, 3]]))
     arr = files[data.draw(st.sampled_from(["mib", "raw"]))][index]
     expected = FRAMES[index]
     chunk = tuple(data.draw(st.integers(1, n + 2)) for n in arr.shape)
     ends = [data.draw(st.tuples(st.integers(0, n - 1), st.integers(1, n))) for n in arr.shape]
+    whole = data.draw(st.booleans())
+    if whole:
+        ends = [(a // k * k, -(-b // k) * k) for (a, b), k in zip(ends, chunk, strict=True)]
     region = tuple(slice(a, min(a + b, n)) for (a, b), n in zip(ends, arr.shape, strict=True))
     source = Source(arr.description.layout, arr.description.conversion, "auto")
     inside = expected[region]
     box = tuple((some.start, some.stop) for some in region)
-    if data.draw(st.booleans()):
+    if whole:
         box = tuple((0, n) for n in arr.shape)
     counts = [-(-n // k) for n, k in zip(inside.shape, chunk, strict=True)]
     with Workspace() as workspace:
