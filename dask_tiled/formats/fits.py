@@ -16,7 +16,8 @@ import numpy as np
 from dask_tiled.formats import tools
 
 BLOCK, CARD = 2880, 80
-MAX_HEADER = BLOCK << 12
+MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
+"""Bytes of one header, and of all those of a file."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
 LENGTH = tools.whole(range(1 << 62))
@@ -82,10 +83,18 @@ def describe(
 def _choose(file: tools.File, dataset: int | str | None) -> tuple[int, Hdu]:
     """Go through the HDUs to the first with pixels, or through all of them to find one."""
     hdus = [_read_hdu(file.path, 0)]
+    read = 0
     while not (dataset is None and hdus[-1].shape):
-        if tools.read_head(file.path, 8, hdus[-1].end) != b"XTENSION":  # anything may follow
+        at = hdus[-1].end
+        if tools.read_head(file.path, 8, at) != b"XTENSION":  # anything may follow
             break
-        hdus.append(_read_hdu(file.path, hdus[-1].end))
+        hdus.append(_read_hdu(file.path, at))
+        read += hdus[-1].offset - at
+        if read > MAX_HEADERS:
+            problem, expected = "there are too many headers", f"{MAX_HEADERS} bytes at most"
+            raise tools.CorruptFileError(
+                problem, path=file.path, where=f"byte {at}", expected=expected
+            )
     names = [hdu.values["EXTNAME"] for hdu in hdus]
     number = len(hdus) - 1 if dataset is None else tools.choose_dataset(file.path, names, dataset)
     header, where = hdus[number].header, f"HDU {number} {names[number]}"

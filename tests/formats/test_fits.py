@@ -168,3 +168,16 @@ def test_a_header_without_an_end(tmp_path):
         file.truncate(1 << 28)  # a hole: it takes no space
     with pytest.raises(dask_tiled.CorruptFileError, match="no end"):
         dask_tiled.describe(path)
+
+
+def test_headers_without_number(tmp_path):
+    """Those of a file have a bound together, as each has."""
+    path = tmp_path / "sky.fits"
+    primary, extension = (
+        b"".join(card.ljust(80) for card in (first, b"BITPIX  = 8", b"NAXIS   = 0", b"END"))
+        for first in (b"SIMPLE  = T", b"XTENSION= 'IMAGE   '")
+    )
+    for count, problem in ((1 << 12, "no pixels"), (1 << 13, "no pixels"), (9000, "too many")):
+        path.write_bytes(primary.ljust(2880) + count * extension.ljust(2880))
+        with pytest.raises(dask_tiled.DatasetError, match=problem):
+            dask_tiled.describe(path)

@@ -4,6 +4,7 @@ import bz2
 import contextlib
 import gzip
 import lzma
+import os
 import struct
 import warnings
 
@@ -16,6 +17,7 @@ from manifest import by_file, expected_of, manifest
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
+from dask_tiled.formats.mrc.direct_electron import read_coordinates
 from dask_tiled.testing import check_format, counting_frames, write_direct_electron, write_mrc
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -238,6 +240,16 @@ def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coo
     with pytest.raises(kind, match="nav_shape"):
         dask_tiled.describe(path)
     np.testing.assert_array_equal(dask_tiled.open_dataset(path, nav_shape=(3,)), frames)
+
+
+@pytest.mark.parametrize("begin", [b"", b"1,2\n", b"#\n" * 9, b"\n" * 5000])
+def test_coordinates_are_read_up_to_what_is_none(tmp_path, begin):
+    """However long the file is, and however many frames there are."""
+    path = tmp_path / "scan_coordinates.csv"
+    path.write_bytes(begin)
+    os.truncate(path, 1 << 40)  # a hole: it takes no space
+    with pytest.raises(dask_tiled.CorruptFileError, match="not the coordinates"):
+        read_coordinates(str(path), 1 << 30)
 
 
 def test_movie_without_scan_has_a_time_axis_and_repeated_scans_an_axis_more(tmp_path):

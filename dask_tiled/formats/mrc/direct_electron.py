@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import os
 import re
+from array import array
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +26,9 @@ KINDS = {
 }
 """Names of files: the last are pictures of virtual and external detectors, a pixel a frame."""
 EPOCH = "Timestamp (seconds since Epoch)"
-MAX_LINE = 64  # bytes of a line of coordinates, at most
+MAX_LINE = 1 << 12  # bytes of a line of coordinates
+MAX_SKIPPED = 1 << 12  # lines that have none
+COORDINATES = re.compile(rb"(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", re.DOTALL)
 MAX_PLACES = 1 << 24
 HINT = "Pass nav_shape=({},) to read the frames as they come."
 
@@ -184,21 +189,35 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
 
 def read_coordinates(path: str, frames: int) -> Index:
     """Read the x and y of each frame from a ``_scan_coordinates.csv`` file."""
-    text = tools.read_head(path, MAX_LINE * (frames + 1)).decode("ascii", "replace")
-    lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
-    pairs = [re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", line) for line in lines]
-    if None in pairs or len(lines) != frames:
-        at = pairs.index(None) if None in pairs else len(lines)
-        kind = tools.TruncatedFileError if at > frames else tools.CorruptFileError
+    found, count, wrong = array("q"), 0, None
+    for line in _lines(path):
+        match = COORDINATES.fullmatch(line) if count <= frames else None
+        if match is None:
+            wrong = line[:80].decode("ascii", "replace")
+            break
+        found.extend((int(match[1]), int(match[2])))
+        count += 1
+    if wrong is not None or count != frames:
+        kind = tools.TruncatedFileError if count > frames else tools.CorruptFileError
         raise kind(
             "these are not the coordinates of the frames",
             path=path,
-            where=f"line {at + 1}",
+            where=f"line {count + 1}",
             expected=f"{frames} lines of x,y",
-            found=lines[at][:80] if at < len(lines) else f"{len(lines)} lines",
+            found=f"{count} lines" if wrong is None else wrong,
             hint=HINT.format(frames),
         )
-    return np.array([(int(m[1]), int(m[2])) for m in pairs if m], dtype=np.int64)
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Read the lines of a file that are neither empty nor comments, but for one of too many."""
+    skipped = 0
+    with tools.opened(path) as file:
+        for line in map(bytes.strip, iter(partial(file.readline, MAX_LINE), b"")):
+            skipped += not line or line.startswith(b"#")
+            if skipped > MAX_SKIPPED or (line and not line.startswith(b"#")):
+                yield line
 
 
 def _named(desc: tools.Description, session: Session) -> tools.Description:
