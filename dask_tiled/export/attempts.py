@@ -23,6 +23,7 @@ from dask_tiled.export.ownership import (
     remove_empty,
 )
 from dask_tiled.export.targets import telling_of
+from dask_tiled.model.open_files import listed, with_room
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")
@@ -83,13 +84,13 @@ def _made(part: str) -> int:
         raise foreign(part)
     with telling_of(part):
         os.makedirs(part, exist_ok=True)
-        return os.open(part, os.O_RDONLY)
+        return with_room(partial(os.open, part, os.O_RDONLY), part)
 
 
 def _clear(part: str, path: str, attempt: str | None) -> None:
     """Remove what other exports left; say so where that might have been gone on with."""
     with reading_of(part):
-        found = os.listdir(part)
+        found = listed(part)
         for name in found:
             _check(part, name)
     with telling_of(path):
@@ -125,7 +126,7 @@ def discard(attempt: str) -> None:
             attempt = gone
         for name in ("journal", "writing"):
             folder = os.path.join(attempt, name)
-            found = filter(is_name, os.listdir(folder) if os.path.isdir(folder) else ())
+            found = filter(is_name, listed(folder) if os.path.isdir(folder) else ())
             at_once(os.remove, [os.path.join(folder, file) for file in found])
         store = os.path.join(attempt, "store")
         if os.path.isdir(store):
@@ -144,7 +145,7 @@ def _check(part: str, name: str) -> None:
     known = _ATTEMPT.fullmatch(name) or _GONE.fullmatch(name)
     if not known or os.path.islink(left) or not os.path.isdir(left):
         raise foreign(part, name)
-    for inside in os.listdir(left):
+    for inside in listed(left):
         folder = os.path.join(left, inside)
         if inside == "store":
             check_ours(folder)

@@ -15,6 +15,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -36,6 +37,7 @@ from dask_tiled.formats.beton.structure import (
     is_page_size,
 )
 from dask_tiled.model.files import read_head
+from dask_tiled.model.open_files import with_room
 
 Index = npt.NDArray[np.int64]
 
@@ -233,7 +235,8 @@ def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     with claimed(path, None) as part:
         written = os.path.join(part, uuid.uuid4().hex)
         with telling_of(path):
-            file = os.open(written, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            file = with_room(partial(os.open, written, flags, 0o666), written)
         try:
             yield file
             _refuse_foreign(path, overwrite=overwrite)  # it may have come since

@@ -13,12 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.group import DATA
+from dask_tiled.model.open_files import give_back, open_file, with_room
 
 FOLDER = ".dask_tiled/"
 """Lies beside the chunks of the array: whoever lists the members of a group does not meet it."""
@@ -115,11 +117,17 @@ def stranger(keys: Sequence[str], record: Record | None, read: Read) -> str | No
     return next((key for key in keys if not record.has(key, read)), None)
 
 
-def files(path: str) -> Iterator[str]:
-    """List what is below a folder, as keys. What is no plain file there is nobody's."""
-    folders, mounted = [""], _mounted_below(path)
+def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
+    """List what is below a folder, as keys. What is no plain file there is nobody's.
+
+    Folders that it goes through are put into a list.
+    """
+    folders = [] if folders is None else folders
+    folders.append("")
+    mounted = _mounted_below(path)
     for folder in folders:
-        with os.scandir(os.path.join(path, folder)) as entries:
+        place = os.path.join(path, folder)
+        with with_room(partial(os.scandir, place), place) as entries:
             for entry in entries:
                 key = folder + entry.name
                 if entry.is_symlink():
@@ -135,7 +143,7 @@ def files(path: str) -> Iterator[str]:
 def _mounted_below(path: str) -> set[str]:
     """List what is mounted below a folder, as keys, as far as Linux tells."""
     root = os.fsencode(os.path.join(os.path.realpath(path), ""))
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
+    with suppress(FileNotFoundError), open_file("/proc/self/mountinfo") as file:
         escaped = (line.split(b" ")[4] for line in file)
         places = [re.sub(rb"\\(\d{3})", lambda x: bytes([int(x[1], 8)]), x) for x in escaped]
         return {os.fsdecode(x.removeprefix(root)) for x in places if x.startswith(root)}
@@ -146,8 +154,8 @@ def reads(path: str) -> Read:
     """Read the files below a folder by their keys."""
 
     def read(key: str) -> bytes | None:
-        with suppress(FileNotFoundError), open(os.path.join(path, key), "rb") as file:
-            return file.read()
+        with suppress(FileNotFoundError), open_file(os.path.join(path, key)) as file:
+            return bytes(file.read())
         return None
 
     return read
@@ -213,6 +221,7 @@ def remove_empty(path: str) -> None:
         with suppress(OSError):
             os.rmdir(folder)
 
+    give_back()  # to walk through folders needs a descriptor, and nothing says that there is none
     at_once(try_remove, (x for x, _, _ in os.walk(path)), lambda folder: -folder.count(os.sep))
 
 

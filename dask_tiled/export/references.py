@@ -22,6 +22,7 @@ from dask_tiled.export.group import DATA
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
 from dask_tiled.export.stores import local_path
 from dask_tiled.model.files import File
+from dask_tiled.model.open_files import open_file
 
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
 """So begins a file that was written here."""
@@ -161,15 +162,15 @@ def _is_ours(path: str) -> bool:
     """Tell whether a file begins as those that are written here."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
-    with open(path, "rb") as file:
-        return file.read(len(BEGIN)) == BEGIN
+    with open_file(path) as file:
+        return bytes(file.read(len(BEGIN))) == BEGIN
 
 
 def _write(path: str, references: dict[str, Any]) -> None:
     """Write a JSON file beside its place, and move it there."""
     part = f"{path}.{uuid.uuid4().hex}.part"
     try:
-        with open(part, "x", encoding="utf8") as file:
+        with open_file(part, "x", encoding="utf8") as file:
             json.dump(references, file)
         os.replace(part, path)
     except BaseException:

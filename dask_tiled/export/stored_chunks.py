@@ -12,6 +12,7 @@ import numpy as np
 from dask_tiled.export.encoding import ABSENT, Encoder, without_checksum
 from dask_tiled.export.parts import Array, Place
 from dask_tiled.export.targets import StorePlace
+from dask_tiled.model.open_files import open_file
 
 if TYPE_CHECKING:
     import zarr
@@ -114,7 +115,7 @@ class _Folder:
 
     def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> memoryview | None:
         try:
-            with open(self._path(key), "rb", buffering=0) as file:
+            with open_file(self._path(key), buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 first, last, _ = slice(*part).indices(size)
                 count = max(0, last - first)

@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -19,6 +20,7 @@ from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
 from dask_tiled.export.parts import Array, Pixels
+from dask_tiled.model.open_files import listed, open_file, with_room
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.remote.stores import said
 
@@ -77,16 +79,17 @@ class JournaledFolder:
 
     def is_unused(self) -> bool:
         """Tell whether nothing was noted in the journal."""
-        return not os.path.isdir(self.journal) or not os.listdir(self.journal)
+        return not os.path.isdir(self.journal) or not listed(self.journal)
 
     def flush(self) -> None:
         """Have the system bring to the disk all that is in the store.
 
         In one go at the end: that takes less time than file by file.
         """
-        found = [os.path.join(self.store, key) for key in files(self.store)]
+        folders: list[str] = []
         with telling_of(self.root):
-            at_once(_flush, [*found, *(folder for folder, _, _ in os.walk(self.store))])
+            keys = [*files(self.store, folders)]
+            at_once(_flush, [os.path.join(self.store, key) for key in keys + folders])
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Write a file of the store."""
@@ -105,7 +108,7 @@ class JournaledFolder:
     def _write(self, path: str, data: bytes | bytearray) -> None:
         part = os.path.join(self.writing, uuid.uuid4().hex)
         try:
-            with open(part, "xb", buffering=0) as file:
+            with open_file(part, "xb", buffering=0) as file:
                 # To find room for all at once takes half the time; macOS has no call for it.
                 if data and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, len(data))
@@ -136,12 +139,12 @@ class JournaledFolder:
 
     def noted(self) -> dict[str, list[list[int]]]:
         """Read the journal: all that was noted of keys. What cannot be read was not written."""
-        return _gathered(map(reads(self.journal), os.listdir(self.journal)))
+        return _gathered(map(reads(self.journal), listed(self.journal)))
 
     def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
         """Tell whether a file of the store is one that was noted."""
         try:
-            with open(self._path(key), "rb") as file:
+            with open_file(self._path(key)) as file:
                 return fingerprint(file.read()) in entries
         except FileNotFoundError:
             return False
@@ -294,7 +297,7 @@ def flush_folders(path: str) -> None:
 
 
 def _flush(path: str) -> None:
-    opened = os.open(path, os.O_RDONLY)
+    opened = with_room(partial(os.open, path, os.O_RDONLY), path)
     try:
         os.fsync(opened)
     except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_tiled.errors import DatasetError
 
@@ -90,6 +90,16 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
             end = end or now + PATIENCE
         release()
         give_back()
+
+
+def open_file(path: str, mode: str = "rb", **options: Any) -> Any:
+    """Open a file as Python does, by :func:`with_room`."""
+    return with_room(partial(open, path, mode, **options), path)
+
+
+def listed(folder: str) -> list[str]:
+    """List the names in a folder, by :func:`with_room`."""
+    return with_room(partial(os.listdir, folder), folder)
 
 
 @contextmanager

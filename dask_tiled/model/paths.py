@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import BinaryIO
 
 from dask_tiled.model.files import File, open_bytes
-from dask_tiled.model.open_files import with_room
+from dask_tiled.model.open_files import listed
 from dask_tiled.remote.session import is_url, join, session
 
 __all__ = [
@@ -73,7 +72,7 @@ def list_folder(folder: str) -> list[str] | None:
     if is_url(folder):
         return session().names(folder)
     folder = folder or "."
-    return with_room(partial(os.listdir, folder), folder)
+    return listed(folder)
 
 
 def names_in(folder: str, *guesses: str) -> list[str]:

@@ -71,6 +71,34 @@ np.testing.assert_array_equal(dask_tiled.open_dataset("out.zarr").compute(), fra
 """
 
 
+FEWER_DESCRIPTORS = """
+import os, resource
+from concurrent.futures import ThreadPoolExecutor
+import dask
+import h5py
+import numpy as np
+import dask_tiled
+
+for k in range(20):
+    with h5py.File(f"{k}.h5", "w") as file:
+        file["data"] = np.full((3, 2, 3), k)
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+while os.open("/dev/null", os.O_RDONLY) < 27:
+    pass
+arr = dask_tiled.open_dataset("*.raw", "raw", dtype="u2", sig_shape=(2, 3))
+with dask.config.set(scheduler="threads", num_workers=16):
+    for k in range(20):
+        found = dask_tiled.open_dataset(f"{k}.h5")
+        assert (found.compute() == k).all() and (arr[3 * k :][:40].compute() == 7).all()
+    with ThreadPoolExecutor(8) as threads:
+        for found in threads.map(lambda k: dask_tiled.open_dataset(f"{k}.h5").shape, range(20)):
+            assert found == (3, 2, 3)
+    dask_tiled.to_zarr(arr, "out.zarr", chunks=(2, 2, 3), shards=None)
+    dask_tiled.to_zarr(arr, "out.zarr", chunks=(3, 2, 3), shards=None, overwrite=True)
+dask_tiled.verify_zarr("out.zarr", arr)
+"""
+
+
 HUNDRED_THOUSAND = """
 import resource
 import numpy as np
@@ -99,6 +127,12 @@ def many_files(folder, suffix, n):
 def test_more_files_than_a_process_can_have_open(tmp_path, suffix, io, n, held):
     many_files(tmp_path, suffix, n)
     run(FEW_DESCRIPTORS, suffix, io, n, held, cwd=tmp_path)
+
+
+def test_exports_and_hdf5_files_with_hardly_any_left(tmp_path):
+    """Twelve for 16 threads that write, and for a process that looks at HDF5 files."""
+    many_files(tmp_path, "raw", 300)
+    run(FEWER_DESCRIPTORS, cwd=tmp_path)
 
 
 def test_a_hundred_thousand_files(tmp_path):

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -29,7 +30,7 @@ from dask_tiled.formats.hdf5.child import (
     Limits,
 )
 from dask_tiled.model.files import is_following, seen_files
-from dask_tiled.model.open_files import with_room
+from dask_tiled.model.open_files import SHORT, with_room
 from dask_tiled.remote.session import session
 
 START_SECONDS = 120
@@ -151,6 +152,8 @@ def _answered(name: str, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
 
 _children: WeakSet[Child] = WeakSet()
 _idle: list[Child] = []
+_starting = threading.Lock()
+"""Where descriptors are short, one process is started at a time: that takes several of them."""
 
 
 @contextmanager
@@ -185,17 +188,27 @@ def apart(*, renewed: bool = False) -> Iterator[Run]:
 
 
 def _taken() -> Child:
+    try:
+        try:
+            return _taken_idle() or Child()
+        except OSError as error:
+            if error.errno not in SHORT:
+                raise
+        with _starting:
+            return with_room(lambda: _taken_idle() or Child(), sys.executable or "")
+    except (EndedError, OSError) as error:
+        problem = "no process can be started that looks at HDF5 files"
+        raise DatasetError(problem, found=str(error)) from error
+
+
+def _taken_idle() -> Child | None:
     while _idle:
         with suppress(IndexError):  # another thread was quicker
             child = _idle.pop()
             if child.process.poll() is None:
                 return child
             child.end()
-    try:
-        return with_room(Child, sys.executable or "")
-    except (EndedError, OSError) as error:
-        problem = "no process can be started that looks at HDF5 files"
-        raise DatasetError(problem, found=str(error)) from error
+    return None
 
 
 @atexit.register
@@ -206,11 +219,13 @@ def _end_all() -> None:
 
 def _forget() -> None:
     """Leave the processes to who has started them: this one is a fork of that."""
+    global _starting  # noqa: PLW0603
     for child in list(_children):
         child.process.returncode = 0
         child.connection.close()
     _children.clear()
     _idle.clear()
+    _starting = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)
