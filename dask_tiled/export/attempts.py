@@ -6,7 +6,7 @@ import os
 import re
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,10 @@ _REPLACED = "replaced"
 
 
 @contextmanager
-def claimed(path: str, attempt: str | None) -> Iterator[str]:
+def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
     """Make the folder beside a place that is written to, lock it, and give its path.
 
-    What exports left there that were stopped is removed, but for one attempt; what one of them
+    What exports left there that were stopped is removed, but for some attempts; what one of them
     was about to replace is back in its place.
 
     Raises
@@ -48,7 +48,7 @@ def claimed(path: str, attempt: str | None) -> Iterator[str]:
     try:
         with locked(part, partial(_made, part)):
             try:
-                _clear(part, path, attempt)
+                _clear(part, path, attempts)
                 yield part
             finally:
                 with suppress(OSError):  # there may be something to go on with
@@ -87,7 +87,7 @@ def _made(part: str) -> int:
         return with_room(partial(os.open, part, os.O_RDONLY), part)
 
 
-def _clear(part: str, path: str, attempt: str | None) -> None:
+def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
     """Remove what other exports left; say so where that might have been gone on with."""
     with reading_of(part):
         found = listed(part)
@@ -104,9 +104,9 @@ def _clear(part: str, path: str, attempt: str | None) -> None:
                 os.remove(left)
             elif _OLD.fullmatch(name):
                 remove(left)
-            elif name not in {attempt, _REPLACED}:
-                if attempt is not None and _ATTEMPT.fullmatch(name):
-                    warnings.warn(another(part, name, attempt), stacklevel=7)
+            elif name not in {*attempts, _REPLACED}:
+                if attempts and _ATTEMPT.fullmatch(name):
+                    warnings.warn(another(part, name, attempts[-1]), stacklevel=7)
                 discard(left)
 
 

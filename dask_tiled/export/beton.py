@@ -232,7 +232,7 @@ def _check(writer: PageWriter, pending: Iterable[tuple[Batch, Future[list[Column
 def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     """Open a file beside a path, and move it there if all goes well."""
     _refuse_foreign(path, overwrite=overwrite)
-    with claimed(path, None) as part:
+    with claimed(path) as part:
         written = os.path.join(part, uuid.uuid4().hex)
         with telling_of(path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL

@@ -255,7 +255,7 @@ def export_growing(
         assert record is not None  # noqa: S101 - there are always rows in the end
         _finish(folder, record, template)
 
-    build_beside(path, attempt, fill, overwrite=overwrite, resume=resume)
+    build_beside(path, [attempt], fill, overwrite=overwrite, resume=resume)
 
 
 def _keys(target: Target, rows: Rows) -> list[str]:

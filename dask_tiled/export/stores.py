@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,8 +49,9 @@ WRITER = "to_zarr"
 SHOWN = "zarr.json"
 """What readers look for first, and an export writes last."""
 
-Write = Callable[[Place, "set[str]"], None]
-"""Writes to a place all but the keys that it is given."""
+Write = Callable[[Place, "set[str]", "str | None"], None]
+"""Writes to a place all but the keys that it is given; of what lies in a folder, if there is one:
+what was written by the step before."""
 
 
 class Template(NamedTuple):
@@ -110,44 +111,57 @@ def local_path(store: Any) -> str | None:
 
 
 def export_to_path(
-    path: str, template: Template, write: Write, *, overwrite: bool, resume: bool
+    path: str, steps: Sequence[tuple[Template, Write]], *, overwrite: bool, resume: bool
 ) -> None:
-    """Have an array written beside its place, and move it there when it is complete."""
+    """Have an array written beside its place, and move it there when it is complete.
 
-    def fill(folder: JournaledFolder) -> None:
-        _begun(folder, template)
-        for key, data in template.in_order():
-            folder.put(key, data)
-        write(folder, proven_in(folder))
-        check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
+    Parameters
+    ----------
+    steps : sequence of (Template, callable)
+        What is made of the files, and of one another; the last one is what is asked for.
+    """
 
-    build_beside(path, template.attempt, fill, overwrite=overwrite, resume=resume)
+    def fill(*folders: JournaledFolder) -> None:
+        before = None
+        for folder, (template, write) in zip(folders, steps, strict=True):
+            _begun(folder, template)
+            for key, data in template.in_order():
+                folder.put(key, data)
+            write(folder, proven_in(folder), before)
+            check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
+            before = folder.store
+
+    attempts = [template.attempt for template, _ in steps]
+    build_beside(path, attempts, fill, overwrite=overwrite, resume=resume)
 
 
 def build_beside(
     path: str,
-    attempt: str,
-    fill: Callable[[JournaledFolder], None],
+    attempts: Sequence[str],
+    fill: Callable[..., None],
     *,
     overwrite: bool,
     resume: bool,
 ) -> None:
-    """Have a folder filled beside its place, and move it there when that has been done."""
+    """Have folders filled beside a place, and move the last one there when that has been done."""
     _check_place(path, overwrite=overwrite)
-    with claimed(path, attempt if resume else None) as part:
+    with claimed(path, attempts if resume else ()) as part:
         _check_place(path, overwrite=overwrite)  # something may be back there
-        folder = JournaledFolder(os.path.join(part, attempt))
+        folders = [JournaledFolder(os.path.join(part, attempt)) for attempt in attempts]
         try:
-            folder.make()
+            for folder in folders:
+                folder.make()
             with _not_cancelled(part):
-                fill(folder)
-            folder.flush()
-            _move(folder.store, path, part, overwrite=overwrite)
+                fill(*folders)
+            folders[-1].flush()
+            _move(folders[-1].store, path, part, overwrite=overwrite)
         except BaseException as error:
-            if folder.is_unused() or not _is_stop(error):
-                discard(folder.root)
+            for folder in folders:
+                if folder.is_unused() or not _is_stop(error):
+                    discard(folder.root)
             raise
-        discard(folder.root)
+        for folder in folders:
+            discard(folder.root)
         with telling_of(path):
             remove_replaced(part)
 
@@ -277,7 +291,7 @@ def export_to_store(
     place.put(record.key, record.to_bytes())
     mine = place.journaled(record)
     with _not_cancelled(name):
-        write(mine, proven)
+        write(mine, proven, None)
     there = place.keys()
     check_complete(name, sorted({*template.keys()} - {*there}))
     for key, data in template.in_order():

@@ -31,13 +31,21 @@ from dask_tiled.export.group import DATA, dimension_names
 from dask_tiled.export.ome import image_of
 from dask_tiled.export.parts import Array
 from dask_tiled.export.pyramids import Pyramid, Stored, pyramid_of
+from dask_tiled.export.relay import relayed
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.sources import may_read
 from dask_tiled.export.stored_levels import in_blocks
-from dask_tiled.export.stores import Template, export_to_path, export_to_store, local_path
+from dask_tiled.export.stores import (
+    Template,
+    Write,
+    export_to_path,
+    export_to_store,
+    local_path,
+)
 from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
 from dask_tiled.model.description import Axis
+from dask_tiled.opening import open_dataset
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import split
 
@@ -153,6 +161,10 @@ def to_zarr(
     Files are flushed to the disk before they show. An array that is replaced stays until then, so
     it may be what ``arr`` reads.
 
+    Where tasks would read the same bytes of an opened array four times or more, as for chunks of
+    few pixels of all frames of a large file, a path is written in two steps: all frames are stored
+    in parts first, which takes as much room once more until the export is complete.
+
     In any other store it is written in place, and what tells readers of it comes last. What it
     replaces is removed first, so an array that may read it is refused. Of two exports to one place,
     the one that has begun last goes on.
@@ -189,7 +201,8 @@ def to_zarr(
     )
     member = template.prefix.removesuffix("/")
 
-    def write(place: Place, proven: set[str]) -> None:
+    def write(place: Place, proven: set[str], before: str | None) -> None:
+        given = arr if before is None else open_dataset(before, "zarr", chunks=arr.chunks)
         for stack in template.stack.passes():
             target = Target(stack, place)
             if stack.stored:
@@ -198,12 +211,23 @@ def to_zarr(
                 read = partial(target.read, document=document)
                 blocks = in_blocks(read, level.encoder.shape, level.encoder.dtype, stack.unit)
             else:
-                blocks = read_once(aligned(arr, stack.unit))
+                blocks = read_once(aligned(given, stack.unit))
             _write(blocks, target, proven, show=progress)
 
     path = local_path(store)
     if path is not None:
-        export_to_path(path, template, write, overwrite=overwrite, resume=resume)
+        steps: list[tuple[Template, Write]] = [(template, write)]
+        between = relayed(arr, template.stack.passes()[0].unit)
+        if between is not None:
+            options: Any = {"shown": shown, "layout": "array", "names": None, "attributes": None}
+            parts = template_of(arr, source, between, Pyramid(), "auto", **options)
+
+            def write_parts(place: Place, proven: set[str], _: object) -> None:
+                blocks = read_once(aligned(arr, parts.stack.unit))
+                _write(blocks, Target(parts.stack, place), proven, show=progress)
+
+            steps.insert(0, (parts, write_parts))
+        export_to_path(path, steps, overwrite=overwrite, resume=resume)
         return zarr.open_array(path, mode="r", path=member)
     is_source = partial(may_read, arr)
     export_to_store(store, template, write, is_source, overwrite=overwrite, resume=resume)

@@ -1,0 +1,182 @@
+"""Exports whose chunks would have the same bytes read many times: in two steps."""
+
+import os
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from dask_tiled import Corrections, DatasetError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import relay, targets
+from dask_tiled.export.relay import relayed, times_read
+from dask_tiled.export.targets import JournaledFolder, Target
+from dask_tiled.testing import counting_frames, write_mib, write_raw
+
+FRAMES = counting_frames((6, 10, 12, 20), "uint16")
+COLUMNS = {"chunks": (6, 10, 4, 8), "progress": False}
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Export in two steps, even if all is read once."""
+    monkeypatch.setattr(relay, "MOST_TIMES", 0)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """List the folders of the steps, once for each task that writes."""
+    found, write = [], Target.write
+
+    def listed(self, box, held):
+        found.append(os.path.basename(self.place.root))
+        write(self, box, held)
+
+    monkeypatch.setattr(targets.Target, "write", listed)
+    return found
+
+
+def scan_of(path, frames=FRAMES, **options):
+    return open_dataset(write_mib(path, frames), chunks=(2, 10, 12, 20), **options)
+
+
+def large(folder, gib):
+    """Open a file of zeros that takes no room."""
+    path = folder / "scan.raw"
+    with path.open("wb") as file:
+        file.truncate(gib << 30)
+    return open_dataset(path, "raw", dtype="u2", sig_shape=(256, 256))
+
+
+def test_bytes_that_tasks_read(tmp_path):
+    """Rows of a frame lie together; columns reach from the first row to the last."""
+    desc = large(tmp_path, 1).description
+    assert times_read(desc, (256, 256)) == 1
+    assert times_read(desc, (16, 256)) == 1
+    assert times_read(desc, (64, 16)) == pytest.approx(16, rel=0.02)
+    assert times_read(desc, (1, 256)) == 8  # 512 bytes of a page of 4,096
+
+
+def test_blocks_that_decode_as_a_whole(tmp_path):
+    """However few of the pixels are wanted, a compressed chunk is decoded."""
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file.create_dataset("x", data=FRAMES, chunks=(1, 2, 12, 20), compression="gzip")
+    desc = open_dataset(tmp_path / "scan.h5").description
+    assert times_read(desc, (12, 20)) == 1
+    assert times_read(desc, (4, 20)) == 3
+
+
+def test_only_what_would_be_read_often_is_stored_in_between(tmp_path):
+    """Small files are exported in one step, and so are large ones in chunks of frames, or rows."""
+    few, many = large(tmp_path, 1), (16 << 30) // (256 * 256 * 2)
+    assert relayed(few, (few.shape[0], 16, 16)) is None
+    arr = large(tmp_path, 16)
+    assert relayed(arr, (1, 256, 256)) is None
+    assert relayed(arr, (1000, 16, 16)) is None
+    stored = relayed(arr, (many, 16, 16))
+    assert stored.shard == (1024, 256, 256)
+    assert stored.chunk == (1024, 16, 32)  # two columns at once fit in the memory of a chunk
+    assert relayed(da.zeros(arr.shape, chunks=arr.chunks), (many, 16, 16)) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shards": (6, 10, 8, 16), "chunks": (3, 5, 2, 4)},
+        {"chunks": (4, 7, 5, 9)},
+        {"chunks": (6, 10, 4, 8), "pyramid": 2},
+        {"layout": "array", "compressors": None},
+    ],
+    ids=["columns", "shards", "uneven", "pyramid", "array"],
+)
+def test_the_same_as_in_one_step(tmp_path, monkeypatch, options):
+    """Every stored byte is, and nothing else is left."""
+    arr = scan_of(tmp_path / "scan.mib")
+    options = COLUMNS | options
+    to_zarr(arr, tmp_path / "one.zarr", **options)
+    monkeypatch.setattr(relay, "MOST_TIMES", 0)
+    to_zarr(arr, tmp_path / "two.zarr", **options)
+    one, two = (
+        {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+        for root in (tmp_path / "one.zarr", tmp_path / "two.zarr")
+    )
+    pixels = {name for name in one if "/c/" in f"/{name}"}
+    assert pixels
+    assert {name: two[name] for name in pixels} == {name: one[name] for name in pixels}
+    assert len(one) == len(two)
+    assert sorted(os.listdir(tmp_path)) == ["one.zarr", "scan.hdr", "scan.mib", "two.zarr"]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("kind", ["float", "bool", "complex", "missing", "slice", "corrected"])
+def test_whatever_the_pixels_are(tmp_path, kind):
+    """They are what the array shows."""
+    shape, options = FRAMES.shape, {}
+    if kind in {"float", "bool", "complex"}:
+        frames = FRAMES.astype({"float": "f4", "bool": "?", "complex": "c8"}[kind])
+        path = write_raw(tmp_path / "scan.raw", frames)
+        options = {"dtype": frames.dtype, "sig_shape": shape[2:], "nav_shape": shape[:2]}
+        arr = open_dataset(path, "raw", **options)
+    elif kind == "missing":
+        arr = scan_of(tmp_path / "scan.mib", nav_shape=(6, 11), missing="fill")
+    elif kind == "corrected":
+        corrections = Corrections(dark=np.ones(shape[2:], "f4"), excluded_pixels=[(2, 3)])
+        arr = scan_of(tmp_path / "scan.mib", corrections=corrections)
+    else:
+        arr = scan_of(tmp_path / "scan.mib")[1:5, ::2, 1:]
+    stored = to_zarr(arr, tmp_path / "out.zarr", chunks=(-1, -1, 4, 8), progress=False)
+    np.testing.assert_array_equal(stored[...], arr.compute())
+
+
+@pytest.mark.usefixtures("always")
+def test_files_are_read_once(tmp_path, steps):
+    """Even if it was interrupted in the second step: the first one counts."""
+    arr, out = scan_of(tmp_path / "scan.mib"), tmp_path / "out.zarr"
+    note = JournaledFolder.note
+
+    def stopping(folder, entries):
+        if len(set(steps)) == 2:
+            raise KeyboardInterrupt
+        note(folder, entries)
+
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(JournaledFolder, "note", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            to_zarr(arr, out, **COLUMNS)
+    assert not out.exists()
+    first = steps[0]
+    assert first in os.listdir(f"{out}.part")
+    steps.clear()
+    to_zarr(arr, out, **COLUMNS)
+    assert steps
+    assert first not in steps
+    verify_zarr(out, arr)
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
+    """In either step."""
+    arr, put = scan_of(tmp_path / "scan.mib"), JournaledFolder.put
+
+    def failing(folder, key, data):
+        if len(set(steps)) == step + 1 and "c/" in key:
+            raise DatasetError("no room", path=key)
+        put(folder, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", failing)
+    with pytest.raises(DatasetError, match="no room"):
+        to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+    assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
+
+
+@pytest.mark.usefixtures("always")
+def test_stores_are_written_in_one_step(tmp_path):
+    """They have no place for what lies in between."""
+    store, arr = zarr.storage.MemoryStore(), scan_of(tmp_path / "scan.mib")
+    stored = to_zarr(arr, store, **COLUMNS)
+    np.testing.assert_array_equal(stored[...], FRAMES)
