@@ -6,7 +6,6 @@ Layout facts: the GIS reader of ITK, CGAL's ImageIO and soma-io (AIMS, BrainVISA
 
 from __future__ import annotations
 
-import ast
 import math
 import os
 import re
@@ -108,7 +107,7 @@ def read_minf(path: str) -> dict[str, Any]:
         if len(text) > MOST_MINF:
             raise ValueError(f"longer than {MOST_MINF} bytes")  # noqa: TRY301
         _, found, value = text.decode("utf8").partition("=")
-        attributes = ast.literal_eval(value.strip()) if found else None
+        attributes = tools.parse_literal(value.strip()) if found else None
         if not isinstance(attributes, dict):
             raise ValueError("no 'attributes = {...}'")  # noqa: TRY301, TRY004
         return _plain(attributes)

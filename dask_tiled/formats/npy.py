@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Sequence
@@ -52,7 +51,7 @@ def read_header(path: str) -> Header:
         text = OLD_BYTES.sub(r"\1S", text)
         # numpy has no public function for version 3, but all that it says can be said in version 2.
         plain = text.rstrip().encode("ascii", "backslashreplace")  # may be longer than the header
-        ast.literal_eval(plain.decode())  # or numpy repairs the text, and warns
+        tools.parse_literal(plain.decode())  # or numpy repairs the text, and warns
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal

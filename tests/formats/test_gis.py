@@ -224,7 +224,7 @@ def test_any_bytes_in_place_of_keys_give_typed_errors_or_an_array(tmp_path_facto
 BROKEN = [b"", b"attributes", b"attributes = ", b"attributes = [1]", b"attributes = {1: open('a')}"]
 BROKEN += [b"\xff\xfe", b"a = {'a':" + b"[" * 10000, b"a = " + b"-" * 100000 + b"1"]
 BROKEN += [b"a = {'a': " + b"1+" * 50000 + b"1}", b"a = {" + b"'a': 1, " * 100000, b"a = {[]: 1}"]
-BROKEN += [b"a = {'a': 1}\0", b"a = {'a': " + b"9" * 10000 + b"}"]
+BROKEN += [b"a = {'a': '\\ '}", b"a = {'a': 1}\0", b"a = {'a': " + b"9" * 10000 + b"}"]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))

@@ -17,7 +17,7 @@ from dask_tiled.formats.tools.headers import (
     record_dtype, several, size_of, whole, wrong_field,
 )
 from dask_tiled.formats.tools.markup import (
-    local_name, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
+    local_name, parse_literal, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
 )
 from dask_tiled.formats.tools.records import (
     Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout, run_table,
@@ -51,9 +51,9 @@ __all__ = [
     "choose_dataset", "codec", "common_stem", "converted", "count_frames", "decode_text",
     "describe_volume", "fields_between", "file_size", "gather", "in_sequence", "is_compressed",
     "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file", "named_in",
-    "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_pairs",
-    "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside", "plain",
-    "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
+    "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_literal",
+    "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside",
+    "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
     "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype", "record_layout",
     "require", "run_table", "serial_date", "several", "sig_axes", "since_1970", "size_of",
     "stored_headers", "strides_of", "unwritten", "volume_layout", "whole", "wrong_field",

@@ -1,9 +1,11 @@
-"""Text beside or inside of data files, as plain values: XML without document types, JSON, pairs."""
+"""Text of data files, as plain values: XML without document types, JSON, pairs, literals."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
@@ -193,3 +195,16 @@ def plain_tree(element: ET.Element) -> Any:
     if not tree:
         return text
     return {**tree, "#text": text} if text else tree
+
+
+def parse_literal(text: str) -> Any:
+    """Read a literal of Python.
+
+    Raises
+    ------
+    ValueError, SyntaxError, TypeError, MemoryError, RecursionError
+        It is none, or Python would warn of it: of a backslash before a blank, say.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return ast.literal_eval(text)
