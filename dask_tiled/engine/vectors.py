@@ -40,6 +40,8 @@ DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a number."""
 OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
 """Ufuncs that are primitives where they give floats: numpy's loops are slower, and take floats."""
+MOST_IN_WORDS = 4
+"""Bytes of unsigned pixels of which several are added up at once."""
 
 NUMBERS_ONLY = {"nansum": "sum", "nanprod": "prod", "nanmean": "sum"}
 """Reductions that are others of the pixels that are numbers."""
@@ -313,7 +315,8 @@ class Vectors:
         out = self._output(kept, *(0,) * counted)
         if name == "sum" and not (trailing or skips) and self._dot(last, out):
             return
-        value = self._step(last, None)
+        exact = name == "sum" and not skips and _is_exact(last)
+        value = self._value(last.operands[0]) if exact else self._step(last, None)
         if skips:
             number = self._output(kept, 1) if counted else None
             value = self._numbers(value, neutral(name, dtype), number)
@@ -431,7 +434,9 @@ class Vectors:
         return found
 
     def _add_up(self, value: Value, out: Value) -> None:
-        self._own("add_each" if out.is_dense else "add_row", [value], out)
+        in_words = value.dtype.kind in "bu" and value.dtype.itemsize <= MOST_IN_WORDS
+        row = "add_row_of_words" if in_words else "add_row"
+        self._own("add_each" if out.is_dense else row, [value], out)
 
     def _dot(self, last: Step, out: Value) -> bool:
         """Add up products with weights without making them."""
@@ -541,6 +546,16 @@ class Vectors:
                 base = first + self._layout.BASE
                 self._places.append((len(self._rows), base, value.register))
         self._rows.append(row)
+
+
+def _is_exact(step: Step) -> bool:
+    """Tell whether a step only converts whole numbers, whose sums are the same without that."""
+    if not isinstance(step.function, Cast):
+        return False
+    (operand,), dtype = step.operands, step.to.dtype
+    whole = isinstance(operand, Register) and operand.dtype.kind in "biu" and dtype.kind in "iuf"
+    few = dtype.kind != "f" or operand.dtype.itemsize <= MOST_COUNTED
+    return whole and few and np.can_cast(operand.dtype, dtype)
 
 
 def about_the_mean(results: Array, count: Any) -> None:

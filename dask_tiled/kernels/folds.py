@@ -35,7 +35,7 @@ def _reversed(typingctx, value):
 
 
 @njit(nogil=True)
-def _sum_row(row, reverse):
+def sum_row(row, reverse):
     """Add up unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
 
     Every other pixel of a word is added to one sum, the rest to another, so that each has twice its
@@ -68,13 +68,13 @@ def _sum_row(row, reverse):
 def sum_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame: unsigned ones of up to 4 bytes."""
     for i in range(tile.shape[0]):
-        results[rows[i], 0] += _sum_row(tile[i], reverse=False)
+        results[rows[i], 0] += sum_row(tile[i], reverse=False)
 
 
 def sum_reversed_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame: such ones, whose bytes are in the other order."""
     for i in range(tile.shape[0]):
-        results[rows[i], 0] += _sum_row(tile[i], reverse=True)
+        results[rows[i], 0] += sum_row(tile[i], reverse=True)
 
 
 def sum_packed_frames(tile, rows, first, results, weights):

@@ -18,6 +18,7 @@ from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
+from dask_tiled.kernels.folds import sum_row
 from dask_tiled.kernels.fused_folds import call_address
 
 SOME = 128
@@ -92,6 +93,11 @@ def add_row(a, b, c, out, n):
     for k in range(n):
         added += pixels[k]
     total[0] = added
+
+
+def add_row_of_words(a, b, c, out, n):
+    """Add all pixels to one sum: unsigned ones of up to 4 bytes."""
+    carray(out, 1)[0] += sum_row(carray(a, n), reverse=False)
 
 
 def add_each(a, b, c, out, n):

@@ -53,6 +53,7 @@ PRIMITIVES = {
     "multiply": (ALL, ALL, NONE, ALL),
     "divide": (ALL, ALL, NONE, ALL),
     "add_row": (ALL, NONE, NONE, ONE),
+    "add_row_of_words": (ALL, NONE, NONE, ONE),
     "add_each": (ALL, NONE, NONE, ALL),
     "add_groups": (GROUPS, ONE, NONE, ALL),
     "add_products": (ALL, ALL, NONE, ONE),
