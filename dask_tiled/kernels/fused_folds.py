@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import NUMBER, NUMBERS, SIGNATURE
-from dask_tiled.kernels.words import add_nibbles
+from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch
 
 PACKED_FRAMES = 8
 """Packed frames that are added up together: more streams than this slow the memory down."""
@@ -125,6 +125,12 @@ def fold_units(
                         places[i] = offsets[first + k] + starts[r + g] + unit * step
                         dests[i] = i * units * out_nbytes
                 call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
+                if frames == 1 and starts.size == 1:  # what comes next, while this is folded
+                    at = places[0] + units * step
+                    if unit + units == count:
+                        at = offsets[min(first + 1, offsets.size - 1)] + starts[0]
+                    for line in range(at, at + units * nbytes, LINE_BYTES):
+                        fetch(src, line)
                 tile = scratch[: frames * width].reshape((frames, width))
                 call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)
 
