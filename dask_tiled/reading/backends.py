@@ -167,7 +167,7 @@ class Mapped(Backend):
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        most = min(self._window, SHOWN_BYTES)
+        most = self._most(ranges)
         for part in ranges.split(min(limit or most, most)):
             mapped = self._around(part.file, *part.span, sparse=sparse)
             yield Window(part, mapped.data, mapped.start)
@@ -180,6 +180,10 @@ class Mapped(Backend):
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
         """Map a file around some bytes."""
         return self(file, start, stop)
+
+    def _most(self, ranges: ReadRanges) -> int:  # noqa: ARG002
+        """Give the largest span of a window."""
+        return min(self._window, SHOWN_BYTES)
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = self._maps.get(file)
@@ -234,6 +238,10 @@ class Kept(Mapped):
             if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
                 found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
         return found
+
+    def _most(self, ranges: ReadRanges) -> int:
+        """Count only the pages that are read: those between them are mapped as well."""
+        return super()._most(ranges) * max(1, int(_spread(ranges, mmap.PAGESIZE)))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
@@ -383,11 +391,11 @@ class Auto(Backend):
             super().__exit__(*error)
 
 
-def _spread(ranges: ReadRanges) -> float:
-    """Tell how many times farther apart frames lie than what is read of each."""
+def _spread(ranges: ReadRanges, least: int = 1) -> float:
+    """Tell how many times farther apart frames lie than what is read of each, ``least`` or more."""
     start, stop = ranges.span
     low, high = ranges.units.reach
-    return (stop - start) / ((high - low) * len(ranges.offsets))
+    return (stop - start) / (max(high - low, least) * len(ranges.offsets))
 
 
 def _aligned(size: int) -> Bytes:

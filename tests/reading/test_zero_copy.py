@@ -243,6 +243,27 @@ def test_sparse_pixels_come_from_what_stays_mapped(path, monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_windows_of_what_stays_mapped_have_as_many_pages_each(tmp_path, monkeypatch):
+    """However far apart they lie, a file is looked at once for so many that are touched."""
+    frame = 8 * mmap.PAGESIZE
+    frames = counting_frames((64, 2, frame // 4), "u2")
+    arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
+    monkeypatch.setattr(backends, "SHOWN_BYTES", 4 * frame)
+    around, shown = backends.Kept._around, []
+
+    def note(self, file, start, stop, *, sparse):
+        shown.append(stop - start)
+        return around(self, file, start, stop, sparse=sparse)
+
+    monkeypatch.setattr(backends.Kept, "_around", note)
+    for index, spans in ((np.s_[:], 16), (np.s_[:, 1, 7], 3)):
+        shown.clear()
+        total = arr[index].sum(axis=0).compute()
+        np.testing.assert_array_equal(total, frames[index].sum(axis=0))
+        assert len(shown) == spans
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_little_stays_mapped(path, tmp_path, monkeypatch):
     """Not more than so many bytes and files together."""
     paths = [write_raw(tmp_path / f"{k}.raw", FRAMES) for k in range(4)]
