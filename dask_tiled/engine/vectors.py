@@ -50,7 +50,7 @@ PLACES = {"argmin": np.minimum, "argmax": np.maximum}
 SEVERAL = {"nanmean", "moments", "nanmoments", *PLACES}
 """Reductions that have several results."""
 MOST_COUNTED = 2
-"""Bytes of pixels whose values are counted."""
+"""Bytes of pixels whose values are counted, or looked up."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8
 """So many bins are known of, and the one of a pixel is at most so far from where it should be."""
 
@@ -272,6 +272,8 @@ class Vectors:
             raise NoPrimitive(ufunc)
         kinds = [x.dtype for x in step.operands if isinstance(x, (Register, Operand))]
         floats = result.kind == "f" and all(map(can_fold, (result, *kinds)))
+        if floats and ufunc not in OWN and self._look_up(ufunc, step.operands, to):
+            return to
         if ufunc in OWN and floats and len(kinds) == len(step.operands):
             values = [self._value(x, result) for x in step.operands]
             if to in values and to.register is None:  # or pixels would be made one by one
@@ -284,6 +286,18 @@ class Vectors:
         ]
         self._add(loop.address, loop.data, [*operands, to])
         return to
+
+    def _look_up(self, ufunc: Any, operands: Sequence[Any], to: Value) -> bool:
+        """Take the results of all values that pixels can have from a table, where these are few."""
+        value = self._value(operands[0])
+        kind, size = value.dtype.kind, value.dtype.itemsize
+        if len(operands) > 1 or kind not in "iu" or size > MOST_COUNTED:
+            return False
+        every = np.arange(256**size, dtype=f"u{size}").view(value.dtype)
+        with np.errstate(all="ignore"):
+            table = self._fixed(ufunc(every))
+        self._own("look_up", [value, table], to)
+        return True
 
     def _end(self, last: Step, reduction: Reduction) -> None:
         """Add what makes the reduction of the last step."""

@@ -86,6 +86,15 @@ add, subtract, multiply = _binary(np.add), _binary(np.subtract), _binary(np.mult
 divide = _binary(np.divide)
 
 
+def look_up(a, b, c, out, n):
+    """Take what the table b has for each pixel of one or two bytes."""
+    pixels, results = carray(a, n), carray(out, n)
+    size = 1 << (8 * pixels.itemsize)
+    table = carray(b, size)
+    for k in range(n):
+        results[k] = table[pixels[k] & (size - 1)]
+
+
 def add_row(a, b, c, out, n):
     """Add all pixels to one sum."""
     pixels, total = carray(a, n), carray(out, 1)

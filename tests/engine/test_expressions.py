@@ -192,6 +192,22 @@ def test_primitives_of_floats_are_exact(tmp_path, monkeypatch, ufunc, types):
     assert (ufunc.__name__ in used) == (expected.dtype.kind == "f" and expected.itemsize > 2)
 
 
+@pytest.mark.parametrize("ufunc", [np.log1p, np.log10, np.tanh], ids=lambda ufunc: ufunc.__name__)
+@pytest.mark.parametrize("dtype", ["u2", ">u2", "i2"])
+def test_functions_of_few_values_are_looked_up(tmp_path, monkeypatch, ufunc, dtype):
+    """Every value that a pixel can have, those without a logarithm included."""
+    pixels = np.arange(1 << 16, dtype="u2").reshape(4, 64, 256).view(dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    used, primitive = [], fold_functions.primitive
+    monkeypatch.setattr(fold_functions, "primitive", lambda *x: used.append(x[0]) or primitive(*x))
+    with np.errstate(all="ignore"):
+        expected = ufunc(pixels.astype(arr.dtype))
+    found = ufunc(arr).compute()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    assert "look_up" in used
+
+
 def test_ufuncs_of_dask(volumes):
     (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
     found, expected = da.sin(a) + da.maximum(b, 2), np.sin(x) + np.maximum(y, 2)

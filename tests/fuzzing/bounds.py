@@ -40,7 +40,7 @@ WIDTHS = {
 }
 """Bytes that come out for those that go in, as a fraction, where these are not as many."""
 
-NONE, ONE, PAIR, ALL, GROUPS, TABLES, EDGES, BINS = range(8)
+NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS = range(9)
 PRIMITIVES = {
     "cast": (ALL, NONE, NONE, ALL),
     "truth": (ALL, NONE, NONE, ALL),
@@ -52,6 +52,7 @@ PRIMITIVES = {
     "subtract": (ALL, ALL, NONE, ALL),
     "multiply": (ALL, ALL, NONE, ALL),
     "divide": (ALL, ALL, NONE, ALL),
+    "look_up": (ALL, VALUES, NONE, ALL),
     "add_row": (ALL, NONE, NONE, ONE),
     "add_row_of_words": (ALL, NONE, NONE, ONE),
     "add_each": (ALL, NONE, NONE, ALL),
@@ -407,7 +408,8 @@ class Work:
 
 def touched(name, k, n, group, size, bins):
     """Tell how many pixels a primitive touches of an operand; ``size`` is that of its pixels."""
-    several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group, TABLES: 4 << 8 * size}
+    several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group}
+    several |= {VALUES: 1 << 8 * size, TABLES: 4 << 8 * size}
     return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]
 
 
