@@ -11,7 +11,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread takes addresse
 
 from dask_tiled.formats.registry import _MODULES
 from fuzzing import campaign as campaigns
-from fuzzing import planted, trial
+from fuzzing import planted, structures, trial
 
 HEAD = f"{'format':10} {'mutations':>9} {'opened':>7} {'refused':>7} {'slowest':>9} {'peak':>9}"
 
@@ -43,7 +43,7 @@ def report(result, seed_number):
 def command(find, seed_number):
     return (
         f"PYTHONPATH=tests python -m fuzzing {find.format} --seed {seed_number}"
-        f" --only {find.number}"
+        f" --only {find.number}{' --structures' * (structures.SHARE == 1)}"
     )
 
 
@@ -74,12 +74,17 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="formats at once")
     parser.add_argument("--patience", type=float, default=60, help="seconds until a child hangs")
     parser.add_argument("--slow", type=float, default=1, help="seconds that opening may take")
+    parser.add_argument(
+        "--structures", action="store_true", help="only such as hypothesis draws, where it can"
+    )
     parser.add_argument("--only", type=int, help="run one mutation again, and say all of it")
     parser.add_argument("--keep", default="fuzzed", help="where the files of that go")
     given = parser.parse_args()
     if "planted" in given.formats:
         planted.plant()
     trial.SLOW = given.slow
+    if given.structures:
+        structures.SHARE = 1
     campaigns.prepare()
     if given.only is not None:
         return replay(given.formats[0], given.seed, given.only, given.keep)

@@ -16,7 +16,7 @@ import numpy as np
 from dask_tiled import DatasetError, frame_facts, open_dataset
 from dask_tiled.array.tasks import pixels_in
 from dask_tiled.errors import MissingFramesWarning
-from fuzzing import bounds
+from fuzzing import bounds, structures
 from fuzzing.mutators import mutate
 
 SLOW = 1.0
@@ -44,6 +44,9 @@ class Outcome:
 def make(format, seed_number, number, seeds, others):
     """Make the mutation of a number, the same in every run: seeds take turns."""
     rng = random.Random(f"{format} {seed_number} {number}")
+    turn, place = divmod(number, structures.SHARE)
+    if format in structures.STRUCTURES and place == structures.SHARE - 1:
+        return *structures.drawn(format, seed_number, turn, seeds), rng
     seed = seeds[number % len(seeds)]
     return seed, mutate(rng, seed, seeds, others), rng
 
