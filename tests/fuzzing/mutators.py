@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fuzzing.packings import unpacked
+
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TEXT_BYTES = 1 << 16
 """Numbers are looked for in so much of a file."""
@@ -109,18 +111,16 @@ def target(rng, seed, files):
 
 def change_pixel(rng, seed, mutation):
     """Change a byte of a pixel; the pixels are known then."""
-    name, at, k, dtype = rng.choice(seed.places)
+    place = rng.choice(seed.places)
     frames = seed.expected.reshape(-1, *seed.expected.shape[seed.expected.ndim - seed.sig_dims :])
-    size = frames[0].size * dtype.itemsize
-    place, bit = rng.randrange(size), 1 << rng.randrange(8)
-    content = bytearray(mutation.files[name])
-    content[at + place] ^= bit
-    mutation.files[name] = bytes(content)
+    at, bit = rng.randrange(place.nbytes), 1 << rng.randrange(8)
+    content, raw = place.changed(mutation.files[place.name], at, bit)
+    mutation.files[place.name] = content
     changed = frames.copy()
-    frame = np.frombuffer(content, dtype, frames[0].size, at)
-    changed[k] = frame.reshape(frames[0].shape)
+    changed[place.number] = unpacked(place.packing, raw, place.dtype, frames[0].shape)
     mutation.pixels = changed.reshape(seed.expected.shape)
-    mutation.notes.append(f"{name}: a bit of a pixel, at byte {at + place}")
+    where = f"{place.packing}, of what is at byte {place.stream}" if place.stream else place.packing
+    mutation.notes.append(f"{place.name}: a bit of a pixel, at byte {place.at + at}, {where}")
 
 
 def damage_files(rng, seed, mutation, others):
@@ -177,18 +177,15 @@ def place_in(rng, content, seed, name):
     if chance < 0.35:
         return max(0, size - 1 - rng.randrange(min(size, 1024)))
     spans = [
-        (at, at + frame_bytes(seed, dtype)) for one, at, _, dtype in seed.places if one == name
+        (one.at, one.at + one.nbytes)
+        for one in seed.places
+        if one.name == name and one.stream is None
     ]
     for _ in range(20):
         place = rng.randrange(size)
         if chance > 0.95 or not any(first <= place < stop for first, stop in spans):
             break
     return place
-
-
-def frame_bytes(seed, dtype):
-    shape = seed.expected.shape[seed.expected.ndim - seed.sig_dims :]
-    return int(np.prod(shape)) * dtype.itemsize
 
 
 def flipped(rng, content, place):

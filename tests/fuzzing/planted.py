@@ -14,6 +14,7 @@ import numpy as np
 from dask_tiled import DatasetError, Format, register_format
 from dask_tiled.formats.raw import FORMAT as RAW
 from dask_tiled.kernels import decoding
+from fuzzing.packings import Place
 from fuzzing.seeds import Seed
 
 HEADER, SHAPE = b"The name of the file says its fault.".ljust(64), (3, 4, 8)
@@ -73,7 +74,8 @@ def describe(paths):
 def seed_of(fault):
     pixels, path = np.arange(np.prod(SHAPE), dtype="u1").reshape(SHAPE), f"scan.{fault}.planted"
     seed = Seed(f"planted {fault}", {path: HEADER + pixels.tobytes()}, {"path": path}, pixels)
-    return replace(seed, places=[(path, len(HEADER), 0, pixels.dtype)], pixel_share=0.5)
+    place = Place(path, len(HEADER), 0, pixels[0].nbytes, "plain", pixels.dtype)
+    return replace(seed, places=[place], pixel_share=0.5)
 
 
 SEEDS = [*map(seed_of, FAULTS)]

@@ -12,6 +12,7 @@ from formats_table import TABLE
 
 from dask_tiled import DatasetError, describe
 from dask_tiled.formats.detection import detect
+from fuzzing.packings import Place, places_of
 
 MOST_BYTES = 160 << 10
 """Real files are no larger."""
@@ -22,9 +23,8 @@ class Seed:
     """Files that belong together, and what opens them.
 
     ``files`` has their bytes by their names below a folder, ``options`` what opens them: ``path``
-    is a name, or a list of names. ``places`` are the frames that were found in the files just as
-    numpy has them: file, byte, number of the frame, type. In ``pixel_share`` of the mutations one
-    of their pixels is changed.
+    is a name, or a list of names. ``places`` are the frames that were found in the files. In
+    ``pixel_share`` of the mutations one of their pixels is changed.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Seed:
     options: dict
     expected: np.ndarray | None = None
     sig_dims: int = 2
-    places: list[tuple[str, int, int, np.dtype]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     pixel_share: float = 0.06
 
     @property
@@ -66,26 +66,14 @@ def written(name):
     files = contents(folder, sorted(one for one in folder.rglob("*") if one.is_file()))
     shutil.rmtree(folder)
     seed = Seed(name, files, {**sample.options, "path": path}, sample.expected, sample.sig_dims)
-    seed.places = list(places_of(seed, sample.frames))
+    seed.places = list(places_of(files, sample.frames))
+    if any(place.packing != "plain" or place.stream is not None for place in seed.places):
+        seed.pixel_share *= 3  # there is more to be wrong
     return seed
 
 
 def contents(folder, paths):
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def places_of(seed, frames):
-    """Find frames in the files as numpy would write them."""
-    for k, frame in enumerate(frames[:64]):
-        for order in "<>":
-            dtype = frames.dtype.newbyteorder(order)
-            raw = frame.astype(dtype).tobytes()
-            for name, content in seed.files.items():
-                at = content.find(raw) if len(set(raw)) > 1 else -1
-                if at >= 0 and content.find(raw, at + 1) < 0:
-                    yield name, at, k, dtype
-            if dtype.itemsize == 1:
-                break
 
 
 def real(format):

@@ -4,14 +4,19 @@
 """
 
 import os
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fuzzing.mutators import Mutation, change_pixel
 from fuzzing.planted import FAULTS
+from fuzzing.seeds import written
+from fuzzing.trial import same, write
 
+from dask_tiled import open_dataset
 from dask_tiled.formats.registry import _MODULES
 
 pytestmark = pytest.mark.slow
@@ -32,6 +37,26 @@ def fuzz(*arguments):
         check=False,
     )
     return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mrc i2", "mib 1 bit", "mib 6 bit", "mib 12 bit", "tiff packed", "mrc gzip", "nrrd gzip"],
+)
+def test_pixels_that_change_are_known(tmp_path, name):
+    """Also where they are packed or compressed: numpy and zlib tell them."""
+    seed, rng = written(name), random.Random(0)  # noqa: S311
+    assert len(seed.places) == 12
+    changed = 0
+    for k in range(10):
+        mutation = Mutation(dict(seed.files))
+        change_pixel(rng, seed, mutation)
+        folder = tmp_path / str(k)
+        write(folder, seed, mutation.files, tmp_path / "whole")
+        found = open_dataset(**seed.opening(folder)).compute(scheduler="synchronous")
+        assert same(found, mutation.pixels), mutation.notes
+        changed += not same(found, seed.expected)
+    assert changed > 5  # some bits belong to no pixel
 
 
 @pytest.mark.parametrize("formats", GROUPS, ids="-".join)
