@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")
 _OLD = re.compile("old-[0-9a-f]{32}")
 _REPLACED = "replaced"
+_WAITS = (0, 0.01, 0.02, 0.05, 0.1)
+"""Seconds from one look at what is left of an attempt to the next."""
 
 
 @contextmanager
@@ -124,14 +127,26 @@ def discard(attempt: str) -> None:
         if _GONE.fullmatch(os.path.basename(attempt)) is None:
             os.rename(attempt, gone)
             attempt = gone
-        for name in ("journal", "writing"):
-            folder = os.path.join(attempt, name)
-            found = filter(is_name, listed(folder) if os.path.isdir(folder) else ())
+        for seconds in _WAITS:
+            time.sleep(seconds)
+            with suppress(OSError):
+                _remove(attempt)
+            if not os.path.lexists(attempt):
+                break
+
+
+def _remove(attempt: str) -> None:
+    """Remove what is in an attempt, once: tasks that had found their way there may add to it."""
+    for name in ("writing", "journal"):  # all files come from the first: none when it is gone
+        folder = os.path.join(attempt, name)
+        if os.path.isdir(folder):
+            found = filter(is_name, listed(folder))
             at_once(os.remove, [os.path.join(folder, file) for file in found])
-        store = os.path.join(attempt, "store")
-        if os.path.isdir(store):
-            remove(store)
-        remove_empty(attempt)
+            os.rmdir(folder)
+    store = os.path.join(attempt, "store")
+    if os.path.isdir(store):
+        remove(store)
+    remove_empty(attempt)
 
 
 def _check(part: str, name: str) -> None:

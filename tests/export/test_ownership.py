@@ -14,6 +14,7 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
+from dask_tiled.export import attempts
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames
 
@@ -205,6 +206,35 @@ def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
     shutil.rmtree(place)
     to_zarr(ARR, place)
     assert os.listdir(tmp_path) == ["out.zarr"]
+
+
+@pytest.mark.parametrize("late", ["made", "moved"])
+def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkeypatch, late):
+    """They make a file, or put it in its place, just when what is to be removed has been listed."""
+    done, listed = [], attempts.listed
+
+    def listing(folder):
+        half, found = Path(folder, "0f" * 16), listed(folder)
+        if half.parent.name == "writing" and not done:
+            half.write_bytes(b"half")
+            done.append(half)
+            if late == "moved":
+                found = listed(folder)
+                half.rename(half.parents[1] / "store" / "c" / "0" / "0" / "1")
+        return found
+
+    def fail(block, block_id):
+        if block_id[0]:
+            raise ZeroDivisionError
+        return block
+
+    arr = ARR.rechunk((2, 4, 4)).map_blocks(fail, dtype=ARR.dtype, meta=ARR._meta)
+    with monkeypatch.context() as patch:
+        patch.setattr(attempts, "listed", listing)
+        with pytest.raises(ZeroDivisionError):
+            to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 4, 4))
+    assert done
+    assert not os.listdir(tmp_path)
 
 
 def test_records_differ(tmp_path):
