@@ -164,7 +164,7 @@ def watch():
         return loop
 
     for module in list(sys.modules.values()):
-        if getattr(module, "compiled", None) is compiled:
+        if vars(module).get("compiled") is compiled:
             module.compiled = watched
             for one in vars(module).values():  # what gives kernels that are not watched
                 if one is not watched and hasattr(one, "cache_clear"):
