@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -34,3 +35,34 @@ def test_what_is_planted_is_found():
         "RSS MiB of the worker",
     ):  # fmt: skip
         assert found in verdict, output
+
+
+def test_frames_that_are_filled_are_said(monkeypatch):
+    """Of those alone that nobody had seen; what is filled otherwise, or mixed, is found."""
+    monkeypatch.syspath_prepend(PROGRAM.parent)
+    from judging import FoundError, compare_rested
+
+    truth = np.arange(1, 61).reshape(5, 4, 3)
+    said = "scan.raw: no more frames have come; {} of 5 are missing".format
+
+    def filled(*frames):
+        found = truth.copy()
+        found[list(frames)] = 0
+        return found
+
+    compare_rested(truth, truth, 2, [], 3, 0)
+    compare_rested(filled(3, 4), truth, 2, [said(2)], 3, 2)
+    for found, told, most, absent in (
+        (filled(3, 4), [], 3, 2),
+        (filled(3, 4), ["something else"], 3, 2),
+        (filled(3, 4), [said(2)] * 2, 3, 2),
+        (filled(3, 4), [said(2)], 1, 2),  # one of them had been seen
+        (filled(3, 4), [said(2)], 3, 1),  # one of them is there
+        (filled(4), [said(2)], 3, 2),
+        (filled(2, 3, 4), [said(2)], 3, 2),
+        (filled(2, 4), [said(2)], 3, 2),
+        (filled(3, 4)[::-1], [said(2)], 3, 2),
+        (truth + 1, [], 3, 0),
+    ):
+        with pytest.raises(FoundError):
+            compare_rested(found, truth, 2, told, most, absent)

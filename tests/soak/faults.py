@@ -18,9 +18,11 @@ def is_written(path):
 
 
 def change(kind, folder, versions, draw):
-    """Do something to the files of a sample."""
+    """Do something to the files of a sample; tell whether there was one to do it to."""
     if kind in {"truncated", "grown", "status", "removed"}:
         names = [name for name in versions.cut if is_written(folder / name)]
+        if not names:
+            return False
         path = folder / names[draw.integers(len(names))]
         size = path.stat().st_size
         if kind == "truncated":
@@ -32,7 +34,7 @@ def change(kind, folder, versions, draw):
             path.chmod(0o640)
         else:
             path.unlink()
-        return
+        return True
     # Headers go with the pixels where they differ: it is another scan.
     root = versions.folders[1]
     for source in sorted(path for path in root.rglob("*") if path.is_file()):
@@ -49,6 +51,7 @@ def change(kind, folder, versions, draw):
             file.truncate()
         if kind == "put back" and before.st_size == len(data):
             os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return True
 
 
 def fill(disk, free):

@@ -59,6 +59,8 @@ def main(arguments):
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "TMPDIR": f"{folder}/tmp",
             "DASK_TEMPORARY_DIRECTORY": f"{folder}/scratch",
+            # Messages, graphs in them, and profiles: by default the last thousand are kept.
+            "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "100",
             "SOAK_MARK": mark,
             "SOAK_PLANTED": options.plant,
         }
@@ -112,7 +114,7 @@ class Cluster:
     def _worker(self):
         where = self.folder / str(next(self.lives))
         command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
-        command += ["--memory-limit", "1GB"]
+        command += ["--memory-limit", "2GB"]  # room to grow: what is paused tells nothing of that
         return self.stack.enter_context(self.started(where, *command))
 
     def kill(self):
