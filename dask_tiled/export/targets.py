@@ -131,8 +131,8 @@ class JournaledFolder:
             raise
 
     def _make_folders(self, path: str) -> None:
-        """Make folders of the store, but not the store: it is gone when the export is over."""
-        if path != self.store and not os.path.isdir(path):
+        """Make folders of the store, but not those of the export: they are gone when it is over."""
+        if path not in {self.store, self.journal} and not os.path.isdir(path):
             self._make_folders(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(path)

@@ -14,7 +14,7 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
-from dask_tiled.export import attempts
+from dask_tiled.export import attempts, targets
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames
 
@@ -234,6 +234,23 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
         with pytest.raises(ZeroDivisionError):
             to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 4, 4))
     assert done
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("late", ["put", "note"])
+def test_tasks_do_not_make_an_export_again_that_is_over(tmp_path, monkeypatch, late):
+    """What they are writing when it is removed goes nowhere."""
+    folder = JournaledFolder(str(tmp_path / "attempt"))
+    folder.make()
+
+    def opening(path, *args, **options):
+        file = open(path, *args, **options)  # noqa: SIM115 - closed by who opens it
+        attempts.discard(folder.root)
+        return file
+
+    monkeypatch.setattr(targets, "open_file", opening)
+    with pytest.raises(DatasetError, match="stopped"):
+        folder.put("c/0/0/0", b"chunk") if late == "put" else folder.note({"c/0/0/0": [5, 1]})
     assert not os.listdir(tmp_path)
 
 
