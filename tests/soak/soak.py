@@ -59,8 +59,11 @@ def main(arguments):
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "TMPDIR": f"{folder}/tmp",
             "DASK_TEMPORARY_DIRECTORY": f"{folder}/scratch",
-            # Messages, graphs in them, and profiles: by default the last thousand are kept.
+            # Of profiles, and graphs in messages, a thousand are kept by default: 100 MiB.
             "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "100",
+            # What is freed goes back to the system, as far as it can: what grows is in use.
+            "MALLOC_ARENA_MAX": "2",
+            "MALLOC_TRIM_THRESHOLD_": "65536",
             "SOAK_MARK": mark,
             "SOAK_PLANTED": options.plant,
         }
