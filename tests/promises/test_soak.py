@@ -27,7 +27,7 @@ def test_nothing_goes_wrong():
 
 
 def test_what_is_planted_is_found():
-    planted = "a_descriptor,a_pixel=40,a_hang=500,a_thread,memory,a_file"
+    planted = "a_descriptor,a_pixel=40,a_hang=450,a_thread,memory,a_file"
     short = ["--operations", 140, "--warm-up", 30, "--limit", 15]
     output, verdict = soak(*short, "--plant", planted)
     for found in (
