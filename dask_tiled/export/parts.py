@@ -26,6 +26,8 @@ TOGETHER_BYTES = 4 << 20
 them: what is read of the file for the first stays in the cache for the last."""
 CUT_BYTES = 1 << 20
 """Frames that are cut into zarr chunks, all of which are in memory, are decoded so many at once."""
+MOST_CUTS = 256
+"""A frame is cut into no more zarr chunks while it is decoded: each takes a call for few pixels."""
 
 
 class Pixels:
@@ -34,7 +36,7 @@ class Pixels:
     A source is decoded one zarr chunk at a time, each into the memory of the one before, which
     takes a fraction of the time that a large block in fresh memory takes. Where that would go over
     the same frames again and again, the block is decoded once and for all: into its zarr chunks, if
-    the frames of each follow one another.
+    the frames of each follow one another, stay in the cache, and are cut into few.
 
     Parameters
     ----------
@@ -59,8 +61,7 @@ class Pixels:
         """Give the zarr chunks of a region of the array that begins with one, in C order."""
         box = tuple((some.start, some.stop) for some in region)
         if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
-            block = [stop - start for start, stop in self.box[: self.held.layout.nav_ndim]]
-            if _are_runs(block, chunk[: len(block)]):
+            if self._is_cut_fast(chunk):
                 yield from self._cut_once(region, chunk)
                 return
             self.load()
@@ -134,6 +135,17 @@ class Pixels:
         nbytes = math.prod((*map(min, shape[:nav_ndim], chunk), *shape[nav_ndim:]))
         whole = all(n >= size for n, size in zip(chunk[nav_ndim:], shape[nav_ndim:], strict=True))
         fits = whole or nbytes * self.held.dtype.itemsize <= TOGETHER_BYTES
+        return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
+
+    def _is_cut_fast(self, chunk: tuple[int, ...]) -> bool:
+        """Tell whether a block is cut while it is decoded at little cost of memory and time."""
+        assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
+        nav_ndim = self.held.layout.nav_ndim
+        shape = [stop - start for start, stop in self.box]
+        nbytes = math.prod(shape[nav_ndim:]) * self.held.dtype.itemsize
+        sig = zip(shape[nav_ndim:], chunk[nav_ndim:], strict=True)
+        cuts = math.prod(-(-n // size) for n, size in sig)
+        fits = nbytes <= TOGETHER_BYTES and cuts <= MOST_CUTS
         return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
 
 

@@ -1,5 +1,6 @@
 """The chunks of a region, one by one, are the pixels that stand in the file."""
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -55,3 +56,24 @@ def test_parts_of_a_source(files, data):
             np.testing.assert_array_equal(pixels, want)
             seen.append(place)
     assert seen == list(product(*map(range, counts)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunk"),
+    [((2, 2048, 2048), (1, 512, 512)), ((64, 256, 256), (64, 1, 4))],
+    ids=["large-frames", "small-chunks"],
+)
+def test_parts_take_little_more_than_their_block(tmp_path, shape, chunk):
+    """Even if a frame is large, or cut into very many."""
+    path = write_raw(tmp_path / "scan.raw", np.zeros(shape, ">u2"))
+    arr = open_dataset(path, nav_shape=shape[:1], sig_shape=shape[1:], dtype=">u2")
+    source = Source(arr.description.layout, arr.description.conversion, "auto")
+    box, region = tuple((0, n) for n in shape), tuple(slice(0, n) for n in shape)
+    with Workspace() as workspace:
+        next(Pixels(source, box, workspace).parts(region, chunk))  # compiles what is needed
+        tracemalloc.start()
+        for _ in Pixels(source, box, workspace).parts(region, chunk):
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 1.4 * arr.nbytes
