@@ -202,7 +202,9 @@ def to_zarr(
     member = template.prefix.removesuffix("/")
 
     def write(place: Place, proven: set[str], before: str | None) -> None:
-        given = arr if before is None else open_dataset(before, "zarr", chunks=arr.chunks)
+        given = arr
+        if before is not None:  # frames that are missing are still known to be
+            given = open_dataset(before, "zarr", chunks=arr.chunks, missing="fill")
         for stack in template.stack.passes():
             target = Target(stack, place)
             if stack.stored:

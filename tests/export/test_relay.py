@@ -112,8 +112,9 @@ def test_the_same_as_in_one_step(tmp_path, monkeypatch, options):
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("kind", ["float", "bool", "complex", "missing", "slice", "corrected"])
+@pytest.mark.filterwarnings("error::dask_tiled.MissingFramesWarning")
 def test_whatever_the_pixels_are(tmp_path, kind):
-    """They are what the array shows."""
+    """They are what the array shows, and what is known to be missing is not told again."""
     shape, options = FRAMES.shape, {}
     if kind in {"float", "bool", "complex"}:
         frames = FRAMES.astype({"float": "f4", "bool": "?", "complex": "c8"}[kind])
