@@ -108,7 +108,7 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
             elif _OLD.fullmatch(name):
                 remove(left)
             elif name not in {*attempts, _REPLACED}:
-                if attempts and _ATTEMPT.fullmatch(name):
+                if attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name):
                     warnings.warn(another(part, name, attempts[-1]), stacklevel=7)
                 discard(left)
 

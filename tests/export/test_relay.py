@@ -159,6 +159,26 @@ def test_files_are_read_once(tmp_path, steps):
 
 
 @pytest.mark.usefixtures("always")
+def test_what_goes_on_does_not_start_afresh(tmp_path, steps, monkeypatch, recwarn):
+    """Nothing else is said where the second step goes on without the first one."""
+    arr, note = scan_of(tmp_path / "scan.mib"), JournaledFolder.note
+
+    def stopping(folder, entries):
+        note(folder, entries)
+        if len(set(steps)) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(JournaledFolder, "note", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+    monkeypatch.setattr(relay, "MOST_TIMES", 4)
+    to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+    assert not [x for x in recwarn if "afresh" in str(x.message)]
+    verify_zarr(tmp_path / "out.zarr", arr)
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
     """In either step."""
