@@ -32,7 +32,7 @@ MOST_LISTED = 100
 """So many datasets are listed in the metadata."""
 DATASETS: tuple[type, ...] = (Number, str, NoneType)
 """How one can be asked for."""
-STEP_SECONDS, STEP_SECONDS_PER_BYTE = 0.25, 1e-9
+STEP_SECONDS, STEP_SECONDS_PER_BYTE = 0.18, 1e-9
 """So long may the library compute for one object or attribute, and so much longer for each byte of
 the file, all of which a step may read. It takes some 0.1 ms."""
 SECONDS, SECONDS_PER_BYTE = 60, 1e-7
