@@ -27,14 +27,18 @@ def test_nothing_goes_wrong():
 
 
 def test_what_is_planted_is_found():
-    planted = "a_descriptor,a_pixel=40,a_hang=450,a_thread,memory,a_file"
-    short = ["--operations", 140, "--warm-up", 30, "--limit", 15]
-    output, verdict = soak(*short, "--plant", planted)
+    planted = "a_descriptor,a_pixel=40,a_thread,memory,a_file"
+    output, verdict = soak("--operations", 90, "--warm-up", 30, "--plant", planted)
     for found in (
-        "checksums", "hangs", "leftovers", "descriptors of the client", "threads of the worker",
+        "checksums", "leftovers", "descriptors of the client", "threads of the worker",
         "RSS MiB of the worker",
     ):  # fmt: skip
         assert found in verdict, output
+
+
+def test_a_hang_is_found():
+    output, verdict = soak("--operations", 40, "--limit", 15, "--plant", "a_hang=30")
+    assert "hangs" in verdict, output
 
 
 def test_frames_that_are_filled_are_said(monkeypatch):

@@ -117,7 +117,7 @@ class Cluster:
     def _worker(self):
         where = self.folder / str(next(self.lives))
         command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
-        command += ["--memory-limit", "1GB"]
+        command += ["--memory-limit", "2GB"]  # room to grow: what is paused tells nothing of that
         return self.stack.enter_context(self.started(where, *command))
 
     def kill(self):
