@@ -108,11 +108,10 @@ class Pixels:
         depth = max(1, CUT_BYTES // (frame * dtype.itemsize))
         make = partial(_beginning, np.empty(depth * frame, dtype))
         reader = Reader(self.held, self.box, self.workspace)
-        first = 0
+        first, cuts = 0, list(product(*places[nav_ndim:]))
         for nav in product(*places[:nav_ndim]):
             lengths = [stop - start for _, (start, stop) in nav]
             stop = first + math.prod(lengths)
-            cuts = list(product(*places[nav_ndim:]))
             found = [np.empty((stop - first, *(b - a for _, (a, b) in cut)), dtype) for cut in cuts]
             for start in range(first, stop, depth):
                 tile = reader.tile(start, min(start + depth, stop), 0, make)

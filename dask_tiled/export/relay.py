@@ -20,6 +20,8 @@ MOST_TIMES = 4
 """So many times bytes may be read; to write and to read them once more takes less from there on."""
 PAGE_BYTES = 4096
 """A disk gives no less."""
+LOOKED_AT = 1 << 20
+"""Positions at which a frame is looked for that is there."""
 
 
 def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
@@ -51,16 +53,18 @@ def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
 
 def times_read(desc: Description, sizes: Sequence[int]) -> float:
     """Tell how often bytes are read by tasks of which each has such a part of all frames."""
-    layout, nav_ndim = desc.layout, desc.nav_ndim
-    whole = [(0, n) for n in desc.shape]
-    absent = layout.selection.are_absent(region_of(layout, tuple(whole)).frames)
+    count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
+    if count == 1:
+        return 1
+    selection = desc.layout.selection
+    numbers = selection.at(np.arange(min(LOOKED_AT, math.prod(desc.nav_shape))))
+    absent = selection.are_absent(numbers)
     if absent.all():
         return 1
     place = np.unravel_index(int(absent.argmin()), desc.nav_shape)
     nav = tuple((int(k), int(k) + 1) for k in place)
-    part = tuple((0, n) for n in sizes)
-    count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
-    return count * _nbytes(desc, (*nav, *part)) / _nbytes(desc, (*nav, *whole[nav_ndim:]))
+    part, whole = ([(0, n) for n in shape] for shape in (sizes, desc.sig_shape))
+    return count * _nbytes(desc, (*nav, *part)) / _nbytes(desc, (*nav, *whole))
 
 
 def _nbytes(desc: Description, box: Box) -> int:
