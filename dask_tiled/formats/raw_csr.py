@@ -35,6 +35,7 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[s
         if text.count(b".") > MOST_DOTS:
             refuse(path, "the file", f"at most {MOST_DOTS} dots", text.count(b"."))
         content = tomllib.loads(text.decode("utf8"))
+        repr(content)  # a number in other digits may be too long to be told
     except (ValueError, RecursionError) as error:
         raise tools.CorruptFileError("not a TOML file", path=path, found=str(error)) from error
     params = _table(path, content, "params")

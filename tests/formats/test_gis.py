@@ -225,6 +225,7 @@ BROKEN = [b"", b"attributes", b"attributes = ", b"attributes = [1]", b"attribute
 BROKEN += [b"\xff\xfe", b"a = {'a':" + b"[" * 10000, b"a = " + b"-" * 100000 + b"1"]
 BROKEN += [b"a = {'a': " + b"1+" * 50000 + b"1}", b"a = {" + b"'a': 1, " * 100000, b"a = {[]: 1}"]
 BROKEN += [b"a = {'a': '\\ '}", b"a = {'a': 1}\0", b"a = {'a': " + b"9" * 10000 + b"}"]
+BROKEN += [b"a = {'a': 0x" + b"f" * 50000 + b"}"]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))

@@ -131,6 +131,11 @@ HOSTILE_NPY = {
     "surrogate in dtype": npy_text(descr="'\\ud800'"),
     "escape that is none": npy_text(descr="'<f8\\ '"),
     "number with a word": npy_text(shape="(3, 4if 1else 5)"),
+    "word in an expression in a text": npy_text(descr="f'{4if 1else 5}'"),
+    "word behind a comment": npy_text(shape="(3, # '\n 4if 1else 5, # '\n)"),
+    "word behind three quotes": npy_text(descr="'''a'b''' 4if 1else 5, '''c'd'''"),
+    "escape that is none in bytes": npy_text(descr="b'\\u1234'"),
+    "digits of another base": npy_text(shape=f"(0x{'f' * 50_000},)"),
     "huge dtype": npy_text(descr="'V99999999999'"),
     "longest text": npy_text(descr="'<U536870911'"),
     "unknown unit": npy_text(descr="'<M8[parsec]'"),
@@ -157,7 +162,7 @@ def test_hostile_npy_header(tmp_path, text, version):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["escape that is none", "number with a word"])
+@pytest.mark.parametrize("kind", [x for x in HOSTILE_NPY if "escape" in x or "word" in x])
 def test_python_does_not_warn_of_headers(tmp_path, kind):
     """Nobody but the error tells of them."""
     path = write_npy_header(tmp_path / "array.npy", HOSTILE_NPY[kind])

@@ -21,11 +21,12 @@ MAX_COUNT = 25_000
 text."""
 MAX_DEPTH = 64
 MAX_VALUES = 300_000
-QUOTED = re.compile(r"""'(?:\\.?|[^'\\])*(?:'|\Z)|"(?:\\.?|[^"\\])*(?:"|\Z)""", re.DOTALL)
+QUOTED = re.compile(r"""(['"])(?!\1\1)(?:\\.?|(?!\1)[^\\])*(?:\1|\Z)""", re.DOTALL)
 ESCAPE = re.compile(r"""\\(?:(?![4-7][0-7]{2})[0-7]|[\n\\'"abfnrtvxNuU])""")
-KEYWORD = re.compile(r"and|else|for|if|in|is|not|or")
-"""Parts of a literal of Python: texts, backslashes in them that mean something, and what it has not
-outside of texts."""
+STRANGE = re.compile(r"""and|else|for|if|in|is|not|or|['"#]|\b[rR]?[fFtT][rR]?\b""")
+BYTES = re.compile(r"\b[rR]?[bB][rR]?\b")
+"""Parts of a literal of Python: texts, backslashes in them that mean something, and outside of
+texts what a header has not, and what stands before bytes."""
 
 
 BLOCK_BYTES = 1 << 14
@@ -208,9 +209,14 @@ def parse_literal(text: str) -> Any:
     Raises
     ------
     ValueError, SyntaxError, TypeError, MemoryError, RecursionError
-        It is none, or Python would warn of it: of a backslash before a blank, say.
+        It is none, or has what no header has: a comment, text in three quotes, a number that Python
+        does not write out, and all that it warns of, a backslash before a blank, say.
     """
     # What warnings become is a matter of the whole process, which other threads share.
-    if "\\" in ESCAPE.sub("", text) or KEYWORD.search(QUOTED.sub("", text)):
-        raise SyntaxError("an escape that is none, or a word beside a number")
-    return ast.literal_eval(text)
+    beside = QUOTED.sub(" ", text)
+    escaped = "\\" in text and ("\\" in ESCAPE.sub("", text) or BYTES.search(beside))
+    if escaped or STRANGE.search(beside):
+        raise SyntaxError("an escape that is none, or what no header has beside texts")
+    value = ast.literal_eval(text)
+    repr(value)  # a number in other digits may be too long to be told
+    return value
