@@ -97,10 +97,12 @@ class Record(NamedTuple):
 def find_record(keys: Iterable[str], read: Read) -> Record | None:
     """Read the record of an export among what is stored; None where there is not exactly one."""
     found = [key for key in keys if f"/{key}".endswith(f"/{_RECORD}")]
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
         if len(found) == 1:
             record = Record(**json.loads(read(found[0]) or b""))
-            return record if record.key == found[0] else None
+            grids = {prefix: [*map(int, grid)] for prefix, grid in record.grids.items()}
+            known = record._replace(documents=dict(record.documents), grids=grids)
+            return known if record.key == found[0] else None
     return None
 
 

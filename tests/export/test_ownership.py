@@ -267,6 +267,23 @@ def test_records_differ(tmp_path):
     assert json.loads(one["/.dask_tiled/export.json"])["grids"] == {"": [3, 1, 1]}
 
 
+@pytest.mark.parametrize(
+    "value", ["null", "3", '["zarr.json"]', '{"": 3}', '{"": [1e999]}', "[" * 9999]
+)
+@pytest.mark.parametrize("field", ["documents", "grids"])
+def test_a_record_that_is_none_proves_nothing(tmp_path, field, value):
+    """Whatever JSON it is."""
+    place = tmp_path / "out.zarr"
+    to_zarr(ARR, place)
+    path = place / ".dask_tiled" / "export.json"
+    record = json.loads(path.read_text()) | {field: "here"}
+    path.write_text(json.dumps(record).replace('"here"', value))
+    before = everything(place)
+    with pytest.raises(DatasetError, match="something else"):
+        to_zarr(ARR, place, overwrite=True)
+    assert everything(place) == before
+
+
 def test_a_folder_given_as_a_path_in_a_store_is_a_path(tmp_path):
     """So that nothing incomplete is seen there, either."""
     group = zarr.create_group(tmp_path / "group.zarr")
