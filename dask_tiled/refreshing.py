@@ -10,7 +10,7 @@ import dask.array as da
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import seen
+from dask_tiled.model.files import GrowingFile, seen
 from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT
@@ -42,8 +42,13 @@ class Opening(NamedTuple):
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open what was opened as ``arr`` again; see :meth:`TiledArray.refresh`."""
         check_local(old.files[0].path)
-        with seen(old.files):
-            new = self.describe()
+        try:
+            with seen(old.files):
+                new = self.describe()
+        except FileNotFoundError:
+            for file in old.files:
+                GrowingFile.of(file).check()
+            raise
         check_continues(old.layout, new.layout)
         if self.sample is not None:
             self.sample.check(new.layout)

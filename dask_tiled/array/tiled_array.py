@@ -278,7 +278,7 @@ class TiledArray(da.Array):
         Raises
         ------
         StaleFileError
-            A file was replaced, cut off or written anew, or its frames lie elsewhere.
+            A file was removed, replaced, cut off or written anew, or its frames lie elsewhere.
         DatasetError
             The array is a part of what was opened, or computed, or lies behind a URL; or as for
             :func:`open_dataset`.

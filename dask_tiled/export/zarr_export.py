@@ -149,7 +149,7 @@ def to_zarr(
         Something else is there already, another export is writing there, it cannot be written
         (the disk is full, for example), or the arguments cannot be exported.
     StaleFileError
-        A file that is followed was replaced, cut off or written anew.
+        A file was changed, replaced or removed; one that is followed did not only grow.
     TilingError
         The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
 
