@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
@@ -11,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+_PACKAGE = os.path.dirname(__file__) + os.sep
 MOST_TOLD = 400
 """So many characters of a value are in a message."""
 
@@ -73,6 +76,16 @@ def _bounded(told: Any) -> str:
 def printable(text: str) -> str:
     """Write what cannot be printed in the name of a file as escapes, also the end of a line."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of something, at the line that called the package."""
+    frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - there is no other way to them
+    while frame.f_back is not None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):  # also beyond what contextlib calls
+            called = level + 1
+        frame, level = frame.f_back, level + 1
+    warnings.warn(printable(message), category, stacklevel=called)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from dask_tiled.errors import (
     MissingFramesWarning,
     TruncatedFileError,
     check_whole,
-    printable,
+    warn,
 )
 from dask_tiled.formats.describing import completed, describe_as, expanded
 from dask_tiled.formats.registry import formats
@@ -197,7 +196,7 @@ def warn_of_missing(
         lacking += "".join(f"The series may be longer: {doubt}. " for doubt in desc.doubts)
     if lacking:
         message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if that is meant."
-        warnings.warn(printable(message), MissingFramesWarning, stacklevel=3)
+        warn(message, MissingFramesWarning)
 
 
 def _is_settled(nav_shape: Any) -> bool:

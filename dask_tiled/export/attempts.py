@@ -6,12 +6,12 @@ import os
 import re
 import time
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from dask_tiled.errors import warn
 from dask_tiled.export.locking import locked
 from dask_tiled.export.ownership import (
     at_once,
@@ -109,7 +109,7 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
                 remove(left)
             elif name not in {*attempts, _REPLACED}:
                 if attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name):
-                    warnings.warn(another(part, name, attempts[-1]), stacklevel=7)
+                    warn(another(part, name, attempts[-1]))
                 discard(left)
 
 

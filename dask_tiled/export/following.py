@@ -6,7 +6,6 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.errors import DatasetError, StaleFileError
+from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.export.bars import progress_bar
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.ownership import Record
@@ -128,7 +127,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
     if absent:
         path = desc.files[-1].path
         message = f"{path}: no more frames have come; {absent} of {count} are missing"
-        warnings.warn(message, stacklevel=6)
+        warn(message)
     yield Rows(arr, done, desc.shape[0], complete=told)
 
 
@@ -325,7 +324,7 @@ def _still_right(folder: JournaledFolder, arr: TiledArray) -> set[str]:
             message = (
                 f"{path}: it is no longer the file that was followed; the export starts afresh"
             )
-            warnings.warn(message, stacklevel=8)
+            warn(message)
             return set()
     partial = {key.removesuffix(_PARTIAL) for key in noted if key.endswith(_PARTIAL)}
     return proven_in(folder) - partial

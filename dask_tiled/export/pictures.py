@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import dask.array as da
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.group import DATA
 from dask_tiled.opening import open_dataset
 
@@ -44,7 +43,7 @@ def open_pictures(
             try:
                 yield name, open_dataset(path, **options, **{option: key})
             except (DatasetError, ImportError) as error:
-                warnings.warn(f"{name!r} is left out: {error}", stacklevel=2)
+                warn(f"{name!r} is left out: {error}")
 
 
 def _names(listed: Any, meant: Any) -> dict[Any, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.attempts import (
     another,
     claimed,
@@ -286,7 +285,7 @@ def export_to_store(
                 hint = "Export it to another store."
                 raise DatasetError("the store may be what is read", path=name, hint=hint)
             if SHOWN not in there and resume:
-                warnings.warn(another(name, found.attempt, record.attempt), stacklevel=3)
+                warn(another(name, found.attempt, record.attempt))
             place.remove(sorted(there, key=found.order))
     place.put(record.key, record.to_bytes())
     mine = place.journaled(record)

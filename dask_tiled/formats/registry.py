@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, warn
 from dask_tiled.formats.format import Format
 from dask_tiled.model.tables import html_table, text_table
 
@@ -64,7 +63,7 @@ def _installed() -> Mapping[str, Format]:
         try:
             others[entry.name] = _checked(entry.load())
         except Exception as error:  # noqa: BLE001 - another package may fail in any way
-            warnings.warn(f"format {entry.name!r} cannot be used: {error!r}", stacklevel=2)
+            warn(f"format {entry.name!r} cannot be used: {error!r}")
     return {**others, **own}
 
 

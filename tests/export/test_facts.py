@@ -59,6 +59,7 @@ def test_missing_frames_are_listed_and_stay_missing(tmp_path, dtype, fill):
     assert told["runs"] == [[0, 1], [14, 15]]
     with pytest.warns(MissingFramesWarning, match="4 of 16 frames are missing") as warned:
         again = open_dataset(store)
+    assert warned[0].filename == __file__
     assert len(warned) == 1
     assert again.description.missing.tolist() == [0, 1, 14, 15]
     np.testing.assert_array_equal(again.compute(), arr.compute())

@@ -149,8 +149,9 @@ def test_axes_are_called_what_later_frames_say(acquisition, tmp_path):
 def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
     acquisition.then(13)
     arr = open_dataset(acquisition.path, **RAW, nav_shape=(6, 8), fill_value=9)
-    with pytest.warns(UserWarning, match="35 of 48 are missing"):
+    with pytest.warns(UserWarning, match="35 of 48 are missing") as warned:
         to_zarr(arr, tmp_path / "out.zarr", follow=True)
+    assert warned[0].filename == __file__
     found = stored(tmp_path / "out.zarr")
     assert np.array_equal(found[:13], FRAMES[:13])
     assert (found[13:] == 9).all()
@@ -205,8 +206,9 @@ def test_what_is_left_of_another_measurement_is_not_used(acquisition, tmp_path):
     other = FRAMES.copy()
     other[1:] = FRAMES[1:][::-1]
     acquisition.path.write_bytes(other.tobytes())
-    with pytest.warns(UserWarning, match="starts afresh"):
+    with pytest.warns(UserWarning, match="starts afresh") as warned:
         follow(acquisition, out, **options)
+    assert warned[0].filename == __file__
     assert np.array_equal(stored(out), other)
 
 

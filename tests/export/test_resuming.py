@@ -113,8 +113,9 @@ def test_another_source_starts_afresh(scan, tmp_path, monkeypatch, written):
         chunks=(4, 8, 16),
     )
     written.clear()
-    with pytest.warns(UserWarning, match="another source"):
+    with pytest.warns(UserWarning, match="another source") as warned:
         to_zarr(changed, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    assert warned[0].filename == __file__
     assert len(written) == 3
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
@@ -123,8 +124,9 @@ def test_other_settings_start_afresh(scan, tmp_path, monkeypatch, written):
     """So do other chunks, compressors or attributes."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     written.clear()
-    with pytest.warns(UserWarning, match="other settings"):
+    with pytest.warns(UserWarning, match="other settings") as warned:
         to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
+    assert warned[0].filename == __file__
     assert len(written) == 3
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 

@@ -87,8 +87,9 @@ def test_another_export_starts_afresh(place, monkeypatch, written):
     """It says why; nothing of the other one is left."""
     stop(monkeypatch, place, chunks=(1, 4, 8))
     written.clear()
-    with pytest.warns(UserWarning, match="other settings"):
+    with pytest.warns(UserWarning, match="other settings") as warned:
         stored = to_zarr(ARR, place)
+    assert warned[0].filename == __file__
     assert {key for key in written if key.startswith("c/")} == CHUNKS
     assert len([key for key in _keys(stored) if "/c/" in f"/{key}"]) == 3
     other = ARR + 1
