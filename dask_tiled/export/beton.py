@@ -28,6 +28,7 @@ from dask_tiled.export.bars import progress_bar
 from dask_tiled.export.pages import PageWriter
 from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
 from dask_tiled.export.sample_sources import Batch, array_batches, dataset_batches
+from dask_tiled.export.stores import file_path
 from dask_tiled.export.targets import flush_folders, telling_of
 from dask_tiled.formats.beton.descriptor import sniff
 from dask_tiled.formats.beton.structure import (
@@ -101,7 +102,7 @@ def to_beton(
         The arguments do not suit one another, a sample cannot be made or written, which the error
         names, or something else is there already. No file is left.
     """
-    target = os.path.abspath(os.fsdecode(path))
+    target = file_path(path)
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
         raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)

@@ -20,7 +20,8 @@ from dask_tiled.export.documents import create_group, documents_of, opened
 from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
-from dask_tiled.export.stores import local_path
+from dask_tiled.export.stores import file_path
+from dask_tiled.export.targets import flush_folders, telling_of
 from dask_tiled.model.files import File
 from dask_tiled.model.open_files import open_file
 
@@ -146,9 +147,7 @@ def _url(file: File) -> str:
 
 def _place(target: Any, *, overwrite: bool) -> str:
     """Make sure that there is nothing at a path, or only references that may go."""
-    path = local_path(target) if isinstance(target, str | os.PathLike) else None
-    if path is None:
-        raise DatasetError("no path", expected="where a JSON file goes", found=repr(target))
+    path = file_path(target)
     if os.path.lexists(path):
         if not _is_ours(path):
             raise DatasetError("something else is there, and stays", path=path)
@@ -170,10 +169,14 @@ def _write(path: str, references: dict[str, Any]) -> None:
     """Write a JSON file beside its place, and move it there."""
     part = f"{path}.{uuid.uuid4().hex}.part"
     try:
-        with open_file(part, "x", encoding="utf8") as file:
-            json.dump(references, file)
-        os.replace(part, path)
+        with telling_of(path):
+            with open_file(part, "x", encoding="utf8") as file:
+                json.dump(references, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        flush_folders(path)
     except BaseException:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(part)
         raise

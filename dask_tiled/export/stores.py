@@ -37,6 +37,7 @@ from dask_tiled.export.targets import (
     StorePlace,
     flush_folders,
     telling_of,
+    unwritable,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +107,17 @@ def local_path(store: Any) -> str | None:
     if not isinstance(store, (str, os.PathLike)):
         return None
     text = os.fspath(store).removeprefix("file://")
+    if "\0" in text:
+        raise DatasetError("no path", expected="a path as text", found=repr(text))
     return None if "://" in text else os.path.abspath(text)
+
+
+def file_path(target: Any) -> str:
+    """Give the absolute path of a file that is to be written."""
+    path = local_path(target) if isinstance(target, str | os.PathLike) else None
+    if path is None:
+        raise DatasetError("no path", expected="where the file goes", found=repr(target))
+    return path
 
 
 def export_to_path(
@@ -242,7 +253,10 @@ def open_store(store: Any) -> tuple[Store, str]:
     if isinstance(store, StorePath):
         return store.store, store.path
     if isinstance(store, str):
-        return FsspecStore.from_url(store), ""
+        try:
+            return FsspecStore.from_url(store), ""
+        except Exception as error:  # each file system has its own
+            raise unwritable(store, error) from error
     if isinstance(store, dict):
         return MemoryStore(store), ""
     if not isinstance(store, Store):

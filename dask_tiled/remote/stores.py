@@ -96,11 +96,11 @@ def place_of(url: str, options: Options = None) -> Place:
     elif not _is_store(given) and ("::" in url or url.partition("://")[0].lower() not in OBJECTS):
         try:
             given, path = url_to_fs(url, **given)
-        except ImportError as error:
-            raise DatasetError(str(error), path=url) from error
-        except (ValueError, TypeError) as error:
-            problem = "fsspec knows no such URL, or no such options"
-            raise DatasetError(problem, path=url, found=str(error)) from error
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception as error:  # of file systems that are opened at once, each has its own
+            problem = "fsspec cannot open this URL, with these options"
+            raise DatasetError(problem, path=url, found=said(error)) from error
         url = given.unstrip_protocol(path)
     else:
         scheme, _, rest = url.partition("://")

@@ -410,6 +410,16 @@ def test_seeds_are_no_negative_numbers(tmp_path):
         save(tmp_path / "a.beton", {"x": np.zeros(3)}, shuffle=True, seed=-1)
 
 
+def test_urls_are_no_names_of_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fields = {"x": np.zeros((3, 4))}
+    for path in ("s3://bucket/a.beton", "a\0.beton", 3):
+        with pytest.raises(DatasetError, match="no path"):
+            save(path, fields)
+    save(f"file://{tmp_path}/a.beton", fields)
+    assert os.listdir() == ["a.beton"]
+
+
 def test_nothing_that_is_there_is_lost(tmp_path):
     fields = {"x": np.zeros((3, 4))}
     path = save(tmp_path / "a.beton", fields)

@@ -276,11 +276,18 @@ def test_nothing_else_is_replaced(arr, tmp_path):
     for path in (arr.description.files[0].path, tmp_path, link, other):
         with pytest.raises(DatasetError, match="something else is there"):
             to_references(arr, path, overwrite=True)
-    for path in ({}, 3, "s3://bucket/scan.json"):
+    for path in ({}, 3, "s3://bucket/scan.json", "a\0b"):
         with pytest.raises(DatasetError, match="no path"):
             to_references(arr, path)
     assert sorted(os.listdir(tmp_path)) == before
     assert other.read_text() == '{"version": 1, "refs": {}}'
+
+
+def test_what_cannot_be_written_is_told(arr, tmp_path):
+    target = tmp_path / "none" / "scan.json"
+    with pytest.raises(DatasetError, match="cannot be written") as caught:
+        to_references(arr, target)
+    assert caught.value.path == str(target)
 
 
 @pytest.fixture

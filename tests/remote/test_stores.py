@@ -78,6 +78,16 @@ def test_folders_are_no_files():
         open_dataset("memory://series")
 
 
+def test_file_systems_that_cannot_be_opened(tmp_path):
+    """Some are looked at as soon as they are named."""
+    archive = tmp_path / "a.zip"
+    for url in ("ftp://127.0.0.1:9/scan.mib", f"zip://scan.mib::{archive}"):
+        archive.write_bytes(b"none")
+        with pytest.raises(DatasetError, match="cannot open") as caught:
+            open_dataset(url)
+        assert caught.value.path == url
+
+
 def test_chained_urls(tmp_path, members):
     """A file in an archive; with those beside it."""
     with zipfile.ZipFile(tmp_path / "scan.zip", "w") as archive:
