@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +51,10 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     Raises
     ------
     VerificationError
-        There is a difference: of shape or dtype, a chunk that is missing or cannot be decoded, or a
-        pixel. The error has its place, ``where``, and what was ``expected`` and ``found`` there. It
-        is the first difference in its chunk; which chunk is compared first is not defined.
+        There is a difference: of shape or dtype, metadata or a chunk that is missing or cannot be
+        decoded, or a pixel. The error has its place, ``where``, and what was ``expected`` and
+        ``found`` there. It is the first difference in its chunk; which chunk is compared first is
+        not defined.
     DatasetError
         ``arr`` is no dask array, or whatever reading it raises.
     """
@@ -65,7 +67,11 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
             hint="Pass the store first, then the array." if swapped else None,
         )
     path = local_path(store) or str(store)
-    arrays, binned = _opened(store, path)
+    with _telling_of(path):
+        arrays, binned = _opened(store, path)
+        levels = tuple(Level(array.path, Encoder(array)) for array in arrays)
+        if any(0 in level.encoder.stored for level in levels):
+            raise ValueError("chunks of no pixels")
     if arr.dtype.names:
         arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields without gaps, in order
     shape = arr.shape
@@ -83,7 +89,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
                     found=found,
                 )
         shape = halved_shape(shape, binned)
-    stack = Stack(tuple(Level(array.path, Encoder(array)) for array in arrays), binned)
+    stack = Stack(levels, binned)
     by_path = {array.path: array for array in arrays}
     for part in stack.passes():
         if part.stored:  # and has been compared
@@ -99,6 +105,18 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
             show=progress,
             title="verify_zarr",
         )
+
+
+@contextmanager
+def _telling_of(path: str) -> Iterator[None]:
+    """Name what cannot be opened, whatever zarr says of it."""
+    try:
+        yield
+    except (DatasetError, OSError):
+        raise
+    except Exception as error:
+        problem, found = "what is stored cannot be opened", repr(error)
+        raise VerificationError(problem, path=path, found=found) from error
 
 
 def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:

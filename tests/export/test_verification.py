@@ -1,5 +1,6 @@
 """Stored arrays are compared with what they were exported from, and no damage goes unnoticed."""
 
+import json
 from functools import partial
 
 import dask.array as da
@@ -85,6 +86,28 @@ def test_nothing_is_stored(arr, tmp_path):
     """That is an error of its own, too."""
     with pytest.raises(VerificationError, match="nothing is stored"):
         verify_zarr(tmp_path / "out.zarr", arr)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 99_999, '{"zarr_format": 3, "node_type": "array"}']
+)
+@pytest.mark.parametrize("name", ["zarr.json", "data/zarr.json"])
+def test_metadata_that_cannot_be_read(arr, tmp_path, name, text):
+    to_zarr(arr, tmp_path / "a.zarr", layout="group")
+    (tmp_path / "a.zarr" / name).write_text(text)
+    with pytest.raises(VerificationError) as caught:
+        verify_zarr(tmp_path / "a.zarr", arr)
+    assert caught.value.path == str(tmp_path / "a.zarr")
+
+
+def test_chunks_of_no_pixels(arr, tmp_path):
+    to_zarr(arr, tmp_path / "a.zarr", chunks=(2, 3, 8, 16))
+    path = tmp_path / "a.zarr" / "zarr.json"
+    document = json.loads(path.read_text())
+    document["chunk_grid"]["configuration"]["chunk_shape"][0] = 0
+    path.write_text(json.dumps(document))
+    with pytest.raises(VerificationError, match="chunks of no pixels"):
+        verify_zarr(path.parent, arr)
 
 
 def test_arguments_in_the_wrong_order(arr, tmp_path):
