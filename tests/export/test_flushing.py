@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr
+from dask_tiled import DatasetError, open_dataset, to_beton, to_references, to_zarr
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -42,6 +42,9 @@ def export(kind, folder, out):
     arr = open_dataset(write_raw(folder / "scan.raw", FRAMES), **raw)
     if kind == "beton":
         to_beton(out, {"x": arr}, progress=False, overwrite=True)
+    elif kind == "references":
+        out.parent.mkdir(parents=True, exist_ok=True)
+        to_references(arr, out, overwrite=True)
     elif kind == "follow":
         to_zarr(arr, out, follow=True, rest=0.001, overwrite=True)
     else:
@@ -49,7 +52,7 @@ def export(kind, folder, out):
         to_zarr(arr, out, chunks=(2, 8, 16), shards=(4, 8, 16), overwrite=True, **options)
 
 
-@pytest.mark.parametrize("kind", ["plain", "pyramid", "follow", "beton"])
+@pytest.mark.parametrize("kind", ["plain", "pyramid", "follow", "beton", "references"])
 def test_what_shows_was_flushed(tmp_path, calls, kind):
     """Each file as it is in the end, after its last change; each folder with all that is in it."""
     out = tmp_path / "new" / "folder" / "out"

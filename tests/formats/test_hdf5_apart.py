@@ -178,6 +178,34 @@ def test_who_is_killed_is_replaced(tmp_path, started):
     assert len(started) == 3
 
 
+CLOSED = """
+import os, sys
+for number in (0, 1, 2):
+    os.close(number)
+import dask_tiled
+os._exit(dask_tiled.open_dataset(sys.argv[1]).shape != (3, 4, 5))
+"""
+
+
+@pytest.mark.slow
+def test_programs_without_standard_streams(tmp_path):
+    """What is opened there gets their numbers."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.zeros((3, 4, 5))
+    done = subprocess.run([sys.executable, "-c", CLOSED, tmp_path / "a.h5"], check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("executable", [None, "/none"])
+def test_no_process_can_be_started(tmp_path, monkeypatch, executable):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.zeros((3, 4, 5))
+    monkeypatch.setattr(sys.modules[EndedError.__module__], "_idle", [])
+    monkeypatch.setattr("multiprocessing.spawn._python_exe", executable)
+    with pytest.raises(DatasetError, match="no process can be started"):
+        open_dataset(tmp_path / "a.h5")
+
+
 def test_threads_open_files_at_once(tmp_path):
     paths = [write(tmp_path / f"{k}.h5") for k in range(12)]
     with ThreadPoolExecutor(6) as pool:

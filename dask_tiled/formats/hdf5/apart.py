@@ -63,6 +63,7 @@ class Child:
     """A process, and the socket through which it gets its jobs."""
 
     def __init__(self) -> None:
+        from fcntl import F_DUPFD_CLOEXEC, fcntl
         from multiprocessing.connection import Pipe
         from multiprocessing.spawn import get_executable
         from subprocess import DEVNULL, Popen
@@ -73,16 +74,20 @@ class Child:
         """Whether it has done no job yet."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         self.connection, theirs = Pipe()
-        with theirs:
+        with theirs:  # 0 to 2, which may be closed here, mean something else there
+            given = fcntl(theirs.fileno(), F_DUPFD_CLOEXEC, 3)
+        try:
             self.process = Popen(  # noqa: S603 - our own
-                [get_executable(), "-P", "-c", START, paths, str(theirs.fileno())],
+                [get_executable() or "", "-P", "-c", START, paths, str(given)],
                 stdin=DEVNULL,
                 stdout=DEVNULL,
                 stderr=DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[given],
                 process_group=0,  # a terminal interrupts this process alone
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # what has threads forks badly
             )
+        finally:
+            os.close(given)
         _children.add(self)
         try:
             self._answer(START_SECONDS)
