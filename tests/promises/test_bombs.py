@@ -1,7 +1,7 @@
 """Text that grows is refused before it has: XML, JSON, TOML, and what regular expressions read."""
 
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from bombs import BESIDE, BOMBS, PLACES
@@ -67,6 +67,14 @@ def test_bombs_in_files(tmp_path, place, bomb):
     else:
         with pytest.raises(CorruptFileError, match="the XML cannot be read"):
             open_dataset(path, **options)
+
+
+def test_elements_inside_each_other():
+    """Few enough of them to be counted."""
+    for depth, within in ((markup.MAX_DEPTH, True), (markup.MAX_DEPTH + 1, False)):
+        text = b"<a>" * depth + b"</a>" * depth
+        with nullcontext() if within else pytest.raises(CorruptFileError, match="inside each"):
+            parse_xml(text, "a.xml")
 
 
 def test_what_is_no_bomb_is_read():
@@ -135,7 +143,7 @@ TOML = {
 def test_toml(tmp_path, kind):
     path = tmp_path / "a.toml"
     path.write_text(TOML[kind])
-    with limited(), pytest.raises(CorruptFileError) as caught:
+    with limited(3), pytest.raises(CorruptFileError) as caught:
         read_toml(str(path))
     assert caught.value.path == str(path)
     assert len(str(caught.value)) < 1000
