@@ -41,6 +41,7 @@ from dask_tiled.export.targets import (
 )
 
 if TYPE_CHECKING:
+    import zarr
     from zarr.abc.store import Store
 
 WRITER = "to_zarr"
@@ -110,6 +111,14 @@ def local_path(store: Any) -> str | None:
     if "\0" in text:
         raise DatasetError("no path", expected="a path as text", found=repr(text))
     return None if "://" in text else os.path.abspath(text)
+
+
+def opened_at(path: str, member: str) -> zarr.Array[Any]:
+    """Open an array in a folder. Given a path, zarr would take a name with ``::`` for a URL."""
+    import zarr
+
+    store = zarr.storage.LocalStore(path, read_only=True)
+    return zarr.open_array(store, mode="r", path=member)
 
 
 def file_path(target: Any) -> str:

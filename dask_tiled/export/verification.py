@@ -126,13 +126,14 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
 
     opened = store
     if not isinstance(store, (zarr.Array, zarr.Group)):
-        place = store if local_path(store) is None else local_path(store)
+        folder = local_path(store)
+        place = store if folder is None else LocalStore(folder, read_only=True)
         try:
             # Stores that cannot be made read-only, such as zip files, refuse mode "r".
             read_only = getattr(place, "read_only", isinstance(place, str))
             opened = zarr.open(place, mode="r" if read_only else "r+")
         except FileNotFoundError:
-            raise VerificationError("nothing is stored", path=str(place)) from None
+            raise VerificationError("nothing is stored", path=path) from None
     names, binned = _levels_of(opened, path) if isinstance(opened, zarr.Group) else ([""], 0)
     arrays: list[Any] = []
     for name in names:

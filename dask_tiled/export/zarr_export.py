@@ -41,6 +41,7 @@ from dask_tiled.export.stores import (
     export_to_path,
     export_to_store,
     local_path,
+    opened_at,
 )
 from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
@@ -230,7 +231,7 @@ def to_zarr(
 
             steps.insert(0, (parts, write_parts))
         export_to_path(path, steps, overwrite=overwrite, resume=resume)
-        return zarr.open_array(path, mode="r", path=member)
+        return opened_at(path, member)
     is_source = partial(may_read, arr)
     export_to_store(store, template, write, is_source, overwrite=overwrite, resume=resume)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
@@ -254,8 +255,6 @@ def _follow(
     arr: Any, store: Any, settings: _Settings, rest: float, *, show: bool | None
 ) -> zarr.Array[Any]:
     """Export files that grow to a path."""
-    import zarr
-
     path = local_path(store)
     if path is None:
         raise DatasetError("only to a path files are followed", path=str(store))
@@ -296,7 +295,7 @@ def _follow(
         resume=settings.resume,
         show=show,
     )
-    return zarr.open_array(path, mode="r", path=template.prefix.removesuffix("/"))
+    return opened_at(path, template.prefix.removesuffix("/"))
 
 
 def _source_token(arr: da.Array) -> Any:

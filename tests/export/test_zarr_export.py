@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr
+from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.grids import grids_of
 from dask_tiled.export.targets import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -93,11 +93,12 @@ def test_chunks_by_default_are_whole_frames(tmp_path):
 def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
     """With a slash at the end, relative, below folders that are not there yet."""
     monkeypatch.chdir(tmp_path)
-    for path in ("a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr"):
-        to_zarr(arr, path)
-        np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], FRAMES)
+    for path in ("a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr", "a::b"):
+        np.testing.assert_array_equal(to_zarr(arr, path)[:], FRAMES)
+        verify_zarr(path, arr)
         to_zarr(arr[:1], path, overwrite=True)
-        np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], FRAMES[:1])
+        stored = zarr.open_array(zarr.storage.LocalStore(path), mode="r")
+        np.testing.assert_array_equal(stored[:], FRAMES[:1])
 
 
 def test_no_axes(arr):

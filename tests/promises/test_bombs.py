@@ -119,6 +119,7 @@ JSON = {
     "keys": "{" + ",".join(f'"{k}":1' for k in range(400_000)) + "}",
     "the same key": "{" + '"a":1,' * 400_000 + '"a":1}',
     "digits": "1" * 10**6,
+    "few brackets": "[" * 66 + "]" * 66,
 }
 
 

@@ -614,3 +614,12 @@ def test_what_is_opened_may_be_a_link(apart, kind):
     linked.symlink_to(other)
     for link in (path, linked / opened):
         assert outcome(link, **options) == expected
+
+
+def test_coordinates_with_names_like_urls(tmp_path):
+    """To fsspec ``x::y`` is what lies at x; nobody looked whether that is a link."""
+    zarr.save_array(tmp_path / "out" / "points", np.arange(5.0) * 7)
+    group = zarr.create_group(tmp_path / "in" / "a.zarr")
+    group.create_array("data", data=np.ones((4, 5)), dimension_names=["y", "x::y"])
+    (tmp_path / "in" / "a.zarr" / "x").symlink_to(tmp_path / "out" / "points")
+    assert open_dataset(tmp_path / "in" / "a.zarr").description.axes[1].scale == 1

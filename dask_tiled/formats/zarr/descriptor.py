@@ -225,7 +225,8 @@ def _coordinate(folder: str, name: str, size: int) -> Axis | None:
         if not all(os.path.isfile(os.path.join(inside, entry)) for entry in files):
             return None
     try:
-        array = zarr.open_array(path, mode="r")
+        # Given a path, zarr would take a name with "::" for a URL, and open something else.
+        array = zarr.open_array(zarr.storage.LocalStore(path, read_only=True), mode="r")
         points = np.asarray(array[...]) if array.shape == (size,) else np.empty(0)
     except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
         return None
