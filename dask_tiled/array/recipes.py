@@ -23,7 +23,14 @@ from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import NoPrimitive, Reduction, neutral, of_numbers, sum_dtype
+from dask_tiled.engine.vectors import (
+    PLACES,
+    NoPrimitive,
+    Reduction,
+    neutral,
+    of_numbers,
+    sum_dtype,
+)
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
@@ -308,8 +315,9 @@ class Recipe:
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = last._replace(axes=axes, dtype=dtype)
                 fold = self._fold(program, reduction, axes_of)
-                sink = (fold or replace(values, reduction=reduction)).begin(chunk)
-                end = partial(self._finish, reduction, chunk.box)
+                job = replace(values, reduction=reduction)
+                sink = (fold or job).begin(chunk)
+                end = partial(self._finish, reduction, job.dtype, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
         if room is not None:
             values = replace(values, out=room(program.dtype))
@@ -331,10 +339,11 @@ class Recipe:
 
     def _finish_products(self, shape: tuple[int, ...], found: Array) -> Any:
         found = self._view.show(found.reshape(shape))
-        return self._last.finish(found, shape) if self._last and self._last.finish else found
+        finish = self._last and self._last.finish
+        return finish(found, shape, found.dtype) if finish else found
 
-    def _finish(self, reduction: Reduction, box: Box, found: Array) -> Any:
-        name, axes, dtype, _ = reduction
+    def _finish(self, reduction: Reduction, dtype: np.dtype, box: Box, found: Array) -> Any:
+        name, axes, _, _ = reduction
         lengths = [b - a for a, b in box]
         shape, finish = self._view.shape(lengths), self._last and self._last.finish
         if name != "counts":
@@ -345,9 +354,9 @@ class Recipe:
             if name == "nanmean" and not tail:  # all of them are numbers
                 number = math.prod(sizes) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
-        if dtype is not None and not name.endswith("moments"):
-            found = found.astype(dtype, copy=False)
-        return finish(found, shape) if finish else found
+        if name.endswith("moments") or name in PLACES or name == "counts":
+            dtype = found.dtype
+        return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
 
     def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:
         """Find the fold that does the same, faster."""

@@ -122,7 +122,8 @@ class Step(NamedTuple):
     """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number; of
     a contraction, and of the chunk of the weights."""
     finish: Callable[..., Any] | None = None
-    """``finish(reduced, shape)`` makes what dask's function returns."""
+    """``finish(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
+    in a type."""
 
     def raw(self) -> Step:
         """Leave the results of the engine as they are: sums of floats in double precision."""
@@ -246,9 +247,10 @@ def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
     return dtype
 
 
-def _binned(name: str, found: Any, shape: tuple[int, ...]) -> Any:
+def _binned(name: str, found: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    found = found.astype(dtype, copy=False)
     if name == "mean":
-        found = np.divide(found, math.prod(shape[1::2]), out=found)
+        np.divide(found, math.prod(shape[1::2]), out=found)
     return found.reshape(shape[::2])
 
 
@@ -267,20 +269,21 @@ def places_of(task: Any) -> Step | None:
     return Step(Reduction(name, task[2], None), task[0]) if name else None
 
 
-def _counted(bins: Any, found: Any, _: tuple[int, ...]) -> Any:
+def _counted(bins: Any, found: Any, *_: Any) -> Any:
     if found.dtype.names is None:  # bins were counted
         return found[np.newaxis]
     return routines._block_hist(found["value"], bins, found["count"])  # noqa: SLF001
 
 
-def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:
+    total = total.astype(dtype, copy=False)
     if total.ndim > len(shape):
         return {"n": total[..., 1], "total": total[..., 0]}
     count = math.prod(shape[axis] for axis in axes)
     return {"n": np.full(total.shape, count, total.dtype), "total": total}
 
 
-def _moments(moments: Any, _: tuple[int, ...]) -> dict[str, Any]:
+def _moments(moments: Any, *_: Any) -> dict[str, Any]:
     count, mean, squares = moments[..., 0], moments[..., 1], moments[..., 2:]
     with np.errstate(all="ignore"):
         return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
@@ -302,10 +305,10 @@ def contracted(
 
 def added(products: Any, gone: tuple[int, ...], order: tuple[int, ...]) -> Any:
     """Add up products over some axes, and show the others in their order."""
-    return transposed(products.sum(gone, dtype=products.dtype, keepdims=True), (), order)
+    return transposed(products.sum(gone, dtype=products.dtype, keepdims=True), order=order)
 
 
-def transposed(found: Any, _: tuple[int, ...], order: tuple[int, ...]) -> Any:
+def transposed(found: Any, *_: Any, order: tuple[int, ...]) -> Any:
     """Show axes in another order, whatever the shape of the chunk was."""
     return found.transpose(order)
 

@@ -73,7 +73,7 @@ class VectorSink(FrameSink):
     """What a program of one source makes of one chunk."""
 
     def __init__(self, job: Programmed, chunk: Chunk) -> None:
-        self._dtype, self._vectors = job.dtype, job.vectors()
+        self._vectors = job.vectors()
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
         steps, _ = self._vectors.steps(stage, chunk.dtype)
         frames = np.arange(math.prod(chunk.nav_shape))
@@ -99,7 +99,7 @@ class VectorSink(FrameSink):
 
     def result(self) -> Array:
         """Give the output, or the reduction with axes of length 1."""
-        return self._vectors.result(self._dtype)
+        return self._vectors.result()
 
 
 class StageSink:
@@ -226,4 +226,4 @@ class StageSink:
 
     def result(self) -> Array:
         """Give the output, or the reduction with axes of length 1."""
-        return self._vectors.result(self._job.dtype)
+        return self._vectors.result()

@@ -297,12 +297,14 @@ class FoldSink(FrameSink):
         results[...] = self._fold.initial
 
     def result(self) -> Array:
-        """Give the results: with the axes of the chunk, those that are gone of length 1."""
+        """Give the results: with the axes of the chunk, those that are gone of length 1.
+
+        Sums of narrow pixels are as they were added up.
+        """
         self._put_back()
         sig_shape = self._chunk.sig_shape
         sig_shape = (1,) * len(sig_shape) if self._fold.by_frame else sig_shape
-        found = self._results.astype(self._fold.dtype, copy=False)
-        return found.reshape(self._nav_shape + sig_shape)
+        return self._results.reshape(self._nav_shape + sig_shape)
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:

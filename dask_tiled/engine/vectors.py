@@ -211,8 +211,8 @@ class Vectors:
         """Take so many pixels of each frame of a tile, then as many others."""
         self.header[0, self._layout.PIECE] = pixels
 
-    def result(self, dtype: np.dtype) -> Array:
-        """Give the output, or the reduction with axes of length 1."""
+    def result(self) -> Array:
+        """Give the output, or the reduction with axes of length 1, in the type it was made in."""
         shape = tuple(n if kept else 1 for n, kept in zip(self._shape, self.kept, strict=True))
         results, reduction = self.results, self._reduction
         if reduction is not None and reduction.name in PLACES:
@@ -230,7 +230,7 @@ class Vectors:
             moments, gone = results[..., :3], math.prod(self._shape) // math.prod(shape[:-1])
             about_the_mean(moments, results[..., 3] if shape[-1] > 3 else gone)
             return moments
-        return results.astype(dtype, copy=False)
+        return results
 
     def _target(self, to: Register) -> Value:
         """Tell where a step has its result."""
