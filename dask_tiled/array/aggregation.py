@@ -72,7 +72,7 @@ class Ending(NamedTuple):
                 groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
                 keys: list[Key] = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
                 for key, group in zip(keys, groups, strict=True):
-                    yield Task(key, combined, self.reduction.name, *group)
+                    yield Task(key, combined, self.reduction, *group)
                 parts = [TaskRef(key) for key in keys]
             yield Task((name, *shown), finished, self, pixels, *parts)
 
@@ -118,8 +118,9 @@ def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
     return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
 
 
-def combined(name: str, *results: Array) -> Array:
-    """Combine results of several chunks."""
+def combined(reduction: Reduction, *results: Array) -> Array:
+    """Combine results of several chunks, in the type that is wanted."""
+    name, _, dtype, _ = reduction
     if name.endswith("moments"):
         return _merged(results)
     if name in PLACES:
@@ -127,8 +128,8 @@ def combined(name: str, *results: Array) -> Array:
     total, *others = results
     for number, block in enumerate(others):
         own = total if number and isinstance(total, np.ndarray) else None
-        total = UFUNCS[name](total, block, out=own)
-    return total
+        total = UFUNCS[name](total, block, out=own, dtype=dtype, casting="unsafe")
+    return total if dtype is None else total.astype(dtype, copy=False)
 
 
 def moved(
@@ -154,7 +155,7 @@ def _better(name: str, these: tuple[Array, Array], others: tuple[Array, Array]) 
 
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     """Combine the last results, and make of them what was asked for."""
-    total, axes = combined(ending.reduction.name, *results), ending.reduction.axes
+    total, axes = combined(ending.reduction, *results), ending.reduction.axes
     if ending.reduction.name in PLACES:
         _, total = total
     with np.errstate(all="ignore"):

@@ -132,7 +132,13 @@ class Step(NamedTuple):
         if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
         reduction = self.done._replace(dtype=dtype)
-        return Step(reduction, partial(reduced, reduction=reduction))
+        return Step(reduction, partial(reduced, reduction=reduction), _added_up)
+
+
+def _added_up(found: Any, _: tuple[int, ...], dtype: np.dtype) -> Any:
+    """Leave whole numbers in the few bytes that they were added up in."""
+    as_found = found.dtype.kind in "iu" and dtype.kind != "b"
+    return found if as_found else found.astype(dtype, copy=False)
 
 
 def reduced(pixels: Any, reduction: Reduction) -> Any:

@@ -116,12 +116,13 @@ def _endings(
             others = graph.dependencies[name] & known.keys() - {first}
             if not isinstance(layer, MaterializedLayer) or others:
                 break
-            done: Any = one.step.done
+            raw = one.step.raw()
+            done: Any = raw.done
             task = next(iter(layer.mapping.values()))
             ending = ending_of(done, begins, task)
             if ending is not None and "-aggregate-" in name:
                 found[name] = first, ending
-                known[first] = one._replace(step=one.step.raw())
+                known[first] = one._replace(step=raw)
                 break
             combines = called(task)
             if combines is None or combines.func not in LATER[begins]:

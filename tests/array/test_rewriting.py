@@ -13,7 +13,7 @@ from dask.array import chunk
 import dask_tiled
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
-from dask_tiled.testing import write_mib, write_npy
+from dask_tiled.testing import write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -300,6 +300,15 @@ def test_sums_of_whole_numbers_cast_first(paths):
         np.testing.assert_allclose(
             found.compute(), (pixels / 7).sum(axis=(2, 3), dtype=dtype), rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("axes", [(0, 1), 0])
+def test_sums_outgrow_those_of_chunks(tmp_path, axes):
+    frames = np.full((5, 16_000, 1, 64), 65_535, "u2")
+    write_raw(tmp_path / "scan.raw", frames)
+    layout = {"dtype": "u2", "sig_shape": (1, 64), "nav_shape": (5, 16_000)}
+    arr = dask_tiled.open_dataset(tmp_path / "scan.raw", **layout, chunks=(2, 16_000, 1, 64))
+    np.testing.assert_array_equal(arr.sum(axis=axes), frames.sum(axis=axes))
 
 
 @pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2)])
