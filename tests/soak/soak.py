@@ -103,6 +103,7 @@ class Cluster:
         self.folder, self.stack = folder, stack
         self.address = str(folder / "scheduler.json")
         self.lock, self.lives = threading.Lock(), itertools.count()
+        self.logs = {}
         self.kills = self.deaths = 0
         self.started = partial(started, PYTHONPATH=os.environ["PYTHONPATH"])
         preload = ["--preload", str(HERE / "preloaded.py"), "--no-dashboard"]
@@ -118,7 +119,9 @@ class Cluster:
         where = self.folder / str(next(self.lives))
         command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
         command += ["--memory-limit", "2GB"]  # room to grow: what is paused tells nothing of that
-        return self.stack.enter_context(self.started(where, *command))
+        process = self.stack.enter_context(self.started(where, *command))
+        self.logs[process.pid] = where / "log"
+        return process
 
     def kill(self):
         """Kill one worker, if it works already, and start another one; tell whether that was so."""
@@ -145,9 +148,11 @@ class Cluster:
         """Count workers that have ended though nobody has killed them, and start others."""
         with self.lock:
             for name in ("steady", "mortal"):
-                code = getattr(self, name).poll()
+                process = getattr(self, name)
+                code = process.poll()
                 if code is not None:
-                    print(f"a worker has ended by itself, with code {code}", flush=True)
+                    print(f"a worker has ended by itself, with code {code}:", flush=True)
+                    print(self.logs[process.pid].read_text(errors="replace")[-5000:], flush=True)
                     self.deaths += 1
                     setattr(self, name, self._worker())
 
