@@ -86,6 +86,7 @@ def place_of(url: str, options: Options = None) -> Place:
     from fsspec import AbstractFileSystem
     from fsspec.core import url_to_fs
 
+    _check_no_password(url)
     query = ""
     given = {} if options is None else options
     if not isinstance(given, (Mapping, AbstractFileSystem)) and not _is_store(given):
@@ -108,15 +109,24 @@ def place_of(url: str, options: Options = None) -> Place:
         if scheme.lower() in HTTP:
             path, mark, rest = url.partition("?")
             url, query = normal(path), mark + rest
-            if "@" in path.split("/")[2]:
-                hint = "Pass it in the default_headers of client_options, which are shown nowhere."
-                raise DatasetError("a URL with the name of a user, or a password", hint=hint)
     try:
         packed = pickle.dumps(given) if given else b""
     except Exception as error:
         problem = "these storage options cannot be sent to other processes"
         raise DatasetError(problem, path=url, found=str(error)) from error
     return Place(url, query, packed)
+
+
+def _check_no_password(url: str) -> None:
+    """Refuse what would be seen in texts and errors; of HTTP also the name of a user."""
+    for one in url.split("::"):
+        scheme, _, rest = one.partition("://")
+        user, _, _ = rest.partition("?")[0].partition("/")[0].rpartition("@")
+        http = scheme.lower() in HTTP
+        if ":" in user or (user and http):
+            place = "the default_headers of client_options" if http else "storage_options"
+            hint = f"Pass it in {place}, which are shown nowhere."
+            raise DatasetError("a URL with the name of a user, or a password", hint=hint)
 
 
 def _is_store(given: Any) -> bool:

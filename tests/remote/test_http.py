@@ -325,10 +325,11 @@ def test_series_of_a_failing_server(server, tmp_path):
         open_dataset(server.url(members[0]))
 
 
-def test_passwords_in_urls():
+@pytest.mark.parametrize("scheme", ["https", "ftp", "zip://scan.mib::ftp"])
+def test_passwords_in_urls(scheme):
     """They would be shown in texts and errors."""
     with pytest.raises(DatasetError, match="password") as caught:
-        open_dataset("https://user:s3cret@example.org/scan.mib")
+        open_dataset(f"{scheme}://user:s3cret@127.0.0.1:1/scan.mib")
     assert "s3cret" not in str(caught.value)
 
 
