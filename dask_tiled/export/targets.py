@@ -266,9 +266,10 @@ def _gathered(texts: Iterable[bytes | None]) -> dict[str, list[list[int]]]:
     """Put the parts of a journal together. What cannot be read was not written."""
     found: dict[str, list[list[int]]] = {}
     for text in texts:
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):
             for key, entry in json.loads(text or b"").items():
-                found.setdefault(key, []).append(entry)
+                length, *rest = map(int, entry)
+                found.setdefault(key, []).append([length, *rest])
     return found
 
 

@@ -68,6 +68,21 @@ def test_what_is_proven_is_not_done_again(scan, tmp_path, monkeypatch, written):
     assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.raw"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", '{"c/0/0/0": 5}', '{"c/0/0/0": []}', "[" * 100_000],
+    ids=["list", "number", "nothing", "deep"],
+)
+def test_what_no_journal_says_is_nothing(scan, tmp_path, monkeypatch, written, text):
+    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    (journal,) = tmp_path.glob("out.zarr.part/*/journal")
+    (journal / ("0" * 32)).write_text(text)
+    written.clear()
+    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    assert len(written) == 1
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+
+
 def test_other_dask_chunks_go_on_too(scan, tmp_path, monkeypatch, written):
     """What counts are the files and what is stored, not how it was computed."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
