@@ -116,12 +116,12 @@ def _endings(
             others = graph.dependencies[name] & known.keys() - {first}
             if not isinstance(layer, MaterializedLayer) or others:
                 break
-            raw = one.step.raw()
-            done: Any = raw.done
+            done: Any = one.step.done
             task = next(iter(layer.mapping.values()))
             ending = ending_of(done, begins, task)
             if ending is not None and "-aggregate-" in name:
-                found[name] = first, ending
+                raw: Any = one.step.raw()
+                found[name] = first, ending._replace(reduction=raw.done)
                 known[first] = one._replace(step=raw)
                 break
             combines = called(task)
