@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from contextlib import suppress
 
 RENAMED = ("replaced", "removed")
@@ -66,5 +67,10 @@ def fill(disk, free):
 
 
 def empty(disk):
-    """Make room again."""
-    (disk / "ballast").unlink(missing_ok=True)
+    """Make room again: a process that is just being started, or a late task, may hold it longer."""
+    ballast, patience = disk / "ballast", time.monotonic() + 10
+    if ballast.exists():
+        wanted = shutil.disk_usage(disk).free + ballast.stat().st_blocks * 512
+        ballast.unlink()
+        while shutil.disk_usage(disk).free < wanted and time.monotonic() < patience:
+            time.sleep(0.01)
