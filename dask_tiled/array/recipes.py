@@ -20,7 +20,7 @@ from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
-from dask_tiled.engine.products import Products
+from dask_tiled.engine.products import Products, together, weighted
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import (
@@ -314,9 +314,9 @@ class Recipe:
                 axes = tuple(number for axis in last.axes for number in numbers[axis])
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = last._replace(axes=axes, dtype=dtype)
-                fold = self._fold(program, reduction, axes_of)
                 job = replace(values, reduction=reduction)
-                sink = (fold or job).begin(chunk)
+                faster = self._fold(program, reduction, axes_of) or weighted(job, chunk)
+                sink = (faster or job).begin(chunk)
                 end = partial(self._finish, reduction, job.dtype, chunk.box)
                 return Begun(sink, sink.tile_shape(), None, end)
         if room is not None:
@@ -335,10 +335,11 @@ class Recipe:
             raise NoPrimitive
         sink = Products(values, weights.reshape(further + chunk.sig_shape), dtype).begin(chunk)
         shape = nav + (1,) * len(frame) + further
-        return Begun(sink, sink.tile_shape(), None, partial(self._finish_products, shape))
+        end = partial(self._finish_products, shape, dtype)
+        return Begun(sink, sink.tile_shape(), None, end)
 
-    def _finish_products(self, shape: tuple[int, ...], found: Array) -> Any:
-        found = self._view.show(found.reshape(shape))
+    def _finish_products(self, shape: tuple[int, ...], dtype: np.dtype, found: Array) -> Any:
+        found = self._view.show(found.astype(dtype, copy=False).reshape(shape))
         finish = self._last and self._last.finish
         return finish(found, shape, found.dtype) if finish else found
 
@@ -448,7 +449,9 @@ class Together:
         same = all(shape[1:] == shapes[0][1:] for shape in shapes)
         tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
         nav_shape = self._grid.shape[: chunk.nav_ndim]
-        show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in begun])
+        depths = {one.sink: one.depth for one in begun}
+        sinks = [(sink, depths.get(sink)) for sink in together(depths)]
+        show_tiles(pixels, chunk, nav_shape, tile, sinks)
 
 
 def _only(block: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.evaluation import Programmed, VectorSink
-from dask_tiled.engine.folding import FrameSink
-from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.engine.folding import FrameSink, can_fold
+from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.tiling.negotiation import TilingRequest
 
@@ -30,7 +31,7 @@ class Products:
     weights: Array
     """Any axes, which the results have at the end, then the signal axes of the chunk."""
     dtype: np.dtype
-    """Of the results, as NumPy has it."""
+    """Of a product, as NumPy has it. Sums of products are made and given in 8 bytes."""
 
     request = TilingRequest("frame")
 
@@ -40,6 +41,32 @@ class Products:
         if len(program.sources) > 1:
             raise NoPrimitive
         return ProductSink(self, chunk) if program.is_read else ValueSink(self, chunk)
+
+
+def weighted(job: Programmed, chunk: Chunk) -> Products | None:
+    """Find the matrix product that a reduction is: sums of all pixels of frames times weights."""
+    reduction, n, dtype = job.reduction, job.nav_ndim, job.program.dtype
+    if reduction is None or reduction.name != "sum":
+        return None
+    factors = job.program.factors
+    if factors is None or reduction.axes != tuple(range(n, len(job.shape))):
+        return None
+    read, operand = factors
+    block = job.operands[operand.number]
+    if math.prod(block.shape[:n]) > 1 or not _hold_products(dtype, read.dtype, block):
+        return None
+    weights = np.broadcast_to(block.reshape(block.shape[n:]), job.shape[n:])
+    values = replace(job, program=read, reduction=None)
+    return Products(values, weights.reshape(chunk.sig_shape), dtype)
+
+
+def _hold_products(dtype: np.dtype, pixel: np.dtype, weights: Array) -> bool:
+    """Tell whether numbers of a type are the products, and not only their last bytes."""
+    if not can_fold(pixel) or not can_fold(dtype):
+        return False
+    if dtype.kind == "f" or dtype.itemsize == 8:
+        return dtype.itemsize >= 4
+    return weights.dtype.kind == "b" and pixel.kind in "iu"
 
 
 class ProductSink(FrameSink):
@@ -53,21 +80,56 @@ class ProductSink(FrameSink):
         sig_shape = chunk.sig_shape
         ones = (1,) * len(sig_shape)
         self._shape = chunk.nav_shape + ones + job.weights.shape[: -len(sig_shape)]
-        self._dtype = dtype = job.dtype
+        self._kind = job.dtype.kind
         weights = job.weights.reshape(-1, math.prod(sig_shape))
-        if dtype.kind == "c":
+        if self._kind == "c":
             weights = np.stack([weights.real, weights.imag], axis=1).reshape(-1, weights.shape[1])
-        exact = dtype.kind in "iu"
-        size = max(4, dtype.itemsize // (2 if dtype.kind == "c" else 1))
-        weights = np.ascontiguousarray(weights, f"{'i' if exact else 'f'}{size}")
-        frames = np.arange(math.prod(chunk.nav_shape))
-        results = np.zeros((len(frames), len(weights)), np.int64 if exact else np.float64)
-        super().__init__("dot_frames", chunk, frames, results, weights)
+        self.chunk = chunk
+        self.weights = np.require(weights, _short(weights, chunk.dtype, job.dtype), ["C", "W"])
+        sums = np.int64 if self._kind in "iu" else np.float64
+        self.sums = np.zeros((math.prod(chunk.nav_shape), len(weights)), sums)
+        super().__init__(*_as_fold(chunk, self.sums, self.weights))
 
     def result(self) -> Array:
         """Give the sums: with the axes of the chunk, signal axes of length 1, then the others."""
-        found = self._results.view(np.complex128) if self._dtype.kind == "c" else self._results
-        return found.astype(self._dtype, copy=False).reshape(self._shape)
+        wanted = {"c": np.complex128, "u": np.uint64}.get(self._kind, self.sums.dtype)
+        return self.sums.view(wanted).reshape(self._shape)
+
+
+def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[Any, ...]:
+    return "dot_frames", chunk, np.arange(len(sums)), sums, weights
+
+
+def together(sinks: Iterable[Sink]) -> list[Sink]:
+    """Give sinks for the same tiles, where all products with weights of one type are one."""
+    shown: list[Sink] = []
+    products: dict[np.dtype, list[ProductSink]] = {}
+    for sink in sinks:
+        if isinstance(sink, ProductSink):
+            products.setdefault(sink.weights.dtype, []).append(sink)
+        else:
+            shown.append(sink)
+    for some in products.values():
+        if len(some) == 1:
+            shown += some
+            continue
+        weights = np.concatenate([one.weights for one in some])
+        sums = np.zeros((len(some[0].sums), len(weights)), some[0].sums.dtype)
+        ends = np.cumsum([len(one.weights) for one in some])
+        for one, columns in zip(some, np.split(sums, ends[:-1], axis=1), strict=True):
+            one.sums = columns
+        shown.append(FrameSink(*_as_fold(some[0].chunk, sums, weights)))
+    return shown
+
+
+def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
+    """Choose the type of weights for products of a type: 4 bytes where these are enough."""
+    if dtype.kind not in "iu":
+        return np.dtype(f"f{max(4, dtype.itemsize // (2 if dtype.kind == 'c' else 1))}")
+    limits = np.iinfo(np.int32)
+    few = pixel.kind in "iu" and pixel.itemsize <= 4 and weights.size
+    fit = few and limits.min <= weights.min() and weights.max() <= limits.max
+    return np.dtype(np.int32 if fit else np.int64)
 
 
 class ValueSink:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Cast, Function, Node, in_order
+from dask_tiled.engine.expressions import Call, Cast, Function, Node, Operand, in_order
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading.reader import Source
 
@@ -71,6 +71,18 @@ class Program:
         """Whether nothing is computed."""
         step = self.stages[-1].steps[-1]
         return isinstance(step.function, Cast) and step.operands[0].dtype == step.to.dtype
+
+    @property
+    def factors(self) -> tuple[Program, Operand] | None:
+        """What multiplies what is read by an array beside, if nothing else is computed."""
+        (stage, *more), (source, *others) = self.stages, self.sources
+        (step, *further) = stage.steps
+        if more or others or further or step.function is not np.multiply:
+            return None
+        for x, weights in (step.operands, step.operands[::-1]):
+            if isinstance(x, Register) and isinstance(weights, Operand):
+                return compiled(source), weights
+        return None
 
 
 def compiled(root: Node) -> Program:

@@ -12,7 +12,7 @@ for each pixel. A tile that is larger than the innermost cache is taken block by
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import REORDER
@@ -189,13 +189,27 @@ def max_pixels(tile, rows, first, results, weights):
             part[j] = _greater(_greater(_greater(a[j], b[j]), _greater(c[j], d[j])), part[j])
 
 
+@intrinsic
+def _factor(typingctx, value, weight):
+    """Convert a number to the type of products: that of the weights, or 8 bytes if it is whole.
+
+    Without that, numba would go over to double precision.
+    """
+    kind = types.int64 if isinstance(weight, types.Integer) else weight
+
+    def codegen(context, builder, signature, values):
+        return context.cast(builder, values[0], value, kind)
+
+    return kind(value, weight), codegen
+
+
 @njit(nogil=True, fastmath=REORDER)
 def _dot(p, a):
     """Multiply the pixels of a frame by the weights of a mask, and add up."""
-    kind = a.dtype.type  # or numba would go over to double precision
-    total = kind(0)
+    one = a.dtype.type(0)
+    total = _factor(one, one)
     for j in range(p.size):
-        total += kind(p[j]) * a[j]
+        total += _factor(p[j], one) * _factor(a[j], one)
     return total
 
 
@@ -205,19 +219,19 @@ def _dot_2_by_4(p, q, a, b, c, d):
 
     What is in the registers is used several times; there are no more of them everywhere.
     """
-    kind = a.dtype.type
-    zero = kind(0)
+    one = a.dtype.type(0)
+    zero = _factor(one, one)
     pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
     for j in range(p.size):
-        x, y = kind(p[j]), kind(q[j])
-        pa += x * a[j]
-        pb += x * b[j]
-        pc += x * c[j]
-        pd += x * d[j]
-        qa += y * a[j]
-        qb += y * b[j]
-        qc += y * c[j]
-        qd += y * d[j]
+        x, y = _factor(p[j], one), _factor(q[j], one)
+        pa += x * _factor(a[j], one)
+        pb += x * _factor(b[j], one)
+        pc += x * _factor(c[j], one)
+        pd += x * _factor(d[j], one)
+        qa += y * _factor(a[j], one)
+        qb += y * _factor(b[j], one)
+        qc += y * _factor(c[j], one)
+        qd += y * _factor(d[j], one)
     return (pa, pb, pc, pd), (qa, qb, qc, qd)
 
 
