@@ -20,7 +20,7 @@ from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
-from dask_tiled.engine.products import Products, together, weighted
+from dask_tiled.engine.products import Products, weighted
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import (
@@ -449,9 +449,7 @@ class Together:
         same = all(shape[1:] == shapes[0][1:] for shape in shapes)
         tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
         nav_shape = self._grid.shape[: chunk.nav_ndim]
-        depths = {one.sink: one.depth for one in begun}
-        sinks = [(sink, depths.get(sink)) for sink in together(depths)]
-        show_tiles(pixels, chunk, nav_shape, tile, sinks)
+        show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in begun])
 
 
 def _only(block: Any) -> Any:

@@ -75,9 +75,9 @@ class VectorSink(FrameSink):
     def __init__(self, job: Programmed, chunk: Chunk) -> None:
         self._vectors = job.vectors()
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
-        steps, _ = self._vectors.steps(stage, chunk.dtype)
+        self.steps, _ = self._vectors.steps(stage, chunk.dtype)
         frames = np.arange(math.prod(chunk.nav_shape))
-        super().__init__("run_program", chunk, frames, steps, self._vectors.header)
+        super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
         self.needs_whole_frames = self._vectors.group > 1
         rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
         self._any_order = self._vectors.any_order
@@ -86,6 +86,28 @@ class VectorSink(FrameSink):
         if self._is_by_pixel:
             self._vectors.take_pieces(PIECE)
             self._together = rows if math.prod(nav_shape) > 1 else None
+
+    @property
+    def alike(self) -> Any:
+        """What those have in common that can be worked for as one: how they go through pixels."""
+        rows = None if self._together is None else self._together.tobytes()
+        return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, rows
+
+    @classmethod
+    def joined(cls, sinks: Sequence[VectorSink]) -> VectorSink:
+        """Give what works for several: the first of them, with the steps of all."""
+        sinks[0].work_for(sinks[1:])
+        return sinks[0]
+
+    @property
+    def vector(self) -> int:
+        """Pixels that there is memory for at a time."""
+        return self._vectors.vector
+
+    def work_for(self, others: Sequence[VectorSink]) -> None:
+        """Make what others make, too: they keep their results, and are shown no pixels."""
+        self._results = np.concatenate([self._results, *(one.steps for one in others)])
+        self._vectors.shorten(min(one.vector for one in others))
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         depth = PIXELS_DEPTH if self._is_by_pixel else len(tile)

@@ -98,6 +98,14 @@ class FrameSink:
     needs_whole_frames = False
     """Whether all pixels of a frame must come at once."""
 
+    alike: Any = None
+    """What those have in common that can be worked for as one; None for those that cannot."""
+
+    @classmethod
+    def joined(cls, sinks: Sequence[Any]) -> FrameSink:
+        """Give what works for several that are alike."""
+        raise NotImplementedError
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold some whole frames."""
         self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dask_tiled.engine.evaluation import Programmed, VectorSink
 from dask_tiled.engine.folding import FrameSink, can_fold
-from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
+from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.tiling.negotiation import TilingRequest
 
@@ -90,6 +90,21 @@ class ProductSink(FrameSink):
         self.sums = np.zeros((math.prod(chunk.nav_shape), len(weights)), sums)
         super().__init__(*_as_fold(chunk, self.sums, self.weights))
 
+    @property
+    def alike(self) -> Any:
+        """What those have in common that can be worked for as one."""
+        return "dot_frames", self.weights.dtype
+
+    @classmethod
+    def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:
+        """Give what works for several: with all their weights, and columns of sums for each."""
+        weights = np.concatenate([one.weights for one in sinks])
+        sums = np.zeros((len(sinks[0].sums), len(weights)), sinks[0].sums.dtype)
+        ends = np.cumsum([len(one.weights) for one in sinks])
+        for one, columns in zip(sinks, np.split(sums, ends[:-1], axis=1), strict=True):
+            one.sums = columns
+        return FrameSink(*_as_fold(sinks[0].chunk, sums, weights))
+
     def result(self) -> Array:
         """Give the sums: with the axes of the chunk, signal axes of length 1, then the others."""
         wanted = {"c": np.complex128, "u": np.uint64}.get(self._kind, self.sums.dtype)
@@ -98,28 +113,6 @@ class ProductSink(FrameSink):
 
 def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[Any, ...]:
     return "dot_frames", chunk, np.arange(len(sums)), sums, weights
-
-
-def together(sinks: Iterable[Sink]) -> list[Sink]:
-    """Give sinks for the same tiles, where all products with weights of one type are one."""
-    shown: list[Sink] = []
-    products: dict[np.dtype, list[ProductSink]] = {}
-    for sink in sinks:
-        if isinstance(sink, ProductSink):
-            products.setdefault(sink.weights.dtype, []).append(sink)
-        else:
-            shown.append(sink)
-    for some in products.values():
-        if len(some) == 1:
-            shown += some
-            continue
-        weights = np.concatenate([one.weights for one in some])
-        sums = np.zeros((len(some[0].sums), len(weights)), some[0].sums.dtype)
-        ends = np.cumsum([len(one.weights) for one in some])
-        for one, columns in zip(some, np.split(sums, ends[:-1], axis=1), strict=True):
-            one.sums = columns
-        shown.append(FrameSink(*_as_fold(some[0].chunk, sums, weights)))
-    return shown
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:

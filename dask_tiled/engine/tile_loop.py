@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ def show_tiles(
 
     Tiles of a source are decoded into one buffer, unless they can be looked at where they are.
     """
+    sinks = list(_joined(sinks))
     parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
     places = c_order([np.arange(*bounds) for bounds in chunk.box[: chunk.nav_ndim]], nav_shape)
     with Workspace() as workspace:
@@ -51,6 +53,18 @@ def show_tiles(
                 else:
                     tile = np.ascontiguousarray(frames[(some, *(slice(*ends) for ends in part))])
                 _show(sinks, tile, first, places[some], chunk.origin(part))
+
+
+def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
+    """Put those together that can be worked for as one."""
+    several: dict[Any, list[FrameSink]] = {}
+    for sink, depth in sinks:
+        if isinstance(sink, FrameSink) and sink.alike is not None:
+            several.setdefault(sink.alike, []).append(sink)
+        else:
+            yield sink, depth
+    for some in several.values():
+        yield some[0] if len(some) == 1 else some[0].joined(some), None
 
 
 def _beginning(buffer: Callable[[], Array], shape: tuple[int, ...]) -> Array:

@@ -173,10 +173,10 @@ class Vectors:
         self._columns = math.prod(shape[self._first :])
         types = [step.to.dtype for stage in program.stages for step in stage.steps]
         widest = max(4, *(dtype.itemsize for dtype in types))
-        self._vector = max(1, VECTOR_BYTES // widest // self.group) * self.group
+        self.vector = max(1, VECTOR_BYTES // widest // self.group) * self.group
         per_frame = math.prod(shape[nav_ndim : self._first])
         self.header = np.zeros((2, 16), np.int64)
-        self.header[0, :3] = self._columns, per_frame, self._vector
+        self.header[0, :3] = self._columns, per_frame, self.vector
         self._pixel = program.dtype
         room = (depth, *shape[nav_ndim:]) if depth else shape
         if out is None or not out.flags.c_contiguous:
@@ -206,6 +206,16 @@ class Vectors:
             else:
                 self._values[step.to] = self._step(step, self._target(step.to))
         return np.array(self._rows, np.int64), self._places
+
+    @property
+    def walk(self) -> tuple[int, ...]:
+        """How programs go through pixels: rows, and how many pixels go together."""
+        columns, per_frame, _, piece = self.header[0, :4]
+        return int(columns), int(per_frame), int(piece), self.group
+
+    def shorten(self, pixels: int) -> None:
+        """Take no more pixels at a time than there is memory for elsewhere."""
+        self.header[0, self._layout.VECTOR] = min(self.vector, pixels)
 
     def take_pieces(self, pixels: int) -> None:
         """Take so many pixels of each frame of a tile, then as many others."""
@@ -401,6 +411,8 @@ class Vectors:
         best, place = self._array(self.results, kept), self._array(self._found, kept)
         where = self._array(places, tuple(n > 1 for n in places.shape))
         name = f"{reduction.name}_{'row' if by_row else 'each'}"
+        if by_row and dtype.kind in "biu":
+            name += "_of_whole"
         types = [plain(x.dtype) for x in (value, where, best, place)]
         self._primitive(primitive(name, *types), [value, where, best], place)
 
@@ -473,7 +485,7 @@ class Vectors:
             block = np.ascontiguousarray(self._arrays[operand.number], dtype)
             return self._array(block, tuple(n > 1 for n in block.shape))
         try:
-            one = np.array(operand, dtype).repeat(self._vector if dense else 1)
+            one = np.array(operand, dtype).repeat(self.vector if dense else 1)
         except OverflowError as error:
             raise NoPrimitive(operand) from error
         return self._fixed(one, dense=dense)
@@ -517,7 +529,7 @@ class Vectors:
 
     def _register(self, key: Any, dtype: np.dtype) -> Value:
         if key not in self._registers:
-            self._registers[key] = np.empty(self._vector * 16, np.uint8)
+            self._registers[key] = np.empty(self.vector * 16, np.uint8)
         place = self._layout.FIXED, self._registers[key].ctypes.data, 0, 0, dtype.itemsize
         return Value(place, dtype)
 

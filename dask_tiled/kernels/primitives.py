@@ -237,6 +237,16 @@ def argmin_row(a, b, c, out, n):
     _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
 
 
+def argmax_row_of_whole(a, b, c, out, n):
+    """Do what ``argmax_row`` does for up to 65,535 whole numbers, several at a time."""
+    _keep_whole(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=False)
+
+
+def argmin_row_of_whole(a, b, c, out, n):
+    """Do what ``argmin_row`` does for as many."""
+    _keep_whole(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
+
+
 @njit(nogil=True)
 def is_better(x, y, earlier, least):
     """Tell whether a pixel comes before another one in what numpy looks for: NaN is the first."""
@@ -265,6 +275,22 @@ def _keep_one(pixels, places, best, place, least):
                 if found == found and _is_beyond(some[k], found, least):  # noqa: PLR0124
                     found, at = some[k], places[start + k]
     best[0], place[0] = found, at
+
+
+@njit(nogil=True)
+def _keep_whole(pixels, places, best, place, least):
+    if places[0] < place[0]:  # these are the first of a row
+        best[0], place[0] = pixels[0], places[0]
+    found = best[0]
+    for k in range(pixels.size):
+        x = pixels[k]
+        found = x if (x < found if least else x > found) else found
+    if found != best[0]:
+        first = np.uint16(pixels.size)
+        for k in range(pixels.size):
+            at = np.uint16(k) if pixels[k] == found else np.uint16(pixels.size)
+            first = min(first, at)
+        best[0], place[0] = found, places[first]
 
 
 @njit(nogil=True)
