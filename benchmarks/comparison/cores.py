@@ -8,11 +8,15 @@ import os
 def pin(threads: str) -> None:
     """Keep this process, and all that it starts, on some cores.
 
+    Threads of BLAS that have nothing more to do wait for work without giving up their core, for
+    long enough to slow down whoever has the next turn: they are told to go to sleep at once.
+
     Parameters
     ----------
     threads : str
         A number, or "all".
     """
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2**4 cycles, instead of 2**26
     if threads == "all":
         return
     if not hasattr(os, "sched_setaffinity"):
