@@ -13,6 +13,7 @@ from dask.array import chunk
 import dask_tiled
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
+from dask_tiled.engine.folding import FrameSink
 from dask_tiled.testing import write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -235,6 +236,55 @@ def test_matrix_products(monkeypatch, paths, product, name, dtype):
         assert found.dtype == wanted.dtype
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
         np.testing.assert_allclose(total, pixels.sum(), rtol=1e-5)
+
+
+WEIGHTS = {
+    "numbers": RING,
+    "a part": DISK,
+    "row": np.arange(SIG[1]) - 30,
+    "column": np.arange(SIG[0], dtype="u1")[:, np.newaxis],
+    "large": RNG.integers(-(2**45), 2**45, SIG),
+    "unsigned": RNG.integers(0, 2**63, SIG, dtype="u8") * 2,
+    "complex": RING - 1j,
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sums_of_weighted_pixels(paths, name):
+    """All together, they are what they are alone; whole numbers overflow as they do in NumPy."""
+    arr, pixels = opened(paths, name)
+    for w in WEIGHTS.values():
+        w.flags.writeable = False
+    found = dask.compute(*((arr * w).sum(axis=(2, 3)) for w in WEIGHTS.values()))
+    for one, w in zip(found, WEIGHTS.values(), strict=True):
+        wanted = (pixels * w).sum(axis=(2, 3))
+        assert one.dtype == wanted.dtype
+        exact = wanted.dtype.kind in "iu"
+        np.testing.assert_allclose(one, wanted, rtol=0 if exact else 1e-4)
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        lambda x: [(x * w).sum(axis=(2, 3)) for w in MASKS.astype("f4")],
+        lambda x: [x.max(axis=3), x.min(axis=3), x.argmax(axis=3), (x > 5).sum(axis=3)],
+        lambda x: [np.sqrt(x).max(axis=0), (x - 5).min(axis=0)],
+    ],
+    ids=["weights", "rows", "pixels"],
+)
+def test_what_goes_through_pixels_alike_goes_once(monkeypatch, paths, several):
+    arr, _ = opened(paths, ">u2")
+    shown = []
+    take_window = FrameSink.take_window
+    monkeypatch.setattr(
+        FrameSink, "take_window", lambda x, window: shown.append(x) or take_window(x, window)
+    )
+    alone = [one.compute() for one in several(arr)]
+    once = len(shown) // len(alone)
+    del shown[:]
+    for one, other in zip(dask.compute(*several(arr)), alone, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+    assert len(shown) == once > 0
 
 
 def test_other_products(paths):
