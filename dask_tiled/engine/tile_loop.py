@@ -34,7 +34,6 @@ def show_tiles(
     """
     sinks = list(_joined(sinks))
     parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
-    places = c_order([np.arange(*bounds) for bounds in chunk.box[: chunk.nav_ndim]], nav_shape)
     with Workspace() as workspace:
         if isinstance(pixels, Source):
             reader = Reader(pixels, chunk.box, workspace, parts)
@@ -42,7 +41,11 @@ def show_tiles(
                 return
             buffer = cache(partial(np.empty, math.prod(tile_shape), chunk.dtype))
         else:
-            frames = np.ascontiguousarray(pixels).reshape(len(places), *chunk.sig_shape)
+            frames = np.ascontiguousarray(pixels).reshape(
+                math.prod(chunk.nav_shape), *chunk.sig_shape
+            )
+        axes = [np.arange(*bounds) for bounds in chunk.box[: chunk.nav_ndim]]
+        places = c_order(axes, nav_shape)
         for first in range(0, len(places), tile_shape[0]):
             some = slice(first, min(first + tile_shape[0], len(places)))
             for k, part in enumerate(parts):

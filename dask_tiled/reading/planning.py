@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_tiled.model.blocks import Block, BlockRange
 from dask_tiled.model.decoders import BlockDecoder, Decoder
-from dask_tiled.model.indexing import Box, Cut, Index, c_order, cut_again
+from dask_tiled.model.indexing import Box, Cut, Index, cut_again
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Columns
 from dask_tiled.reading.ranges import Loop, Pick, ReadRanges, Units
@@ -237,8 +237,6 @@ class Region(NamedTuple):
     frames: Index  # numbers of its frames, in C order
     sig: tuple[Cut, ...]
     """What it holds of each signal axis of the files, of those that are not shown too."""
-    places: Index
-    """Where the frames are, counted in C order of the navigation axes that the array shows."""
     nav_counts: tuple[int, ...]  # length along each navigation axis that is shown
 
     @property
@@ -251,10 +249,8 @@ def region_of(layout: Layout, box: Box) -> Region:
     """Find what a box, a part of ``layout.shape``, holds."""
     cuts = cut_to(layout.cuts, box)
     n = len(layout.nav_shape)
-    shown = [cut.length for cut in layout.cuts[:n] if cut.kept]
-    nav = [np.arange(start, stop) for start, stop in box[: len(shown)]]
-    counts = tuple(map(len, nav))
-    return Region(layout.frame_numbers(cuts[:n]), cuts[n:], c_order(nav, shown), counts)
+    counts = tuple(cut.length for cut in cuts[:n] if cut.kept)
+    return Region(layout.frame_numbers(cuts[:n]), cuts[n:], counts)
 
 
 def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:
