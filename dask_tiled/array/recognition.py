@@ -311,11 +311,12 @@ def contracted(
 
 def added(products: Any, gone: tuple[int, ...], order: tuple[int, ...]) -> Any:
     """Add up products over some axes, and show the others in their order."""
-    return transposed(products.sum(gone, dtype=products.dtype, keepdims=True), order=order)
+    return products.sum(gone, dtype=products.dtype, keepdims=True).transpose(order)
 
 
-def transposed(found: Any, *_: Any, order: tuple[int, ...]) -> Any:
-    """Show axes in another order, whatever the shape of the chunk was."""
+def transposed(found: Any, _: tuple[int, ...], dtype: np.dtype, order: tuple[int, ...]) -> Any:
+    """Show axes in another order; sums of whole numbers overflow, and those of truths are true."""
+    found = found if dtype.kind in "fc" else found.astype(dtype, copy=False)
     return found.transpose(order)
 
 

@@ -287,6 +287,21 @@ def test_what_goes_through_pixels_alike_goes_once(monkeypatch, paths, several):
     assert len(shown) == once > 0
 
 
+@pytest.mark.parametrize("name", ["u1", "i1", "u2", "?"])
+def test_products_of_narrow_numbers_overflow_as_those_of_dask(paths, name):
+    for chunks in ((2, 3, 6, 64), (4, 5, 6, 64)):
+        arr, pixels = opened(paths, name, chunks)
+        plain = da.from_array(pixels, chunks=arr.chunks)
+        weights = RNG.integers(0, 250, SHAPE[0]).astype(pixels.dtype)
+        for product in (
+            lambda x, w: da.tensordot(x, w, axes=((0,), (0,))),
+            lambda x, w: da.einsum("abyx,a->bxy", x, w),
+        ):
+            found, wanted = product(arr, weights), product(plain, weights)
+            assert on_tiles(found)
+            np.testing.assert_array_equal(found.compute(), wanted.compute(), strict=True)
+
+
 def test_other_products(paths):
     """What is no product of whole frames with masks that are the same for all is left to dask."""
     arr, pixels = opened(paths, "u2")
