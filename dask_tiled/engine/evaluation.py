@@ -86,12 +86,13 @@ class VectorSink(FrameSink):
         if self._is_by_pixel:
             self._vectors.take_pieces(PIECE)
             self._together = rows if math.prod(nav_shape) > 1 else None
+        self._grid = job.shape[:n], kept[:n]
 
     @property
     def alike(self) -> Any:
         """What those have in common that can be worked for as one: how they go through pixels."""
-        rows = None if self._together is None else self._together.tobytes()
-        return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, rows
+        grid = None if self._together is None else self._grid
+        return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
 
     @classmethod
     def joined(cls, sinks: Sequence[VectorSink]) -> VectorSink:
@@ -105,7 +106,7 @@ class VectorSink(FrameSink):
         return self._vectors.vector
 
     def work_for(self, others: Sequence[VectorSink]) -> None:
-        """Make what others make, too: they keep their results, and are shown no pixels."""
+        """Make what others make, too, in memory that they keep; they are shown no pixels."""
         self._results = np.concatenate([self._results, *(one.steps for one in others)])
         self._vectors.shorten(min(one.vector for one in others))
 

@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 
 DEPTH = 16
 """Frames of an expression that are made before they are weighted."""
+MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
+"""Weights of frames of so many pixels stay in the cache, and are made for no fewer frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,10 @@ def weighted(job: Programmed, chunk: Chunk) -> Products | None:
         return None
     factors = job.program.factors
     if factors is None or reduction.axes != tuple(range(n, len(job.shape))):
+        return None
+    if dtype.kind in "iu" and reduction.dtype is not None and reduction.dtype.kind in "fc":
+        return None  # which do not overflow
+    if math.prod(chunk.sig_shape) > MOST_PIXELS or math.prod(chunk.nav_shape) < LEAST_FRAMES:
         return None
     read, operand = factors
     block = job.operands[operand.number]

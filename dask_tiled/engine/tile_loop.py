@@ -32,12 +32,12 @@ def show_tiles(
 
     Tiles of a source are decoded into one buffer, unless they can be looked at where they are.
     """
-    sinks = list(_joined(sinks))
+    shown = list(_joined(sinks))
     parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
     with Workspace() as workspace:
         if isinstance(pixels, Source):
             reader = Reader(pixels, chunk.box, workspace, parts)
-            if len(parts) == 1 and fold_windows(reader, [sink for sink, _ in sinks]):
+            if len(parts) == 1 and fold_windows(reader, [sink for sink, _ in shown]):
                 return
             buffer = cache(partial(np.empty, math.prod(tile_shape), chunk.dtype))
         else:
@@ -55,15 +55,16 @@ def show_tiles(
                     tile = reader.tile(first, some.stop, k, make).reshape(shape)
                 else:
                     tile = np.ascontiguousarray(frames[(some, *(slice(*ends) for ends in part))])
-                _show(sinks, tile, first, places[some], chunk.origin(part))
+                _show(shown, tile, first, places[some], chunk.origin(part))
 
 
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
-    """Put those together that can be worked for as one."""
+    """Put those together that can be worked for as one, and take any number of frames at once."""
     several: dict[Any, list[FrameSink]] = {}
     for sink, depth in sinks:
-        if isinstance(sink, FrameSink) and sink.alike is not None:
-            several.setdefault(sink.alike, []).append(sink)
+        alike = sink.alike if isinstance(sink, FrameSink) and depth is None else None
+        if isinstance(sink, FrameSink) and alike is not None:
+            several.setdefault(alike, []).append(sink)
         else:
             yield sink, depth
     for some in several.values():

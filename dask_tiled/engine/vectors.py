@@ -20,6 +20,8 @@ VECTOR_BYTES = 16384
 """Of the widest pixels in a program."""
 LEAST_ROW = 16
 """Neighbouring pixels that are worth the calls."""
+MOST_AT_ONCE = (1 << 16) - 1
+"""Pixels whose places are looked for in 2 bytes."""
 MOST_GROUP = 32
 """So many neighbours, and no more, become one together with others of their row."""
 
@@ -411,7 +413,7 @@ class Vectors:
         best, place = self._array(self.results, kept), self._array(self._found, kept)
         where = self._array(places, tuple(n > 1 for n in places.shape))
         name = f"{reduction.name}_{'row' if by_row else 'each'}"
-        if by_row and dtype.kind in "biu":
+        if by_row and dtype.kind in "biu" and self.vector <= MOST_AT_ONCE:
             name += "_of_whole"
         types = [plain(x.dtype) for x in (value, where, best, place)]
         self._primitive(primitive(name, *types), [value, where, best], place)

@@ -120,13 +120,15 @@ def add_groups(a, b, c, out, n):
     """Add as many neighbouring pixels as b says to each sum."""
     size = carray(b, 1)[0]
     pixels, sums = carray(a, n * size), carray(out, n)
+    kind = sums.dtype.type
     if size == 2:  # a number that is known, or the groups are added up one by one
         for k in range(n):
-            sums[k] += pixels[2 * k] + pixels[2 * k + 1]
+            sums[k] += kind(pixels[2 * k]) + kind(pixels[2 * k + 1])
     elif size == 4:
         for k in range(n):
             i = 4 * k
-            sums[k] += pixels[i] + pixels[i + 1] + pixels[i + 2] + pixels[i + 3]
+            first, second = kind(pixels[i]), kind(pixels[i + 1])
+            sums[k] += first + second + kind(pixels[i + 2]) + kind(pixels[i + 3])
     else:
         for k in range(n):
             total = sums[k]

@@ -263,6 +263,24 @@ def test_sums_of_weighted_pixels(paths, name):
         np.testing.assert_allclose(one, wanted, rtol=0 if exact else 1e-4)
 
 
+@pytest.mark.parametrize("width", [2, 4, 5, 64])
+@pytest.mark.parametrize("axes", [(2, 3), (3,), (0, 3), (0, 1)])
+def test_whole_numbers_added_up_as_floats_do_not_overflow(tmp_path, axes, width):
+    pixels = RNG.integers(0, 200, (8, 2, 4, width), "u1")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "bytes.npy", pixels))
+    for weights in (
+        RNG.integers(0, 2**62, (4, width)),
+        RNG.integers(2**62, 2**63, (4, width), "u8"),
+    ):
+        found, expected = arr * weights, pixels * weights
+        for result, wanted in [
+            (found.mean(axis=axes), expected.mean(axis=axes)),
+            (found.sum(axis=axes, dtype="f8"), expected.sum(axis=axes, dtype="f8")),
+            (found.sum(axis=axes), expected.sum(axis=axes)),
+        ]:
+            np.testing.assert_allclose(result.compute(), wanted, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "several",
     [
