@@ -68,6 +68,8 @@ PRIMITIVES = {
     "argmin_each": (ALL, ONE, ALL, ALL),
     "argmax_row": (ALL, ALL, ONE, ONE),
     "argmin_row": (ALL, ALL, ONE, ONE),
+    "argmax_row_of_whole": (ALL, ALL, ONE, ONE),
+    "argmin_row_of_whole": (ALL, ALL, ONE, ONE),
 }
 """How many pixels a primitive touches of each operand."""
 
