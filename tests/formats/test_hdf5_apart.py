@@ -151,6 +151,15 @@ def interrupt_later(seconds):
     return timer
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt; who runs in the background of a shell starts deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_user_may_interrupt(tmp_path, started):
     """The wait ends at once; nobody is left, and no answer to what was asked."""
     path = write(tmp_path / "a.h5")
