@@ -32,9 +32,10 @@ from dask_tiled.array.recognition import (
     swapped,
     transposed,
 )
-from dask_tiled.array.tasks import Grid, pixels_of, run_job
+from dask_tiled.array.tasks import ChunkJob, Grid, pixels_of, run_job
 from dask_tiled.array.views import View
 from dask_tiled.engine.expressions import in_order
+from dask_tiled.engine.tile_jobs import MapTiles
 from dask_tiled.engine.vectors import PLACES, Reduction
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
@@ -99,6 +100,18 @@ class Known(NamedTuple):
         found = self.view.chunks(self.chunks)
         assert found is not None  # noqa: S101 - or it would not be known
         return found
+
+    @property
+    def made_chunks(self) -> Chunks | None:
+        """Chunks of what the layer makes, where that is no first step of something else."""
+        done = None if self.step is None else self.step.done
+        job = done.job if isinstance(done, ChunkJob) else None
+        mapped = isinstance(job, MapTiles) and job.sig_shape is None
+        if done is None or mapped:
+            return self.shown_chunks
+        # Only of binned axes two have one label: bins, and pixels of these.
+        binned = isinstance(done, Reduction) and len({*self.labels}) < len(self.labels)
+        return self.shown_chunks[::2] if binned else None
 
     def shown(self, view: View | None, labels: tuple[Any, ...]) -> Known | None:
         """Show it in another way, if each of its chunks is still one chunk."""

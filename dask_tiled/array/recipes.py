@@ -294,14 +294,17 @@ class Recipe:
     ) -> Begun:
         """Begin to work on a chunk; ``whole`` makes of all pixels what dask's function returns.
 
-        ``room`` gives the memory for the pixels, if they are to be somewhere.
+        ``room`` gives the memory for what is made, if that is to be somewhere.
         """
         last = None if self._last is None else self._last.done
         axes_of = [part.axis for part in self._view.parts]
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
         asked = last if isinstance(last, ChunkJob) and program.is_read else None
         if asked is not None and asked.nav_ndim == self._nav_ndim:
-            job, tile = asked.job, asked.tile_shape
+            job: Any = asked.job
+            if room is not None:
+                job = replace(job, out=room(job.dtype))
+            tile = asked.tile_shape
             if job.request.by == "chunk":
                 tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
             return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
@@ -317,9 +320,9 @@ class Recipe:
                 job = replace(values, reduction=reduction)
                 faster = self._fold(program, reduction, axes_of) or weighted(job, chunk)
                 sink = (faster or job).begin(chunk)
-                end = partial(self._finish, reduction, job.dtype, chunk.box)
+                end = partial(self._finish, reduction, job.dtype, chunk.box, room)
                 return Begun(sink, sink.tile_shape(), None, end)
-        if room is not None:
+        if room is not None and last is None:
             values = replace(values, out=room(program.dtype))
         made = values.begin(chunk)
         return Begun(made, made.tile_shape(), None, whole)
@@ -343,7 +346,9 @@ class Recipe:
         finish = self._last and self._last.finish
         return finish(found, shape, found.dtype) if finish else found
 
-    def _finish(self, reduction: Reduction, dtype: np.dtype, box: Box, found: Array) -> Any:
+    def _finish(
+        self, reduction: Reduction, dtype: np.dtype, box: Box, room: Room | None, found: Array
+    ) -> Any:
         name, axes, _, _ = reduction
         lengths = [b - a for a, b in box]
         shape, finish = self._view.shape(lengths), self._last and self._last.finish
@@ -357,6 +362,8 @@ class Recipe:
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if name.endswith("moments") or name in PLACES or name == "counts":
             dtype = found.dtype
+        if finish and room is not None:
+            finish = partial(finish, out=room(dtype))
         return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
 
     def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:

@@ -123,7 +123,7 @@ class Step(NamedTuple):
     a contraction, and of the chunk of the weights."""
     finish: Callable[..., Any] | None = None
     """``finish(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
-    in a type."""
+    in a type. What makes bins takes memory for these, ``out``."""
 
     def raw(self) -> Step:
         """Leave the results of the engine as they are: sums of floats in double precision."""
@@ -253,11 +253,15 @@ def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
     return dtype
 
 
-def _binned(name: str, found: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    found = found.astype(dtype, copy=False)
+def _binned(name: str, found: Any, shape: tuple[int, ...], dtype: Any, out: Any = None) -> Any:
+    found = found.reshape(shape[::2])
+    if out is None:
+        out = np.empty(found.shape, dtype)
     if name == "mean":
-        np.divide(found, math.prod(shape[1::2]), out=found)
-    return found.reshape(shape[::2])
+        np.divide(found, math.prod(shape[1::2]), out=out, casting="unsafe")
+    else:
+        np.copyto(out, found, casting="unsafe")
+    return out
 
 
 def histogram_of(bins: Any, ndim: int) -> Step:

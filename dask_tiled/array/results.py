@@ -141,35 +141,36 @@ def put_together(
     unseen = finals_of(graph, wanted)
     for name, (final, task) in _last_steps(graph):
         one = known.get(name)
-        if one is None or one.step is not None:
+        chunks = one and one.made_chunks
+        if one is None or chunks is None or math.prod(map(len, chunks)) < len(task.dependencies):
             continue
         reads: Any = graph.layers[name]
         is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
         alone = is_read and name in unseen
-        chunks, axes = one.shown_chunks, tuple(range(len(one.shape)))
-        few = math.prod(one.shape) <= FEW_PIXELS and not takes_time(one.source)
+        shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
+        few = math.prod(shape) <= FEW_PIXELS and not takes_time(one.source)
         few = few or len(task.dependencies) == 1
         if alone and few and not graph.dependencies[name]:
             # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
-            read = Task(final, whole, one.source, Grid.of([(n,) for n in one.shape]))
+            read = Task(final, whole, one.source, Grid.of([(n,) for n in shape]))
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
             continue
-        if math.prod(one.shape) < LEAST_PIXELS:
+        if math.prod(shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
-        if name in unseen and not one.is_read and one.is_as_read:
+        if name in unseen and not one.is_read and one.view.is_in_order:
             taken.add(name)
         if alone:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
         place = Grid.of(chunks), None, ArrayBlockIdDep(chunks), axes
         arguments = TaskRef(result), None, *place, *given
-        layers[result] = MaterializedLayer({result: Task(result, Result, one.shape)})
+        layers[result] = MaterializedLayer({result: Task(result, Result, shape)})
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
         layers[putting].annotations = one.annotations or None
         parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})

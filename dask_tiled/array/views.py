@@ -56,6 +56,11 @@ class View(NamedTuple):
         return _parts(self.shown)
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether the pixels are shown in their order, whatever the axes."""
+        return not self.flipped and tuple(chain(*self.shown)) == self.parts
+
+    @property
     def numbers(self) -> list[list[int]]:
         """The number of each part of each axis that is shown, in the order of the pixels."""
         number = {part: k for k, part in enumerate(self.parts)}

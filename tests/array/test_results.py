@@ -16,11 +16,36 @@ from dask_tiled.testing import write_mib, write_raw
 
 FRAMES = np.random.default_rng(0).integers(0, 4000, (6, 5, 16, 64)).astype("u2")
 ROWS, BLOCKS, WHOLE = (2, 5, 16, 64), (4, 2, 8, 64), FRAMES.shape
+
+
+def binned(x, function, by):
+    """Make one pixel of several neighbours."""
+    if isinstance(x, da.Array):
+        return da.coarsen(function, x, by)
+    steps = [by.get(axis, 1) for axis in range(x.ndim)]
+    pairs = [n for length, step in zip(x.shape, steps, strict=True) for n in (length // step, step)]
+    return function(x.reshape(pairs), axis=(1, 3, 5, 7))
+
+
+def mapped(x, function):
+    """Call a function of tiles, by tiles or at once."""
+    if isinstance(x, da.Array):
+        return dask_tiled.map_tiles(lambda tile, _: function(tile), x)
+    return function(x)
+
+
 EXPRESSIONS = {
     "pixels": lambda x: x,
     "computed": lambda x: x.astype("f4") - 3,
     "moved": lambda x: x.transpose(2, 0, 3, 1),
     "cut": lambda x: x[1:, ::2, 3:],
+    "split": lambda x: (x * 2).reshape(6, 5, 4, 4, 64),
+    "sums of bins": lambda x: binned(x, np.sum, {2: 4, 3: 4}),
+    "means of bins": lambda x: binned(x, np.mean, {0: 2, 3: 2}),
+    "means of floats": lambda x: binned(x.astype("f4"), np.mean, {2: 8, 3: 64}),
+    "lowest of bins": lambda x: binned(x.transpose(3, 2, 1, 0), np.min, {0: 2, 3: 2}),
+    "mapped": lambda x: mapped(x, lambda tile: tile / 3),
+    "mapped frames": lambda x: mapped(x[::2], lambda tile: tile[..., ::-1]),
 }
 
 
@@ -95,6 +120,16 @@ def test_expressions_are_made_in_the_result(tmp_path, make):
         tracemalloc.stop()
     assert most < 1.25 * found.nbytes  # each chunk is half of it
     np.testing.assert_array_equal(found, make(frames))
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_chunks_of_which_no_bin_is_left(paths, axis):
+    """There are tasks for them all the same."""
+    arr = opened(paths, "big-endian", (6, 2, 16, 33))
+    found = da.coarsen(np.sum, arr, {axis: 2}, trim_excess=True).compute()
+    pairs = np.moveaxis(FRAMES, axis, -1)[..., : FRAMES.shape[axis] // 2 * 2].astype("u8")
+    wanted = np.moveaxis(pairs[..., ::2] + pairs[..., 1::2], -1, axis)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", ["big-endian", "native"])
