@@ -21,7 +21,8 @@ from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products, weighted
-from dask_tiled.engine.programs import Program, compiled
+from dask_tiled.engine.programs import Program, Register, compiled
+from dask_tiled.engine.programs import Step as ProgramStep
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import (
     PLACES,
@@ -371,10 +372,14 @@ class Recipe:
         _, axes, dtype, _ = reduction
         if _casts_first(reduction, program.dtype):
             raise NoPrimitive
+        name, pixel, end = of_numbers(reduction.name, program.dtype), program.dtype, None
         if not program.is_read:
-            return None
-        pixel = program.dtype
-        name = of_numbers(reduction.name, pixel)
+            step, program = program.only_step, program.read
+            found = step and _extreme(name, step)
+            pixel = program.dtype
+            if found is None or pixel.kind not in "iu":  # NaN is more than no number, and no less
+                return None
+            name, end = found
         if pixel.kind in "bu":  # NaN is true, and so is what is less than 0
             name = {"any": "max", "all": "min"}.get(name, name)
         gone = {axis for number, axis in enumerate(axes_of) if number in axes}
@@ -389,7 +394,33 @@ class Recipe:
         kept = tuple(axis for axis in range(self._nav_ndim) if axis not in gone)
         results = sum_dtype(pixel, dtype or pixel) if name == "sum" else pixel
         fold = f"{name}_{'frames' if by_frame else 'pixels'}"
-        return Fold(fold, results, neutral(name, results), kept)
+        return Fold(fold, results, neutral(name, results), kept, end)
+
+
+RISING: dict[Any, bool] = {
+    np.greater: True,
+    np.greater_equal: True,
+    np.less: False,
+    np.less_equal: False,
+}
+"""Ufuncs that compare, and whether they are true of first operands that are large enough."""
+
+
+def _extreme(name: str, step: ProgramStep) -> tuple[str, Callable[[Array], Array]] | None:
+    """Find the pixel that tells whether any or all are true of what is compared with a number."""
+    rises = RISING.get(step.function) if name in ("any", "all") else None
+    which = [isinstance(x, Register) for x in step.operands]
+    if rises is None or sum(which) != 1 or any(isinstance(x, Operand) for x in step.operands):
+        return None
+
+    def compare(found: Array) -> Array:
+        compared: Array = step.function(
+            *(found if is_pixel else x for is_pixel, x in zip(which, step.operands, strict=True))
+        )
+        return compared
+
+    largest = (rises == which[0]) == (name == "any")
+    return "max" if largest else "min", compare
 
 
 def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:

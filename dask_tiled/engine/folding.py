@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -57,6 +57,8 @@ class Fold:
     """What the results are before anything is folded into them."""
     kept: tuple[int, ...]
     """Navigation axes that the results have."""
+    end: Callable[[Array], Array] | None = None
+    """What is done with the results at last."""
 
     request = TilingRequest("frame")
 
@@ -312,7 +314,8 @@ class FoldSink(FrameSink):
         self._put_back()
         sig_shape = self._chunk.sig_shape
         sig_shape = (1,) * len(sig_shape) if self._fold.by_frame else sig_shape
-        return self._results.reshape(self._nav_shape + sig_shape)
+        results = self._results.reshape(self._nav_shape + sig_shape)
+        return results if self._fold.end is None else self._fold.end(results)
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:

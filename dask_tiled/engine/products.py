@@ -50,15 +50,15 @@ def weighted(job: Programmed, chunk: Chunk) -> Products | None:
     reduction, n, dtype = job.reduction, job.nav_ndim, job.program.dtype
     if reduction is None or reduction.name != "sum":
         return None
-    factors = job.program.factors
+    step = job.program.only_step
+    factors = step and step.factors
     if factors is None or reduction.axes != tuple(range(n, len(job.shape))):
         return None
     if dtype.kind in "iu" and reduction.dtype is not None and reduction.dtype.kind in "fc":
         return None  # which do not overflow
     if math.prod(chunk.sig_shape) > MOST_PIXELS or math.prod(chunk.nav_shape) < LEAST_FRAMES:
         return None
-    read, operand = factors
-    block = job.operands[operand.number]
+    read, block = job.program.read, job.operands[factors[1].number]
     if math.prod(block.shape[:n]) > 1 or not _hold_products(dtype, read.dtype, block):
         return None
     weights = np.broadcast_to(block.reshape(block.shape[n:]), job.shape[n:])

@@ -36,6 +36,16 @@ class Step(NamedTuple):
     operands: tuple[Any, ...]
     to: Register
 
+    @property
+    def factors(self) -> tuple[Register, Operand] | None:
+        """Which pixels it multiplies by which array beside, if that is what it does."""
+        if self.function is not np.multiply:
+            return None
+        for x, weights in (self.operands, self.operands[::-1]):
+            if isinstance(x, Register) and isinstance(weights, Operand):
+                return x, weights
+        return None
+
 
 class Stage(NamedTuple):
     """Some steps, and what they need."""
@@ -73,16 +83,15 @@ class Program:
         return isinstance(step.function, Cast) and step.operands[0].dtype == step.to.dtype
 
     @property
-    def factors(self) -> tuple[Program, Operand] | None:
-        """What multiplies what is read by an array beside, if nothing else is computed."""
-        (stage, *more), (source, *others) = self.stages, self.sources
-        (step, *further) = stage.steps
-        if more or others or further or step.function is not np.multiply:
-            return None
-        for x, weights in (step.operands, step.operands[::-1]):
-            if isinstance(x, Register) and isinstance(weights, Operand):
-                return compiled(source), weights
-        return None
+    def read(self) -> Program:
+        """What reads the first source, and does nothing else."""
+        return compiled(self.sources[0])
+
+    @property
+    def only_step(self) -> Step | None:
+        """What is done with the pixels that are read, if it is one step."""
+        (stage, *more), (step, *further) = self.stages, self.stages[0].steps
+        return None if more or further or len(stage.reads) > 1 else step
 
 
 def compiled(root: Node) -> Program:

@@ -468,16 +468,13 @@ class Vectors:
 
     def _dot(self, last: Step, out: Value) -> bool:
         """Add up products with weights without making them."""
-        floats = last.to.dtype.kind == out.dtype.kind == "f"
-        if last.function is not np.multiply or not floats:
+        factors = last.factors
+        if factors is None or not last.to.dtype.kind == out.dtype.kind == "f":
             return False
-        for x, weights in (last.operands, last.operands[::-1]):
-            if isinstance(x, Register) and isinstance(weights, Operand):
-                value = self._value(weights, last.to.dtype)
-                if value.is_dense:
-                    self._own("add_products", [self._value(x), value], out)
-                    return True
-        return False
+        value = self._value(factors[1], last.to.dtype)
+        if value.is_dense:
+            self._own("add_products", [self._value(factors[0]), value], out)
+        return value.is_dense
 
     def _value(self, operand: Any, dtype: Any = None, *, dense: bool = False) -> Value:
         """Find an operand; numbers and arrays have the type then, and ``dense`` repeats numbers."""

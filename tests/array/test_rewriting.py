@@ -407,6 +407,25 @@ def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
         np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
 
 
+@pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2, 3), 0, None])
+@pytest.mark.parametrize("name", ["u1", ">u2", ">i4", "i1", "f4", "packed"])
+def test_any_and_all_of_comparisons(paths, name, axes):
+    """Extremes tell, but of numbers that no pixel can be compared with."""
+    arr, pixels = opened(paths, name)
+    found, wanted = [], []
+    for compare in (np.greater, np.greater_equal, np.less, np.less_equal):
+        for limit in (pixels[0, 0, 0, 0], int(np.nanmin(pixels)), 60, -300, 70_000, 2.5, np.nan):
+            for reduce in (np.any, np.all):
+                found += [reduce(compare(arr, limit), axis=axes)]
+                found += [reduce(compare(limit, arr), axis=axes)]
+                wanted += [reduce(compare(pixels, limit), axis=axes)]
+                wanted += [reduce(compare(limit, pixels), axis=axes)]
+    for one, other, alone in zip(dask.compute(*found), wanted, found, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(alone.compute(), other)
+
+
 @pytest.mark.parametrize("place", [0, 130, 259])
 def test_extremes_of_long_frames(tmp_path, place):
     pixels = RNG.random((2, 3, 4, 65)).astype("f4")
