@@ -57,7 +57,7 @@ class Result:
     def whole(self, chunks: Any) -> Any:
         """Give the result, if all chunks are parts of it; otherwise let dask put it together."""
         for memory in self._memory.values():
-            if all(chunk.base is memory for chunk in flatten([chunks])):
+            if all(getattr(chunk, "base", None) is memory for chunk in flatten([chunks])):
                 return memory
         return finalize(chunks)
 
@@ -73,9 +73,15 @@ def whole(source: Source, grid: Grid) -> Array:
 def put(
     result: Result, grid: Grid, block_id: Block, chunk: Source | Array | Callable[[Room], Array]
 ) -> Array:
-    """Put a chunk where it belongs, or read or make it there, and give it there."""
+    """Put a chunk where it belongs, or read or make it there, and give it there.
+
+    A user's function may make anything of a chunk: what has another shape is left as it is.
+    """
     if callable(chunk):
         chunk = chunk(partial(result.part, grid, block_id))
+    shape = tuple(stop - start for start, stop in grid.box(block_id))
+    if not isinstance(chunk, Source) and (type(chunk) is not np.ndarray or chunk.shape != shape):
+        return chunk
     part = result.part(grid, block_id, chunk.dtype)
     if isinstance(chunk, Source):
         out = part if part is not None and part.flags.c_contiguous else None
@@ -125,6 +131,16 @@ def takes_time(source: Source) -> bool:
     return has_blocks(source) or is_url(source.layout.files[0].path)
 
 
+def _mapped(layer: Layer, known: Mapping[str, Known]) -> Known | None:
+    """Find what a layer calls a user's function on: as a rule, results are as long as chunks."""
+    if isinstance(layer, Blockwise) and not layer.new_axes:
+        for value, index in layer.indices:
+            one = known.get(str(value)) if index == layer.output_indices else None
+            if one is not None and one.step is None:
+                return one._replace(annotations={**(layer.annotations or {})})
+    return None
+
+
 def put_together(
     graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
 ) -> tuple[HighLevelGraph, set[str]]:
@@ -140,11 +156,11 @@ def put_together(
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     unseen = finals_of(graph, wanted)
     for name, (final, task) in _last_steps(graph):
-        one = known.get(name)
+        reads: Any = graph.layers[name]
+        one = known.get(name) or _mapped(reads, known)
         chunks = one and one.made_chunks
         if one is None or chunks is None or math.prod(map(len, chunks)) < len(task.dependencies):
             continue
-        reads: Any = graph.layers[name]
         is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
         alone = is_read and name in unseen
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
@@ -163,7 +179,7 @@ def put_together(
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
-        if name in unseen and not one.is_read and one.view.is_in_order:
+        if name in unseen and name in known and not one.is_read and one.view.is_in_order:
             taken.add(name)
         if alone:
             given, numblocks = reads.indices[0], {}
