@@ -95,7 +95,7 @@ WHOLE: dict[str, Expression] = {
     "transpose": lambda a: a.transpose(2, 3, 0, 1).sum(axis=(0, 1)),
     "flat-scan": lambda a: a.reshape(-1, *a.shape[2:]).sum(axis=0),
     "map-blocks": lambda a: da.map_blocks(frame_sums, a, drop_axis=(2, 3), dtype="f4"),
-    "map-blocks-f4": lambda a: a.map_blocks(np.ndarray.astype, "f4", dtype="f4"),
+    "map-blocks-f4": lambda a: da.map_blocks(lambda block: block.astype("f4"), a),
     "rechunk": lambda a: a.rechunk({0: 4, 1: -1}).sum(axis=(2, 3)),
     "several": lambda a: (a.sum(axis=(0, 1)), a.sum(axis=(2, 3)), a.max(axis=(0, 1)), a.mean()),
     "pixels": lambda a: a,

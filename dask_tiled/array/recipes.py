@@ -18,19 +18,17 @@ from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
-from dask_tiled.engine.folding import Fold, can_fold
+from dask_tiled.engine.fold_for import fold_for
+from dask_tiled.engine.folding import can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products, weighted
-from dask_tiled.engine.programs import Program, Register, compiled
-from dask_tiled.engine.programs import Step as ProgramStep
+from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import (
     PLACES,
     NoPrimitive,
     Reduction,
-    neutral,
     of_numbers,
-    sum_dtype,
 )
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
@@ -319,7 +317,9 @@ class Recipe:
                 dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
                 reduction = last._replace(axes=axes, dtype=dtype)
                 job = replace(values, reduction=reduction)
-                faster = self._fold(program, reduction, axes_of) or weighted(job, chunk)
+                if _casts_first(reduction, program.dtype):
+                    raise NoPrimitive
+                faster = fold_for(job, axes_of, self._nav_ndim) or weighted(job, chunk)
                 sink = (faster or job).begin(chunk)
                 end = partial(self._finish, reduction, job.dtype, chunk.box, room)
                 return Begun(sink, sink.tile_shape(), None, end)
@@ -366,61 +366,6 @@ class Recipe:
         if finish and room is not None:
             finish = partial(finish, out=room(dtype))
         return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
-
-    def _fold(self, program: Program, reduction: Reduction, axes_of: Sequence[int]) -> Fold | None:
-        """Find the fold that does the same, faster."""
-        _, axes, dtype, _ = reduction
-        if _casts_first(reduction, program.dtype):
-            raise NoPrimitive
-        name, pixel, end = of_numbers(reduction.name, program.dtype), program.dtype, None
-        if not program.is_read:
-            step, program = program.only_step, program.read
-            found = step and _extreme(name, step)
-            pixel = program.dtype
-            if found is None or pixel.kind not in "iu":  # NaN is more than no number, and no less
-                return None
-            name, end = found
-        if pixel.kind in "bu":  # NaN is true, and so is what is less than 0
-            name = {"any": "max", "all": "min"}.get(name, name)
-        gone = {axis for number, axis in enumerate(axes_of) if number in axes}
-        left = {axis for number, axis in enumerate(axes_of) if number not in axes}
-        sig = {axis for axis in axes_of if axis >= self._nav_ndim}
-        by_frame = sig <= gone
-        if name not in {"sum", "min", "max"} or not can_fold(pixel) or gone & left:
-            return None
-        short = pixel.kind in "bu" and pixel.itemsize <= 4
-        if not (short or (name != "sum" and pixel.kind in "iu") if by_frame else not sig & gone):
-            return None
-        kept = tuple(axis for axis in range(self._nav_ndim) if axis not in gone)
-        results = sum_dtype(pixel, dtype or pixel) if name == "sum" else pixel
-        fold = f"{name}_{'frames' if by_frame else 'pixels'}"
-        return Fold(fold, results, neutral(name, results), kept, end)
-
-
-RISING: dict[Any, bool] = {
-    np.greater: True,
-    np.greater_equal: True,
-    np.less: False,
-    np.less_equal: False,
-}
-"""Ufuncs that compare, and whether they are true of first operands that are large enough."""
-
-
-def _extreme(name: str, step: ProgramStep) -> tuple[str, Callable[[Array], Array]] | None:
-    """Find the pixel that tells whether any or all are true of what is compared with a number."""
-    rises = RISING.get(step.function) if name in ("any", "all") else None
-    which = [isinstance(x, Register) for x in step.operands]
-    if rises is None or sum(which) != 1 or any(isinstance(x, Operand) for x in step.operands):
-        return None
-
-    def compare(found: Array) -> Array:
-        compared: Array = step.function(
-            *(found if is_pixel else x for is_pixel, x in zip(which, step.operands, strict=True))
-        )
-        return compared
-
-    largest = (rises == which[0]) == (name == "any")
-    return "max" if largest else "min", compare
 
 
 def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:

@@ -53,8 +53,8 @@ class Fold:
 
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
     dtype: np.dtype  # type of the results
-    initial: Any
-    """What the results are before anything is folded into them."""
+    initial: tuple[Any, ...]
+    """What the results are before anything is folded into them, and what is known beside."""
     kept: tuple[int, ...]
     """Navigation axes that the results have."""
     end: Callable[[Array], Array] | None = None
@@ -297,7 +297,8 @@ class FoldSink(FrameSink):
             dtype = np.dtype(f"{dtype.kind}4")
         rows, self._nav_shape = rows_of(chunk.nav_shape, fold.kept)
         count = math.prod(self._nav_shape)
-        results = np.empty((count, 1 if fold.by_frame else pixels), dtype)
+        columns = len(fold.initial) if fold.by_frame else pixels
+        results = np.empty((count, columns), dtype)
         self._begin(results)
         super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
@@ -314,7 +315,8 @@ class FoldSink(FrameSink):
         self._put_back()
         sig_shape = self._chunk.sig_shape
         sig_shape = (1,) * len(sig_shape) if self._fold.by_frame else sig_shape
-        results = self._results.reshape(self._nav_shape + sig_shape)
+        found = self._results[:, :1] if self._fold.by_frame else self._results
+        results = found.reshape(self._nav_shape + sig_shape)
         return results if self._fold.end is None else self._fold.end(results)
 
 
