@@ -25,7 +25,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mib", type=float, default=256, help="size of each file")
+    parser.add_argument("--mib", type=float, default=512, help="size of each file")
     parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
     parser.add_argument("--threads", default="2", help="of dask, each on a core: 1, 2, all, sync")
     formats = ("merlin-u16", "raw-u16", "raw-f4", "merlin-r12")
