@@ -24,6 +24,8 @@ from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction
 Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
 
+NARROW = {np.dtype("u4"), np.dtype("i4")}
+"""What chunks have added up pixels of 2 bytes in; nothing else is of these types."""
 SOME = 4
 """So many results are combined at once."""
 LATER: dict[Any, tuple[Any, ...]] = {
@@ -63,10 +65,6 @@ class Ending(NamedTuple):
         ]
         kept = [[0] if axis in gone else some for axis, some in enumerate(numbers)]
         pixels = math.prod(grid.shape[axis] for axis in gone)
-        ending = self
-        if self.reduction.name == "sum" and pixels <= NARROW_FRAMES:
-            # What chunks have added up in few bytes stays so: numpy adds it up twice as fast.
-            ending = self._replace(reduction=self.reduction._replace(dtype=None))
         for block in product(*kept):
             places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
             parts: list[Any] = [self._part((of, *place), grid) for place in product(*places)]
@@ -77,9 +75,9 @@ class Ending(NamedTuple):
                 groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
                 keys: list[Key] = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
                 for key, group in zip(keys, groups, strict=True):
-                    yield Task(key, combined, ending.reduction, *group)
+                    yield Task(key, combined, self.reduction, pixels, *group)
                 parts = [TaskRef(key) for key in keys]
-            yield Task((name, *shown), finished, ending, pixels, *parts)
+            yield Task((name, *shown), finished, self, pixels, *parts)
 
     def _part(self, key: Key, grid: Grid) -> Any:
         """Give the result of a chunk; of places, as they are in the whole."""
@@ -123,14 +121,21 @@ def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
     return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
 
 
-def combined(reduction: Reduction, *results: Array) -> Array:
-    """Combine results of several chunks, in the type that is wanted."""
+def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
+    """Combine results of several chunks, in the type that is wanted.
+
+    Those that have been added up in few bytes stay so, where there is room for the sum of all
+    ``pixels``: numpy adds them up twice as fast.
+    """
     name, _, dtype, _ = reduction
     if name.endswith("moments"):
         return _merged(results)
     if name in PLACES:
         return reduce(partial(_better, name), results)
     total, *others = results
+    types = {x.dtype for x in results}
+    if name == "sum" and pixels <= NARROW_FRAMES and types <= NARROW and len(types) == 1:
+        dtype = None
     for number, block in enumerate(others):
         own = total if number and isinstance(total, np.ndarray) else None
         total = UFUNCS[name](total, block, out=own, dtype=dtype, casting="unsafe")
@@ -160,7 +165,7 @@ def _better(name: str, these: tuple[Array, Array], others: tuple[Array, Array]) 
 
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     """Combine the last results, and make of them what was asked for."""
-    total, axes = combined(ending.reduction, *results), ending.reduction.axes
+    total, axes = combined(ending.reduction, pixels, *results), ending.reduction.axes
     if ending.reduction.name in PLACES:
         _, total = total
     with np.errstate(all="ignore"):

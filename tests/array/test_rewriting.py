@@ -394,6 +394,17 @@ def test_sums_outgrow_those_of_chunks(tmp_path, axes):
     np.testing.assert_array_equal(arr.sum(axis=axes), frames.sum(axis=axes))
 
 
+@pytest.mark.parametrize(("kind", "value", "dtype"), [("i2", -1, "u8"), ("u8", 2**53 + 1, "i8")])
+def test_sums_of_chunks_in_several_types(tmp_path, kind, value, dtype):
+    """Narrow parts of frames are added up in another way than wide ones."""
+    pixels, weights = np.full((4, 4, 1, 70), value, kind), np.ones(70, "u1")
+    path = write_npy(tmp_path / "a.npy", pixels)
+    arr = dask_tiled.open_dataset(path, chunks=(2, 4, 1, 64))
+    for axes in ((2, 3), (3,)):
+        found = (arr * weights).sum(axis=axes, dtype=dtype).compute()
+        np.testing.assert_array_equal(found, (pixels * weights).sum(axis=axes, dtype=dtype))
+
+
 @pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2)])
 def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
     monkeypatch.setattr(Recipe, "make", failing)
