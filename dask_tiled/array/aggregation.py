@@ -73,7 +73,7 @@ class Ending(NamedTuple):
                 if len(parts) <= SOME:
                     break
                 groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
-                keys: list[Key] = [(f"{name}-part-{level}", *block, k) for k in range(len(groups))]
+                keys: list[Key] = [(f"{of}-part-{level}", *block, k) for k in range(len(groups))]
                 for key, group in zip(keys, groups, strict=True):
                     yield Task(key, combined, self.reduction, pixels, *group)
                 parts = [TaskRef(key) for key in keys]

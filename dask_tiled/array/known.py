@@ -103,15 +103,15 @@ class Known(NamedTuple):
 
     @property
     def made_chunks(self) -> Chunks | None:
-        """Chunks of what the layer makes, where that is no first step of something else."""
-        done = None if self.step is None else self.step.done
-        job = done.job if isinstance(done, ChunkJob) else None
-        mapped = isinstance(job, MapTiles) and job.sig_shape is None
-        if done is None or mapped:
+        """Chunks of what the layer makes; None of what is the first step of something else."""
+        if self.step is None:
             return self.shown_chunks
-        # Only of binned axes two have one label: bins, and pixels of these.
-        binned = isinstance(done, Reduction) and len({*self.labels}) < len(self.labels)
-        return self.shown_chunks[::2] if binned else None
+        done = self.step.done
+        if isinstance(done, ChunkJob):
+            mapped = isinstance(done.job, MapTiles) and done.job.sig_shape is None
+            return self.shown_chunks if mapped else None
+        # Only where pixels are binned two axes have one label: bins, and the pixels of each.
+        return self.shown_chunks[::2] if len({*self.labels}) < len(self.labels) else None
 
     def shown(self, view: View | None, labels: tuple[Any, ...]) -> Known | None:
         """Show it in another way, if each of its chunks is still one chunk."""

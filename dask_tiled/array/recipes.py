@@ -161,7 +161,7 @@ class _Slot(NamedTuple):
 
 
 Room = Callable[[np.dtype], Array | None]
-"""Gives the memory for pixels of a type, if there is any."""
+"""Gives the memory for pixels of a type, C-contiguous, if there is any."""
 
 
 class Begun(NamedTuple):
@@ -324,7 +324,8 @@ class Recipe:
                 end = partial(self._finish, reduction, job.dtype, chunk.box, room)
                 return Begun(sink, sink.tile_shape(), None, end)
         if room is not None and last is None:
-            values = replace(values, out=room(program.dtype))
+            out = room(program.dtype)
+            values = replace(values, out=out if out is None else out.reshape(shape))
         made = values.begin(chunk)
         return Begun(made, made.tile_shape(), None, whole)
 

@@ -258,7 +258,7 @@ def _binned(name: str, found: Any, shape: tuple[int, ...], dtype: Any, out: Any 
     if out is None:
         out = np.empty(found.shape, dtype)
     if name == "mean":
-        np.divide(found, math.prod(shape[1::2]), out=out, casting="unsafe")
+        np.divide(found, math.prod(shape[1::2]), out=out)
     else:
         np.copyto(out, found, casting="unsafe")
     return out

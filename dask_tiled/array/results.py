@@ -54,6 +54,11 @@ class Result:
             self._memory.setdefault(dtype, np.empty(self._shape, dtype))
         return self._memory[dtype][tuple(slice(*ends) for ends in grid.box(block_id))]
 
+    def room(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
+        """Give the memory for a chunk that can be made in it: what is C-contiguous."""
+        part = self.part(grid, block_id, dtype)
+        return part if part is not None and part.flags.c_contiguous else None
+
     def whole(self, chunks: Any) -> Any:
         """Give the result, if all chunks are parts of it; otherwise let dask put it together."""
         for memory in self._memory.values():
@@ -78,14 +83,13 @@ def put(
     A user's function may make anything of a chunk: what has another shape is left as it is.
     """
     if callable(chunk):
-        chunk = chunk(partial(result.part, grid, block_id))
+        chunk = chunk(partial(result.room, grid, block_id))
     shape = tuple(stop - start for start, stop in grid.box(block_id))
     if not isinstance(chunk, Source) and (type(chunk) is not np.ndarray or chunk.shape != shape):
         return chunk
-    part = result.part(grid, block_id, chunk.dtype)
     if isinstance(chunk, Source):
-        out = part if part is not None and part.flags.c_contiguous else None
-        chunk = pixels_of(chunk, grid, block_id, out)
+        chunk = pixels_of(chunk, grid, block_id, result.room(grid, block_id, chunk.dtype))
+    part = result.part(grid, block_id, chunk.dtype)
     if part is None or chunk.base is part.base:
         return chunk
     part[...] = chunk
@@ -143,13 +147,13 @@ def _mapped(layer: Layer, known: Mapping[str, Known]) -> Known | None:
 
 def put_together(
     graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
-) -> tuple[HighLevelGraph, set[str]]:
+) -> tuple[HighLevelGraph, dict[str, Known]]:
     """Let the tasks of known pixels put these into results, instead of dask's last step.
 
-    Layers that are ``wanted`` stay. Beside the graph, it gives the names of what can be made where
-    it is put: nobody else takes it.
+    Layers that are ``wanted`` stay. Beside the graph, it gives what can be made where it is put,
+    since nobody else takes it, by names of its own.
     """
-    taken = set[str]()
+    taken = dict[str, Known]()
     if not known:
         return graph, taken
     layers: dict[str, Layer] = {**graph.layers}
@@ -159,7 +163,9 @@ def put_together(
         reads: Any = graph.layers[name]
         one = known.get(name) or _mapped(reads, known)
         chunks = one and one.made_chunks
-        if one is None or chunks is None or math.prod(map(len, chunks)) < len(task.dependencies):
+        if one is None or chunks is None:
+            continue
+        if math.prod(map(len, chunks)) < len(task.dependencies):  # there are empty ones, too
             continue
         is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
         alone = is_read and name in unseen
@@ -176,11 +182,12 @@ def put_together(
         if math.prod(shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
+        if name in unseen and name in known and not one.is_read and one.view.is_in_order:
+            name = f"{name}-here"  # noqa: PLW2901 - elsewhere it is an array of its own
+            taken[name] = one
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
-        if name in unseen and name in known and not one.is_read and one.view.is_in_order:
-            taken.add(name)
         if alone:
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}

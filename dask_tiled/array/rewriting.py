@@ -48,11 +48,50 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     known = known_layers(graph)
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)
+    known |= taken
     if all(x.is_read for x in known.values()):
         return graph
     endings = _endings(graph, known, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
+    made, layers, dependencies = _needed(graph, known, endings, wanted)
+    found = ((name, known[name]) for name in layers if name in known)
+    reads = {name: x for name, x in found if x.is_read and x.is_as_read}
+    finals = finals_of(graph, wanted)
+    made = made if reads else _merged(made, endings, finals)
+    # Workers may still have chunks of another graph: what dask does not know has other names.
+    own = {of: f"{of}-{tokenize(made[of].known.chunks)}" for of in ended & made.keys()}
+    made = {own.get(x, x): making for x, making in made.items()}
+    dependencies = {
+        own.get(x, x): {own.get(y, y) for y in others} for x, others in dependencies.items()
+    }
+    for names in _groups(made, reads, dependencies):
+        pixels = next((name for name in names if name in reads), None)
+        some = [name for name in names if name in made]
+        if some:
+            _make(some, pixels, made, taken, layers, dependencies)
+    for name, (of, ending) in endings.items():
+        if name not in dependencies:
+            continue
+        shown, key = name, own.get(of, of)
+        one = made[key].known
+        final = finals.get(name) if one.chunks != known[of].chunks else None
+        if final is not None:
+            shown = f"{name}-{tokenize(one.chunks)}"
+            dependencies[shown] = dependencies.pop(name)
+            dependencies[final.layer] = {shown}
+        layers |= _ended(shown, key, ending, one, final)
+        layers[shown].annotations = graph.layers[name].annotations
+    return HighLevelGraph(layers, dependencies)
+
+
+def _needed(
+    graph: HighLevelGraph,
+    known: Mapping[str, Known],
+    endings: Mapping[str, tuple[str, Ending | Listing]],
+    wanted: Collection[str],
+) -> tuple[dict[str, Making], dict[str, Layer], dict[str, set[str]]]:
+    """Find what is made anew, which layers stay, and what all of them depend on."""
     waiting = list(wanted)
     made: dict[str, Making] = {}
     layers: dict[str, Layer] = {}
@@ -72,23 +111,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
             layers[name] = graph.layers[name]
             dependencies[name] = {*graph.dependencies[name]}
         waiting += dependencies[name]
-    found = ((name, known[name]) for name in layers if name in known)
-    reads = {name: x for name, x in found if x.is_read and x.is_as_read}
-    finals = finals_of(graph, wanted)
-    made = made if reads else _merged(made, endings, finals)
-    for names in _groups(made, reads, dependencies):
-        pixels = next((name for name in names if name in reads), None)
-        some = [name for name in names if name in made]
-        if some:
-            _make(some, pixels, made, taken, layers, dependencies)
-    for name, (of, ending) in endings.items():
-        if name in dependencies:
-            of_many = made[of].known.chunks != known[of].chunks
-            layers |= _ended(
-                name, of, ending, made[of].known, finals.get(name) if of_many else None
-            )
-            layers[name].annotations = graph.layers[name].annotations
-    return HighLevelGraph(layers, dependencies)
+    return made, layers, dependencies
 
 
 def _endings(

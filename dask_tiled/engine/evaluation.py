@@ -46,7 +46,7 @@ class Programmed:
     depth: int = 0
     """Of so many frames the output has room, one after the other; 0 is all of a chunk."""
     out: Array | None = None
-    """Memory for the output of a chunk, if it is C-contiguous."""
+    """Memory for the output of a chunk, C-contiguous."""
 
     request = TilingRequest("frame")
 

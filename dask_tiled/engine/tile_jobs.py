@@ -25,7 +25,7 @@ class MapTiles:
     """Of the result for a frame, if it is no pixel for each pixel."""
     request: TilingRequest
     out: Array | None = None
-    """Memory for the results of a chunk, if it is C-contiguous."""
+    """Memory for the results of a chunk, C-contiguous."""
 
     def begin(self, chunk: Chunk) -> MapSink:
         """Begin to work on a chunk."""
@@ -43,9 +43,8 @@ class MapSink:
         self._job = job
         self._chunk = chunk
         sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
-        fits = job.out is not None and job.out.flags.c_contiguous
-        results: Any = job.out if fits else np.empty(chunk.nav_shape + sig_shape, job.dtype)
-        self._results = results.reshape(math.prod(chunk.nav_shape), *sig_shape)
+        shape = (math.prod(chunk.nav_shape), *sig_shape)
+        self._results = np.empty(shape, job.dtype) if job.out is None else job.out.reshape(shape)
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Put what the function makes of a tile into its place."""

@@ -181,7 +181,7 @@ class Vectors:
         self.header[0, :3] = self._columns, per_frame, self.vector
         self._pixel = program.dtype
         room = (depth, *shape[nav_ndim:]) if depth else shape
-        if out is None or not out.flags.c_contiguous:
+        if out is None:
             out = np.empty(0 if reduction else room, program.dtype)
         self.results = out
         self._lines: Array | None = None

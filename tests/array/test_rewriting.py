@@ -11,6 +11,7 @@ from checks import on_tiles
 from dask.array import chunk
 
 import dask_tiled
+from dask_tiled.array import results, rewriting
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.rewriting import optimize
 from dask_tiled.engine.folding import FrameSink
@@ -392,6 +393,44 @@ def test_sums_outgrow_those_of_chunks(tmp_path, axes):
     layout = {"dtype": "u2", "sig_shape": (1, 64), "nav_shape": (5, 16_000)}
     arr = dask_tiled.open_dataset(tmp_path / "scan.raw", **layout, chunks=(2, 16_000, 1, 64))
     np.testing.assert_array_equal(arr.sum(axis=axes), frames.sum(axis=axes))
+
+
+ALONE = {
+    "any": lambda x: (x > 7).any(axis=(2, 3)),
+    "sum": lambda x: x.sum(axis=(2, 3)),
+    "sum of the scan": lambda x: x.sum(axis=(0, 1)),
+    "variance": lambda x: x.var(axis=(2, 3)),
+    "place": lambda x: x.argmax(axis=3),
+    "pixels": lambda x: x * 2,
+    "bins": lambda x: da.coarsen(np.sum, x, {2: 2}),
+}
+BESIDE = {
+    **{f"another {name}": one for name, one in ALONE.items()},
+    "another variance of so many": lambda x: x.var(axis=(2, 3), ddof=1),
+    "its squares": lambda x: (x.var(axis=(2, 3)) ** 2, x.sum(axis=(0, 1)) ** 2),
+    "the array": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("other", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("one", ALONE.values(), ids=ALONE)
+def test_names_tell_what_tasks_give(monkeypatch, paths, one, other):
+    """Workers may still have results of another graph."""
+    monkeypatch.setattr(results, "LEAST_PIXELS", 2)
+    arr, _ = opened(paths, "u2", (1, 5, 6, 64))
+    monkeypatch.setattr(rewriting, "LEAST_BYTES", arr.nbytes // 2)
+    beside = other(arr)
+    graphs = []
+
+    def scheduler(graph, keys, **_):
+        graphs.append(dict(graph.__dask_graph__()))
+        return dask.get(graph, keys)
+
+    dask.compute(one(arr), scheduler=scheduler)
+    dask.compute(one(arr), beside, scheduler=scheduler)
+    for key in graphs[0].keys() & graphs[1].keys():
+        values = [dask.get(graph, key) for graph in graphs]
+        np.testing.assert_equal(*values)
 
 
 @pytest.mark.parametrize(("kind", "value", "dtype"), [("i2", -1, "u8"), ("u8", 2**53 + 1, "i8")])
