@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
 
 NARROW = {np.dtype("u4"), np.dtype("i4")}
-"""What chunks have added up pixels of 2 bytes in; nothing else is of these types."""
+"""Pixels of 2 bytes are added up in these."""
 SOME = 4
 """So many results are combined at once."""
 LATER: dict[Any, tuple[Any, ...]] = {

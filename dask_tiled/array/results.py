@@ -135,13 +135,16 @@ def takes_time(source: Source) -> bool:
     return has_blocks(source) or is_url(source.layout.files[0].path)
 
 
-def _mapped(layer: Layer, known: Mapping[str, Known]) -> Known | None:
-    """Find what a layer calls a user's function on: as a rule, results are as long as chunks."""
-    if isinstance(layer, Blockwise) and not layer.new_axes:
-        for value, index in layer.indices:
-            one = known.get(str(value)) if index == layer.output_indices else None
+def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Known | None:
+    """Find what functions of users are called on: as a rule, results are as long as its chunks."""
+    layer: Any = graph.layers[name]
+    annotations = {**(layer.annotations or {})}
+    while isinstance(layer, Blockwise) and not layer.new_axes:
+        alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
+        for one in map(known.get, alike):
             if one is not None and one.step is None:
-                return one._replace(annotations={**(layer.annotations or {})})
+                return one._replace(annotations=annotations)
+        layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
 
 
@@ -161,7 +164,7 @@ def put_together(
     unseen = finals_of(graph, wanted)
     for name, (final, task) in _last_steps(graph):
         reads: Any = graph.layers[name]
-        one = known.get(name) or _mapped(reads, known)
+        one = known.get(name) or _mapped(graph, name, known)
         chunks = one and one.made_chunks
         if one is None or chunks is None:
             continue

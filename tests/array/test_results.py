@@ -56,6 +56,7 @@ EXPRESSIONS = {
     "means of floats": lambda x: binned(x.astype("f4"), np.mean, {2: 8, 3: 64}),
     "lowest of bins": lambda x: binned(x.transpose(3, 2, 1, 0), np.min, {0: 2, 3: 2}),
     "by a function": lambda x: called(x, lambda block: block[..., ::-1] / 3),
+    "by functions of functions": lambda x: np.sqrt(called(called(x, np.abs), lambda x: x / 3)) + 1,
     "by a function of others": lambda x: called(x[1:] * 2, np.sqrt, FRAMES[1:]),
     "mapped": lambda x: mapped(x, lambda tile: tile / 3),
     "mapped frames": lambda x: mapped(x[::2], lambda tile: tile[..., ::-1]),
