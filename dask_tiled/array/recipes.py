@@ -24,12 +24,7 @@ from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products, weighted
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import (
-    PLACES,
-    NoPrimitive,
-    Reduction,
-    of_numbers,
-)
+from dask_tiled.engine.vectors import PLACES, NoPrimitive, Reduction, of_numbers
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 

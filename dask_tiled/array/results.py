@@ -84,11 +84,11 @@ def put(
     """
     if callable(chunk):
         chunk = chunk(partial(result.room, grid, block_id))
-    shape = tuple(stop - start for start, stop in grid.box(block_id))
-    if not isinstance(chunk, Source) and (type(chunk) is not np.ndarray or chunk.shape != shape):
-        return chunk
     if isinstance(chunk, Source):
         chunk = pixels_of(chunk, grid, block_id, result.room(grid, block_id, chunk.dtype))
+    shape = tuple(stop - start for start, stop in grid.box(block_id))
+    if type(chunk) is not np.ndarray or chunk.shape != shape:
+        return chunk
     part = result.part(grid, block_id, chunk.dtype)
     if part is None or chunk.base is part.base:
         return chunk

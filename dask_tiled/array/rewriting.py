@@ -60,7 +60,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     finals = finals_of(graph, wanted)
     made = made if reads else _merged(made, endings, finals)
     # Workers may still have chunks of another graph: what dask does not know has other names.
-    own = {of: f"{of}-{tokenize(made[of].known.chunks)}" for of in ended & made.keys()}
+    own = {of: f"{of}-{tokenize(made[of].known.grid)}" for of in ended & made.keys()}
     made = {own.get(x, x): making for x, making in made.items()}
     dependencies = {
         own.get(x, x): {own.get(y, y) for y in others} for x, others in dependencies.items()
@@ -77,7 +77,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         one = made[key].known
         final = finals.get(name) if one.chunks != known[of].chunks else None
         if final is not None:
-            shown = f"{name}-{tokenize(one.chunks)}"
+            shown = f"{name}-{tokenize(one.grid)}"
             dependencies[shown] = dependencies.pop(name)
             dependencies[final.layer] = {shown}
         layers |= _ended(shown, key, ending, one, final)
