@@ -135,6 +135,11 @@ def _shorten(most: int) -> None:
             break
 
 
+if hasattr(os, "register_at_fork"):
+    # A child would share the open files, and the leases on them, with its parent.
+    os.register_at_fork(after_in_child=partial(_shorten, 0))
+
+
 def _take(key: Key) -> int | None:
     try:
         entries = tuple(_idle)

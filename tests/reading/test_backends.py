@@ -536,6 +536,7 @@ import os, sys
 import dask
 import numpy as np
 import dask_tiled
+from dask_tiled.model import open_files
 
 path, io = sys.argv[1:]
 dask.config.set(scheduler="synchronous")
@@ -543,12 +544,15 @@ arr = dask_tiled.open_dataset(
     path, "raw", dtype=">u2", sig_shape=(16, 16), frame_header=3, io=io, chunks=(2, -1, -1)
 )
 expected = arr.compute()  # descriptors are open, kernels compiled
+((_, fd),) = open_files._idle
+os.lseek(fd, 7, os.SEEK_SET)  # whoever shares the open file shares its position, and its leases
 children = []
 for _ in range(2):
     child = os.fork()
     if not child:
         same = all(np.array_equal(arr.compute(), expected) for _ in range(5))
-        os._exit(0 if same else 1)
+        ((_, own),) = open_files._idle
+        os._exit(0 if same and os.lseek(own, 0, os.SEEK_CUR) == 0 else 1)
     children.append(child)
 for _ in range(5):
     assert np.array_equal(arr.compute(), expected)
@@ -558,8 +562,8 @@ assert [os.waitpid(child, 0)[1] for child in children] == [0] * 2
 
 @pytest.mark.parametrize("io", ["mmap", "buffered"])
 @pytest.mark.slow
-def test_forks_share_descriptors(path, io):
-    """Reads have no position that one process could move for another."""
+def test_forks_have_their_own_descriptors(path, io):
+    """A lease of an open file that two processes share would belong to both."""
     command = [sys.executable, "-c", FORKS, str(path), io]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
