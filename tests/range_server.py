@@ -14,7 +14,7 @@ class RangeServer(ThreadingHTTPServer):
     """Serves the files below a folder.
 
     ``fault`` is asked about each request for a file, by its number and path, and names what goes
-    wrong with it: a status, or "drop", "cut", "slow", "whole", "short"; None for nothing.
+    wrong with it: a status, or "drop", "cut", "slow", "whole", "short", "endless"; None for nothing.
     """
 
     daemon_threads = True
@@ -108,6 +108,8 @@ class Handler(BaseHTTPRequestHandler):
             data = data[: len(data) // 2]
             stop = start + len(data)
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{found.st_size}"
+        if fault == "endless":
+            data += bytes(64 << 20)
         return self.answer(206, data, headers, cut=fault == "cut")
 
     def answer(self, status, body, headers, *, cut=False):
@@ -118,8 +120,10 @@ class Handler(BaseHTTPRequestHandler):
         if cut:
             body = body[: len(body) // 2]
             self.close_connection = True
-        self.server.sent += len(body)
-        self.wfile.write(body)
+        for at in range(0, len(body), 1 << 16):
+            part = body[at : at + (1 << 16)]
+            self.wfile.write(part)
+            self.server.sent += len(part)
 
 
 @contextmanager

@@ -194,7 +194,15 @@ class Objects:
         found = self._ask(url, self._store, self._key(url), {"range": (start, stop)})
         if found is None:
             return b"", self.read(url, 0, 1)[1] if start else Version(0, "")
-        return found.bytes(), _version(found.meta)
+        return self._body(url, found, stop - start), _version(found.meta)
+
+    def _body(self, url: str, found: Any, most: int) -> bytes:
+        """Read a body of so many bytes at most; a longer one is refused."""
+        body: bytes = next(found.stream(most + 1), b"")
+        if len(body) > most:
+            problem = "the server sends more bytes than it was asked for"
+            raise RemoteError(problem, path=url, expected=f"{most} bytes at most", found="more")
+        return body
 
     def _key(self, url: str) -> str:
         key = url[len(self._root) + 1 :]
@@ -242,7 +250,7 @@ class Objects:
             kind = str(page.attributes.get("Content-Type", "")) if page else ""
             if not kind.startswith("text/html") or page.meta["size"] > MOST_LISTING:
                 return None
-            return _linked(folder, bytes(page.bytes()))
+            return _linked(folder, self._body(folder, page, MOST_LISTING))
         except (OSError, RemoteError, self._obstore.exceptions.NotSupportedError):
             return None
         except self._obstore.exceptions.PermissionDeniedError:

@@ -193,6 +193,18 @@ def test_no_permission(server, url, status):
             ask()
 
 
+def test_bodies_that_do_not_end(server, url):
+    """Nothing is read beyond the bytes that were asked for, and nothing is asked for again."""
+    arr = scan(url)
+    server.reset()
+    server.fault = lambda _number, _path: "endless"
+    with pytest.raises(RemoteError, match="more bytes than") as caught:
+        arr[0, 0].compute()
+    assert caught.value.path == url
+    assert len(server.asked) == 1
+    assert server.sent < 32 << 20  # and what waits in buffers of the connection
+
+
 def test_no_such_file(server):
     with pytest.raises(FileNotFoundError, match=r"nothing\.mib"):
         open_dataset(server.url() + "nothing.mib")
