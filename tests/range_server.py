@@ -14,7 +14,8 @@ class RangeServer(ThreadingHTTPServer):
     """Serves the files below a folder.
 
     ``fault`` is asked about each request for a file, by its number and path, and names what goes
-    wrong with it: a status, or "drop", "cut", "slow", "whole", "short", "endless"; None for nothing.
+    wrong with it: a status, or "drop", "cut", "slow", "whole", "short", "endless"; None for
+    nothing.
     """
 
     daemon_threads = True

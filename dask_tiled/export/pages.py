@@ -107,15 +107,11 @@ class PageWriter:
                     )
                 self.page, self.used = self.page + 1, 0
                 continue
-            # Before the first page, there is room for samples of no bytes.
-            used = self.used if self.page >= 0 else 0
-            at = self.data + self.page * self.page_size + used
+            at = self.data + self.page * self.page_size + self.used
             some = sizes[first:stop]
             pointers[first:stop] = at + np.cumsum(some).reshape(some.shape) - some
-            nbytes = int(ends[stop - 1]) - before
-            if nbytes:
-                self._write(_interleaved(stored, slice(first, stop)), at)
-                self.used += nbytes
+            self._write(_interleaved(stored, slice(first, stop)), at)
+            self.used += int(ends[stop - 1]) - before
             first = stop
         rows = np.empty(sizes.size, structure.ALLOCATION)
         rows["sample"] = np.repeat(places, sizes.shape[1])
