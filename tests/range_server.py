@@ -28,12 +28,14 @@ class RangeServer(ThreadingHTTPServer):
         self.listing_status = 200
         self.tags = True
         self.query = ""
+        self.elsewhere = ""
         self.slowness = 0.0
         self.fault = lambda _number, _path: None
         self.reset()
 
     def reset(self):
         self.asked = []
+        self.headers = []
         self.sent = 0
         self.at_once = 0
         self.most_at_once = 0
@@ -63,6 +65,9 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/"):
             return self.send_page(file)
         server.asked.append((path, self.headers.get("Range")))
+        server.headers.append(dict(self.headers))
+        if server.elsewhere:
+            return self.answer(302, b"", {"Location": server.elsewhere + path})
         server.at_once += 1
         server.most_at_once = max(server.most_at_once, server.at_once)
         try:
@@ -123,8 +128,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         for at in range(0, len(body), 1 << 16):
             part = body[at : at + (1 << 16)]
-            self.wfile.write(part)
             self.server.sent += len(part)
+            self.wfile.write(part)
 
 
 @contextmanager

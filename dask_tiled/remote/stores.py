@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urljoin
 
 from dask_tiled.errors import DatasetError, RemoteError, require
+from dask_tiled.remote.redirects import elsewhere, has_secrets
 
 HTTP = ("http", "https")
 OBJECTS = (*HTTP, "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
@@ -178,20 +179,34 @@ class Objects:
         client = {**TIMEOUTS, "allow_http": True} | dict(given.get("client_options", {}))
         # Requests are repeated in one place, whoever makes them: there.
         self._options = {"retry_config": {"max_retries": 0}, **given, "client_options": client}
-        self._store = options if _is_store(options) else self._open(root)
+        self._store = options if _is_store(options) else self._open(root + query)
+        self._client = getattr(options, "client_options", None) or client
+        self._guarded = self._http and has_secrets(query, self._client)
+        self._direct: set[str] = set()
 
-    def _open(self, url: str) -> Any:
+    def _open(self, url: str, **options: Any) -> Any:
         from obstore.store import from_url
 
         try:
-            return from_url(url + self._query, **self._options)
+            return from_url(url, **{**self._options, **options})
         except Exception as error:  # noqa: BLE001 - it says what is wrong in many ways
             problem = "no such store, or no such option of it"
-            raise DatasetError(problem, path=url, found=said(error)) from None
+            path = url.partition("?")[0]
+            raise DatasetError(problem, path=path, found=said(error)) from None
+
+    def _located(self, url: str) -> tuple[Any, str]:
+        """Return the store of a file and its key there; on another host, without the headers."""
+        if self._guarded and url not in self._direct:
+            target = elsewhere(url + self._query, self._client)
+            if target is not None:  # each time: such addresses often expire
+                client = {k: v for k, v in self._client.items() if k != "default_headers"}
+                return self._open(target, client_options=client), ""
+            self._direct.add(url)
+        return self._store, self._key(url)
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
         """Ask for a range of bytes."""
-        found = self._ask(url, self._store, self._key(url), {"range": (start, stop)})
+        found = self._ask(url, *self._located(url), {"range": (start, stop)})
         if found is None:
             return b"", self.read(url, 0, 1)[1] if start else Version(0, "")
         return self._body(url, found, stop - start), _version(found.meta)
@@ -246,7 +261,10 @@ class Objects:
                 found = self._obstore.list_with_delimiter(self._store, self._key(url))
                 return [one["path"].rpartition("/")[2] for one in found["objects"]]
             folder = f"{url}/"
-            page = self._ask(folder, self._open(folder), "", {})
+            store, key = self._located(folder)
+            if store is self._store:
+                store, key = self._open(folder + self._query), ""
+            page = self._ask(folder, store, key, {})
             kind = str(page.attributes.get("Content-Type", "")) if page else ""
             if not kind.startswith("text/html") or page.meta["size"] > MOST_LISTING:
                 return None

@@ -280,6 +280,21 @@ def test_queries(server, path, frames):
         open_dataset(twice)
 
 
+def test_redirects_to_other_hosts_carry_no_secrets(server, path, frames, tmp_path):
+    server.query = "signature=s3cret"
+    headers = {"x-api-key": "s3cret", "authorization": "s3cret"}
+    with serving(tmp_path) as other:
+        server.elsewhere = other.url()[:-1]
+        arr = scan(
+            f"{server.url(path)}?{server.query}",
+            storage_options={"client_options": {"default_headers": headers}},
+        )
+        np.testing.assert_array_equal(arr[0].compute(), frames[0])
+        assert "s3cret" in str(server.headers[0])
+        assert other.headers
+        assert "s3cret" not in str(other.headers)
+
+
 @pytest.mark.parametrize("name", ["a b.mib", "#1+1=2[x]~&'.mib", "ü%41.mib"])
 def test_names(server, tmp_path, frames, name):
     path = write_mib(tmp_path / name, frames[0], hdr=False)
