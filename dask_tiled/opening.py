@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.tiled_array import build
+from dask_tiled.array.building import build
 from dask_tiled.errors import (
     DatasetError,
     MissingFramesWarning,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
+from dask_tiled.array.building import has_tiles
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import TilingError
 
@@ -53,7 +54,7 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
     sig = tuple(range(x.nav_ndim, arr.ndim))
     weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
-    if not da.array_expr_enabled():
+    if has_tiles():
         return da.tensordot(arr, _held(weights), axes=axes)
     whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions know no tensordot
     chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))

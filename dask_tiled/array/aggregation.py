@@ -7,16 +7,23 @@ opened arrays is known from its first step to its last, it is done by the tasks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial, reduce
 from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask._task_spec import Alias, Task, TaskRef
-from dask.array import reductions
 
+from dask_tiled.array.dask_names import (
+    Alias,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    _concatenate2,
+    flatten,
+    reductions,
+)
 from dask_tiled.array.tasks import Grid, like_numpy
 from dask_tiled.engine.folding import NARROW_FRAMES
 from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction
@@ -98,18 +105,48 @@ class Listing(NamedTuple):
             yield Alias((name, number, 0), (of, *place))
 
 
-def called(task: Any) -> Any:
-    """Give what a task of dask calls on what it has put together, with its keywords."""
-    function = task.func if isinstance(task, Task) else task[0] if isinstance(task, tuple) else None
-    *_, function = getattr(function, "funcs", (function,))  # those that are called one by one
+def _without(place: Sequence[int], gone: Sequence[int]) -> list[int]:
+    return [k for axis, k in enumerate(place) if axis not in gone]
+
+
+def _call(task: Any) -> tuple[Any, list[Any]]:
+    """Return the function of a task with one argument, and the keys of the results in it."""
+    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
+        return task.func, list(task.dependencies)
+    if isinstance(task, tuple) and len(task) == 2:
+        return task[0], list(flatten([task[1]]))
+    return None, []
+
+
+def called(layer: Any, of: str, places: Collection[Key], gone: Sequence[int]) -> Any:
+    """Return what a layer calls on the concatenated results of the layer ``of``, as a partial.
+
+    None unless all tasks call the same, and each of the results, at ``places``, goes into one task:
+    that of its own place along the axes that are not ``gone``.
+    """
+    if not isinstance(layer, MaterializedLayer):
+        return None
+    functions: dict[int, Any] = {}
+    taken: list[Key] = []
+    for (_, *place), task in layer.mapping.items():
+        function, keys = _call(task)
+        functions[id(function)] = function
+        for name, *own in keys:
+            kept = place if len(place) < len(own) else _without(place, gone)
+            if name != of or _without(own, gone) != kept:
+                return None
+            taken.append(tuple(own))
+    if len(functions) > 1 or len(taken) != len(places) or {*taken} != {*places}:
+        return None
+    (function,) = functions.values()
+    if hasattr(function, "funcs"):  # one that is called after another
+        concatenates = getattr(function.first, "func", None) is _concatenate2
+        function = function.funcs[0] if concatenates and len(function.funcs) == 1 else None
     return partial(function) if callable(function) else None
 
 
-def ending_of(reduction: Reduction, first: Any, task: Any) -> Ending | None:
-    """Read a task of dask as the end of a reduction that ``first`` begins; None if it is none."""
-    last = called(task)
-    if last is None:
-        return None
+def ending_of(reduction: Reduction, first: Any, last: Any) -> Ending | None:
+    """Read the last function of a reduction that ``first`` begins; None if it is another."""
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
     dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import Task
-from dask.array import reductions
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.utils import M
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import Blockwise, MaterializedLayer, Task, reductions
 from dask_tiled.array.joins import as_now
 from dask_tiled.array.known import cuts_of, layers_in_order, taken
-from dask_tiled.array.recognition import coarsening_of, contracted, is_elementwise
+from dask_tiled.array.recognition import coarsening_of, contracted, is_elementwise, reshaping_of
 from dask_tiled.array.tasks import DESCRIPTION, Grid, run_job
 from dask_tiled.array.views import Part, View
 from dask_tiled.model.description import Axis, Description
@@ -188,19 +185,19 @@ def _same(axes: list[Axis | None]) -> Axis | None:
 
 def _by_tasks(tasks: Mapping[Any, Any], chunks: Chunks, one: _Layer) -> Axes | None:
     """Read the tasks of a layer that is made of one other."""
-    key, task = next(iter(tasks.items()))
-    call = coarsening_of(task)
+    call = coarsening_of(tasks)
     if call is not None:
         return tuple(axis and axis.binned(call.axes.get(k, 1)) for k, axis in enumerate(one.axes))
-    if isinstance(task, Task) and task.func is M.reshape:
+    if all(map(reshaping_of, tasks.values())):
         return _reshaped(one, tuple(map(sum, chunks)))
-    reduced = _reduced(task)
-    if reduced is not None:
-        axes, keepdims = reduced
+    reduced = {_reduced(task) for task in tasks.values()}
+    if len(reduced) > 1:
+        return None
+    for axes, keepdims in filter(None, reduced):
         gone = {axis % len(one.axes) for axis in axes}
         shown = [axis if k not in gone else None for k, axis in enumerate(one.axes)]
         return tuple(axis for k, axis in enumerate(shown) if keepdims or k not in gone)
-    return _cut(tasks, key, one)
+    return _cut(tasks, one)
 
 
 def _reduced(task: Any) -> tuple[tuple[int, ...], bool] | None:
@@ -229,9 +226,9 @@ def _reshaped(one: _Layer, shape: tuple[int, ...]) -> Axes | None:
     return tuple(found)
 
 
-def _cut(tasks: Mapping[Any, Any], key: Any, one: _Layer) -> Axes | None:
+def _cut(tasks: Mapping[Any, Any], one: _Layer) -> Axes | None:
     """Cut axes as basic indices do."""
-    task = tasks[key]
+    key, task = next(iter(tasks.items()))
     index = task.args[1] if isinstance(task, Task) and len(task.args) == 2 else ()
     new = [k for k, x in enumerate(index) if x is None] if isinstance(index, tuple) else []
     cuts = cuts_of(tasks, key, Grid.of(one.chunks), new)

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.blockwise import blockwise
-from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArrayBlockIdDep
 
+from dask_tiled.array.building import has_tiles
+from dask_tiled.array.dask_names import ArrayBlockIdDep, blockwise, flatten
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, run_job
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import Array, Job
@@ -49,7 +48,7 @@ def job_array(
     chunks += tuple((n,) for n in tail)
     value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(x, job.request))
     meta = np.empty((0,) * len(chunks), job.dtype)
-    if da.array_expr_enabled():
+    if not has_tiles():
         blocks = da.map_blocks(
             run_job, arr, value, new_axis=new, chunks=chunks, dtype=job.dtype, meta=meta, name=name
         )

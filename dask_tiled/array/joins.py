@@ -8,11 +8,16 @@ from collections.abc import Mapping
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
-from dask._task_spec import Alias, Task, TaskRef
-from dask.array import chunk
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import (
+    Alias,
+    Blockwise,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    chunk,
+)
 from dask_tiled.array.known import layers_in_order, taken
 
 Place = tuple[Any, ...]

@@ -6,16 +6,24 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count, product
+from itertools import accumulate, count, product
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask._task_spec import Alias, DataNode, Task, TaskRef
-from dask.array import chunk, routines
-from dask.blockwise import Blockwise, _fuse_annotations, blockwise_token
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.utils import M
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import (
+    Alias,
+    Blockwise,
+    DataNode,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    _fuse_annotations,
+    blockwise_token,
+    chunk,
+    routines,
+)
 from dask_tiled.array.recipes import NODES, Apply, Beside, Tree, cut
 from dask_tiled.array.recognition import (
     Contraction,
@@ -29,6 +37,7 @@ from dask_tiled.array.recognition import (
     is_of_numpy,
     places_of,
     reduction_of,
+    reshaping_of,
     swapped,
     transposed,
 )
@@ -40,6 +49,9 @@ from dask_tiled.engine.vectors import PLACES, Reduction
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
+
+Place = tuple[Any, ...]
+"""The name of a layer, and the position of a chunk in it."""
 
 COUNTED = "-chunks"
 """What is added to the name of a layer of histograms, for those by the number of the chunk."""
@@ -143,7 +155,7 @@ def known_layers(graph: HighLevelGraph) -> dict[str, Known]:
             found = _part(layer, known) or _reshaped(layer, known) or _coarse(layer, known)
             found = found or _placed(layer, known)
             counted = _histogram(layer, known)
-            if counted is not None:
+            if counted is not None and name + COUNTED not in layers:
                 known[name + COUNTED] = counted
         if found is not None:
             known[name] = found
@@ -155,14 +167,15 @@ def _makes_arrays(layer: Any) -> bool:
     if isinstance(layer, Blockwise):
         values = [value for value, index in layer.indices if index is None]
         return is_of_numpy(_function(layer)) and not any(map(_is_other_array, values))
+    functions: dict[int, Any] = {}
     for task in getattr(layer, "mapping", {}).values():
         value = task.value if isinstance(task, DataNode) else task
         function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
         if callable(function):
-            return is_of_numpy(function)
-        if not isinstance(value, np.ndarray | Alias) or _is_other_array(value):
+            functions[id(function)] = function
+        elif not isinstance(value, np.ndarray | Alias) or _is_other_array(value):
             return False
-    return True
+    return all(map(is_of_numpy, functions.values()))
 
 
 def _is_other_array(value: Any) -> bool:
@@ -345,8 +358,6 @@ def _part(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     whole = known.get(block[0]) if block else None
     if whole is None or whole.step is not None or not isinstance(key, tuple):
         return None
-    if any(taken(task)[0][:1] != block[:1] for task in layer.mapping.values()):
-        return None
     new = [k for k, x in enumerate(index) if x is None]
     cuts = cuts_of(layer.mapping, key, Grid.of(whole.shown_chunks), new)
     if cuts is None:
@@ -382,36 +393,34 @@ def _cut(one: Known, cuts: Sequence[Cut]) -> Known | None:
 
 
 def _reshaped(layer: Any, known: Mapping[Any, Known]) -> Known | None:
-    """Know a layer that gives the chunks of a known one another shape."""
-    keys: list[Any] = []
-    for task in layer.mapping.values():
-        known_so = isinstance(task, Task) and task.func is M.reshape and len(task.args) == 2
-        if not known_so or not isinstance(task.args[0], TaskRef) or task.kwargs:
-            return None
-        keys.append(task.args[0].key)
-    one = known.get(keys[0][0])
+    """Match a layer of chunks in other shapes: task by task, in C order, as the chunks of one."""
+    shown = [reshaping_of(task) for task in layer.mapping.values()]
+    name: Any = shown[0][0][0] if shown[0] else None
+    one = known.get(name)
     if one is None or one.step is not None:
         return None
-    shapes = {key[1:]: task.args[1] for key, task in layer.mapping.items()}
+    blocks = product(*(range(len(axis)) for axis in one.shown_chunks))
+    if [x and x[0] for x in shown] != [(name, *block) for block in blocks]:
+        return None
+    shapes = {key[1:]: x[1] for key, x in zip(layer.mapping, shown, strict=True) if x}
     ends = dict[tuple[int, int], int]()  # lengths of the chunks along each axis
     for place, shape in shapes.items():
         ends |= {(axis, k): n for axis, (k, n) in enumerate(zip(place, shape, strict=True))}
     ndim = len(next(iter(shapes)))
     counts = [1 + max(k for axis, k in ends if axis == a) for a in range(ndim)]
     chunks = tuple(tuple(ends[a, k] for k in range(n)) for a, n in enumerate(counts))
+    places = product(*map(range, counts))
+    if [*shapes.items()] != [*zip(places, product(*chunks), strict=True)]:
+        return None
     view = one.view.reshaped(one.view.sizes(one.grid.shape), [sum(axis) for axis in chunks])
     found = _annotated(one, layer).shown(view, tuple(range(ndim)))
-    blocks = product(*(range(len(axis)) for axis in one.shown_chunks))
-    if found is None or found.shown_chunks != chunks or not _has_as_many(found, layer):
-        return None
-    return found if keys == [(keys[0][0], *block) for block in blocks] else None
+    return found if found and found.shown_chunks == chunks else None
 
 
 def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
-    """Know a layer that makes one pixel of several neighbours of a known one."""
-    first, *_ = layer.mapping.values()
-    call = coarsening_of(first)
-    one = known.get(call.key[0]) if call else None
+    """Match a layer that makes one pixel of several neighbours of a known one."""
+    call = coarsening_of(layer.mapping)
+    one = known.get(call.of) if call else None
     if call is None or one is None or one.step is not None:
         return None
     ndim = len(one.view.shown)
@@ -428,38 +437,57 @@ def _coarse(layer: Any, known: Mapping[Any, Known]) -> Known | None:
     if found is None:
         return None
     # Chunks of which nothing is left have tasks, too, behind the others.
-    last = [len(axis) - 1 for axis in found.shown_chunks[::2]]
-    known_so = (next(iter(layer.mapping))[0], *last) in layer.mapping
-    return found._replace(step=step, output=labels[::2]) if known_so else None
+    name = next(iter(layer.mapping))[0]
+    blocks = product(*(range(len(axis)) for axis in found.shown_chunks[::2]))
+    if any((name, *block) not in layer.mapping for block in blocks):
+        return None
+    return found._replace(step=step, output=labels[::2])
 
 
 def _placed(layer: Any, known: Mapping[Any, Known]) -> Known | None:
-    """Know a layer that finds the place of a pixel in each chunk of a known one."""
-    task = next(iter(layer.mapping.values()))
+    """Match a layer that finds the place of a pixel in each chunk of a known one."""
+    name, task = next(iter(layer.mapping.items()))
     step = places_of(task)
     one = known.get(task[1][0]) if step else None
     if step is None or one is None or one.step is not None:
         return None
-    ends = {part.axis for axis in task[2] for part in one.view.shown[axis]}
+    function, (of, *_), axes, _ = task
+    ends = {part.axis for axis in axes for part in one.view.shown[axis]}
     found = _annotated(one, layer).shown(one.view, tuple(range(len(one.view.shown))))
-    if found is None or not _has_as_many(found, layer) or ends & one.view.flipped:
+    if found is None or ends & one.view.flipped:
         return None
-    return found._replace(step=step)
+    shape, chunks = found.shape, found.shown_chunks
+    flat = len(axes) == len(shape)  # places count all pixels, or those along one axis
+    starts = product(*(accumulate(axis[:-1], initial=0) for axis in chunks))
+    expected = {
+        (name[0], *block): (function, (of, *block), axes, (at, shape) if flat else at[axes[0]])
+        for block, at in zip(product(*(range(len(axis)) for axis in chunks)), starts, strict=True)
+    }
+    return found._replace(step=step) if layer.mapping == expected else None
 
 
 def _histogram(layer: Any, known: Mapping[Any, Known]) -> Known | None:
-    """Know a layer of histograms of all chunks of a known one, in given bins."""
-    task = next(iter(layer.mapping.values()))
+    """Match a layer of histograms of all chunks of a known one, in the same given bins."""
+    name, task = next(iter(layer.mapping.items()))
     if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
         return None
-    one = known.get(task.args[0].key[0])
-    if one is None or one.step is not None or len(task.args) > 2 or len(task.dependencies) > 1:
+    of, bins = task.args[0].key[0], task.args[1]
+    one = known.get(of)
+    if one is None or one.step is not None:
         return None
     ndim = len(one.view.shown)
     found = _annotated(one, layer).shown(one.view, tuple(range(ndim)))
     if found is None or not _has_as_many(found, layer):
         return None
-    return found._replace(step=histogram_of(task.args[1], ndim))
+    blocks = product(*(range(len(axis)) for axis in found.shown_chunks))
+    for number, block in enumerate(blocks):
+        task = layer.mapping.get((name[0], number, 0))
+        if not isinstance(task, Task) or task.func is not routines._block_hist:  # noqa: SLF001
+            return None
+        alike = task.args[:1] == (TaskRef((of, *block)),) and task.args[1] is bins
+        if not alike or len(task.args) > 2 or len(task.dependencies) > 1 or task.kwargs:
+            return None
+    return found._replace(step=histogram_of(bins, ndim))
 
 
 def taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -484,7 +512,7 @@ def cuts_of(
     name = first[0]
     origin = (name, *(0 for _ in first[1:]))
     block, index = taken(tasks.get(origin))
-    if len(index) != len(grid.axes) + len(new):
+    if len(index) != len(grid.axes) + len(new) or not _is_product(tasks, origin, block, index):
         return None
     cuts, kept = list[Cut](), 0
     for one in index:
@@ -503,6 +531,34 @@ def cuts_of(
             return None
         cuts.append(found)
     return cuts if kept == len(first) - 1 else None
+
+
+def _is_product(
+    tasks: Mapping[Any, Any], origin: Place, block: Place, index: tuple[Any, ...]
+) -> bool:
+    """Tell whether what each task takes of an axis is what the task of that row takes of it."""
+    shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
+    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block
+    rows = []
+    for axis, (k, at) in enumerate(zip(shown, number, strict=True), 1):
+        row: list[tuple[Any, Any]] = []
+        while (key := (*origin[:axis], len(row), *origin[axis + 1 :])) in tasks:
+            of, entries = taken(tasks[key])
+            if len(of) != len(block) or len(entries) != len(index):
+                return False
+            row.append((None if index[k] is None else of[at], entries[k]))
+        rows.append(row)
+    if math.prod(map(len, rows)) != len(tasks):
+        return False
+    of_one, cut_one = list(block), list(index)
+    for place in product(*(range(len(row)) for row in rows)):
+        for k, at, row, one in zip(shown, number, rows, place, strict=True):
+            of, cut_one[k] = row[one]
+            if of is not None:
+                of_one[at] = of
+        if taken(tasks.get((origin[0], *place))) != (tuple(of_one), tuple(cut_one)):
+            return False
+    return True
 
 
 def _cut_along(

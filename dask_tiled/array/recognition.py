@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask.array import chunk, einsumfuncs, reductions, routines
-from dask.utils import apply
 
+from dask_tiled.array.dask_names import (
+    Task,
+    TaskRef,
+    apply,
+    chunk,
+    einsumfuncs,
+    methodcaller,
+    reductions,
+    routines,
+)
 from dask_tiled.array.tasks import ChunkJob
 from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
 from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction, neutral, placed
@@ -219,21 +227,35 @@ BINNINGS |= {np.any: "any", np.all: "all"}
 
 
 class Coarsening(NamedTuple):
-    """What dask passes to ``chunk.coarsen``."""
+    """What dask passes to ``chunk.coarsen``, and the layer ``of`` which chunks are binned."""
 
+    of: str
     reduction: Callable[..., Any]
-    key: Any
     axes: dict[int, int]
     trim_excess: bool
     kwargs: dict[str, Any]
 
 
-def coarsening_of(task: Any) -> Coarsening | None:
-    """Read a task of dask that makes one pixel of several; None if it does something else."""
-    if not isinstance(task, tuple) or task[:2] != (apply, chunk.coarsen):
+def coarsening_of(tasks: Mapping[Any, Any]) -> Coarsening | None:
+    """Read tasks that bin chunk after chunk of a layer in the same way; None for others."""
+    first = next(iter(tasks.values()))
+    if not isinstance(first, tuple) or first[:2] != (apply, chunk.coarsen) or len(first) != 4:
         return None
-    reduction, key, axes, trim_excess = task[2]
-    return Coarsening(reduction, key, axes, trim_excess, task[3])
+    _, _, (reduction, (of, *_), axes, trim_excess), kwargs = first
+    for (_, *place), task in tasks.items():
+        if task != (apply, chunk.coarsen, [reduction, (of, *place), axes, trim_excess], kwargs):
+            return None
+    return Coarsening(of, reduction, axes, trim_excess, kwargs)
+
+
+def reshaping_of(task: Any) -> tuple[Any, Any] | None:
+    """Read the key of a chunk, and the shape that a task shows it in; None for other tasks."""
+    if not isinstance(task, Task) or not isinstance(task.func, methodcaller):
+        return None
+    if task.func.method != "reshape" or len(task.args) != 2 or task.kwargs:
+        return None
+    chunk_of, shape = task.args
+    return (chunk_of.key, shape) if isinstance(chunk_of, TaskRef) else None
 
 
 def binning_of(function: Any, kwargs: dict[str, Any], ndim: int) -> Step | None:

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask._task_spec import List, Task, TaskRef
-from dask.array.core import finalize
-from dask.blockwise import Blockwise, blockwise
-from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.layers import ArrayBlockIdDep
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import (
+    ArrayBlockIdDep,
+    Blockwise,
+    Layer,
+    List,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    blockwise,
+    finalize,
+    flatten,
+)
 from dask_tiled.array.known import Known
 from dask_tiled.array.recipes import Room
 from dask_tiled.array.tasks import Block, Grid, pixels_of
@@ -125,9 +132,17 @@ def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
     for final, layer in graph.layers.items():
         task = layer.get(final) if isinstance(layer, MaterializedLayer) else None
         if isinstance(task, Task) and task.func is finalize and len(task.args) == 1:
-            name, *others = {key[0] for key in task.dependencies} or {""}
-            if not others:
+            name, *last = max(task.dependencies, default=("",))
+            if _lists(task.args[0], (name,), last):
                 yield name, Final(final, task)
+
+
+def _lists(parts: Any, place: tuple[Any, ...], last: Sequence[int]) -> bool:
+    """Tell whether nested lists are the chunks of an array in C order, up to the ``last``."""
+    if not last:
+        return isinstance(parts, TaskRef) and parts.key == place
+    alike = isinstance(parts, List) and len(parts.args) == last[0] + 1
+    return alike and all(_lists(part, (*place, k), last[1:]) for k, part in enumerate(parts.args))
 
 
 def takes_time(source: Source) -> bool:

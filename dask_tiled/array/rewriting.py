@@ -10,22 +10,32 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from importlib.metadata import version
+from itertools import product
+from typing import Any, NamedTuple, cast
 
 import dask.array as da
 from dask.base import tokenize
-from dask.blockwise import blockwise
-from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.layers import ArrayBlockIdDep
+from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
+from dask_tiled.array.dask_names import (
+    ArrayBlockIdDep,
+    Layer,
+    MaterializedLayer,
+    NoSuchNameError,
+    blockwise,
+    flatten,
+)
 from dask_tiled.array.joins import split_joins
 from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order, reads_any
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
 from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
 from dask_tiled.array.wrapped import unwrapped
+from dask_tiled.engine.vectors import Reduction
+from dask_tiled.errors import warn
 
 MOST_CHUNKS = 10_000
 """So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
@@ -34,12 +44,27 @@ LEAST_BYTES = 4 << 20
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it."""
+    """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it.
+
+    A graph that is not understood is left to dask, with a warning.
+    """
     if isinstance(dsk, HighLevelGraph):
-        dsk = unwrapped(dsk)
-        if reads_any(dsk):
-            dsk = rewritten(dsk, list(flatten([keys])))
+        try:
+            found = unwrapped(dsk)
+            if reads_any(found):
+                return da.optimize(rewritten(found, list(flatten([keys]))), keys, **kwargs)
+        except NoSuchNameError:  # said when the first array was opened
+            pass
+        except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
+            dask_is = f"dask {version('dask')}"
+            warn_once(f"a graph of {dask_is} is computed chunk by chunk, not as tiles: {error!r}")
     return da.optimize(dsk, keys, **kwargs)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Warn of what is right and slow, once in a process."""
+    warn(message, RuntimeWarning)
 
 
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
@@ -127,28 +152,27 @@ def _endings(
             users.setdefault(other, []).append(name)
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
-        if first.endswith(COUNTED):
+        if getattr(one.step and one.step.done, "name", None) == "counts":
             found[first.removesuffix(COUNTED)] = first, Listing()
-        begins: Any = one.step and getattr(one.step.plain, "func", None)
+        plain: Any = one.step and one.step.plain
+        begins = getattr(plain, "func", None)
         if one.step is None or begins not in LATER or 0 in one.grid.shape:
             continue
-        name = first
+        name, done = first, cast(Reduction, one.step.done)
+        places: list[Any] = list(product(*(range(len(axis)) for axis in one.shown_chunks)))
         while name not in wanted and len(users.get(name, ())) == 1:
-            (name,) = users[name]
-            layer = graph.layers[name]
-            others = graph.dependencies[name] & known.keys() - {first}
-            if not isinstance(layer, MaterializedLayer) or others:
+            before, (name,) = name, users[name]
+            layer: Any = graph.layers[name]
+            call = called(layer, before, places, done.axes)
+            known_so = call is not None and call.func in LATER[begins]
+            if not known_so or call.args != plain.args[1:] or call.keywords["axis"] != done.axes:
                 break
-            done: Any = one.step.done
-            task = next(iter(layer.mapping.values()))
-            ending = ending_of(done, begins, task)
+            places = [key[1:] for key in layer.mapping]
+            ending = ending_of(done, begins, call)
             if ending is not None and "-aggregate-" in name:
                 raw: Any = one.step.raw()
                 found[name] = first, ending._replace(reduction=raw.done)
                 known[first] = one._replace(step=raw)
-                break
-            combines = called(task)
-            if combines is None or combines.func not in LATER[begins]:
                 break
     return found
 

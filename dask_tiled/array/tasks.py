@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dask._task_spec import DataNode, TaskRef
 from dask.base import get_annotations
-from dask.blockwise import _fuse_annotations, blockwise
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.layers import ArrayBlockIdDep
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import (
+    ArrayBlockIdDep,
+    DataNode,
+    Layer,
+    MaterializedLayer,
+    TaskRef,
+    _fuse_annotations,
+    blockwise,
+)
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.model.indexing import Box

@@ -10,9 +10,9 @@ import numpy as np
 from dask import config
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
-from dask.utils import IndexCallable
 
 from dask_tiled.array.choosing import at_points, picked, reshaped
+from dask_tiled.array.dask_names import IndexCallable
 from dask_tiled.array.rewriting import optimize
 from dask_tiled.array.tasks import (
     DESCRIPTION,
@@ -20,7 +20,6 @@ from dask_tiled.array.tasks import (
     Edges,
     Grid,
     inherited,
-    pixels_of,
     symbolic_graph,
 )
 from dask_tiled.errors import DatasetError, TilingError
@@ -93,7 +92,7 @@ class TiledArray(da.Array):
         self._annotations = inherited() if annotations is None else annotations
         self._opening = opening
         self._graph = None
-        self._name = _array_name(description, self._source, self._grid)
+        self._name = array_name(description, self._source, self._grid)
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
         shown: Any = self
         for plugin in config.get("array_plugins", ()):
@@ -329,24 +328,8 @@ def read_once(arr: da.Array) -> da.Array:
     return other
 
 
-def build(
-    description: Description, scheme: TilingScheme, io: str, opening: Opening | None = None
-) -> da.Array:
-    """Make the array of a description.
-
-    With dask's array expressions switched on it is a plain dask array.
-    """
-    if not da.array_expr_enabled():
-        return TiledArray(description, scheme, io, opening=opening)
-    source = Source(description.layout, description.conversion, io)
-    grid, meta = Grid.of(scheme.chunks), np.empty((0,) * len(scheme.chunks), description.dtype)
-    name = _array_name(description, source, grid)
-    return da.map_blocks(
-        pixels_of, source, grid, chunks=scheme.chunks, dtype=meta.dtype, meta=meta, name=name
-    )
-
-
-def _array_name(description: Description, source: Source, grid: Grid) -> str:
+def array_name(description: Description, source: Source, grid: Grid) -> str:
+    """Return the name of an array."""
     # A name of our own: dask would hash every number of the chunks to make one.
     return f"{description.format}-{tokenize(source, grid)}"
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask._task_spec import DataNode, TaskRef
-from dask.array.core import getter
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import HighLevelGraph, Layer
-from dask.layers import ArraySliceDep
+from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_names import (
+    ArraySliceDep,
+    Blockwise,
+    DataNode,
+    Layer,
+    TaskRef,
+    blockwise_token,
+    getter,
+)
 from dask_tiled.array.tasks import Grid, symbolic_graph
 from dask_tiled.reading.reader import Source
 
@@ -35,10 +40,12 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
             continue
         if getattr(layer.task, "func", None) is not getter:
             continue
-        (value, _), *_ = layer.indices
-        slices = [each for each in layer.io_deps.values() if isinstance(each, ArraySliceDep)]
+        (value, _), *more = layer.indices
+        slices: Any = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
         source = _source_in(value, graph.layers)
-        if source is not None and len(slices) == 1:
+        known_so = [*layer.task.args] == [TaskRef(blockwise_token(k)) for k in range(2)]
+        known_so = known_so and layer.task.kwargs.keys() <= {"asarray", "lock"}
+        if source is not None and known_so and isinstance(slices and slices[0], ArraySliceDep):
             chunks = slices[0].chunks
             made[name] = symbolic_graph(name, chunks, source, Grid.of(chunks))
             made[name].layers[name].annotations = layer.annotations

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import Description, negotiate
-from dask_tiled.array.tiled_array import build
+from dask_tiled.array.building import build
 from dask_tiled.engine import folding
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.files import File

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import Corrections, Description, negotiate
-from dask_tiled.array.tiled_array import build
+from dask_tiled.array.building import build
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout

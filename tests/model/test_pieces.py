@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import boxes, part_of
 
-from dask_tiled.array.tiled_array import build
+from dask_tiled.array.building import build
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description

@@ -1,0 +1,74 @@
+"""The arrays of descriptions: opened arrays, or plain dask arrays where dask is not understood."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.dask_names import NO_TILES, missing
+from dask_tiled.array.tasks import Block, Grid, pixels_of, symbolic_graph
+from dask_tiled.array.tiled_array import Opening, TiledArray, array_name
+from dask_tiled.errors import warn
+from dask_tiled.model.description import Description
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.scheme import TilingScheme
+
+
+def build(
+    description: Description, scheme: TilingScheme, io: str, opening: Opening | None = None
+) -> da.Array:
+    """Make the array of a description."""
+    if has_tiles():
+        return TiledArray(description, scheme, io, opening=opening)
+    source = Source(description.layout, description.conversion, io)
+    grid, meta = Grid.of(scheme.chunks), np.empty((0,) * len(scheme.chunks), description.dtype)
+    name = array_name(description, source, grid)
+    return da.map_blocks(
+        pixels_of, source, grid, chunks=scheme.chunks, dtype=meta.dtype, meta=meta, name=name
+    )
+
+
+@cache
+def has_tiles() -> bool:
+    """Tell whether opened arrays are computed tile by tile; warn once of all that is not."""
+    lacking = missing()
+    dask_is = f"dask {version('dask')}"
+    if da.array_expr_enabled():
+        found = "array.query-planning is on"
+    elif any(use.without == NO_TILES for use in lacking.values()):
+        found = f"{dask_is} lacks {', '.join(lacking)}"
+    elif problem := _problem():
+        found = f"{dask_is} does not take the graphs of opened arrays: {problem}"
+    else:
+        for name, use in lacking.items():
+            warn(f"{dask_is} lacks {name}, used for {use.use}: {use.without}", RuntimeWarning)
+        return True
+    warn(f"{found}: {NO_TILES}, which are computed chunk by chunk", RuntimeWarning)
+    return False
+
+
+class _Numbers:
+    """The source of the array that shows whether dask is understood."""
+
+    is_large = False
+
+
+def _numbers(_: _Numbers, grid: Grid, block_id: Block) -> Any:
+    return np.arange(*grid.box(block_id)[0])
+
+
+def _problem() -> str | None:
+    """Compute a small array made as opened ones are; return what went wrong."""
+    chunks, name = ((1, 2),), "dask-tiled-probe"
+    probe = object.__new__(TiledArray)
+    try:
+        probe._chunks, probe._name, probe._meta = chunks, name, np.empty(0, np.int64)
+        probe.dask = symbolic_graph(name, chunks, _Numbers(), Grid.of(chunks), _numbers)  # type: ignore[arg-type]
+        found = probe.compute(scheduler="synchronous").tolist()  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001 - whatever dask does not take
+        return repr(error)
+    return None if found == [0, 1, 2] else f"0, 1, 2 became {found}"
