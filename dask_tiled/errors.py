@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -86,6 +86,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
             called = level + 1
         frame, level = frame.f_back, level + 1
     warnings.warn(printable(message), category, stacklevel=called)
+
+
+@cache
+def warn_once(message: str, category: type[Warning]) -> None:
+    """Warn of something, once in a process."""
+    warn(message, category)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

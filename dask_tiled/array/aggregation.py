@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial, reduce
-from itertools import count, product
+from itertools import chain, count, product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from dask_tiled.array.dask_names import (
     Task,
     TaskRef,
     _concatenate2,
-    flatten,
     reductions,
 )
 from dask_tiled.array.tasks import Grid, like_numpy
@@ -105,38 +105,41 @@ class Listing(NamedTuple):
             yield Alias((name, number, 0), (of, *place))
 
 
-def _without(place: Sequence[int], gone: Sequence[int]) -> list[int]:
-    return [k for axis, k in enumerate(place) if axis not in gone]
-
-
 def _call(task: Any) -> tuple[Any, list[Any]]:
     """Return the function of a task with one argument, and the keys of the results in it."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         return task.func, list(task.dependencies)
-    if isinstance(task, tuple) and len(task) == 2:
-        return task[0], list(flatten([task[1]]))
+    if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
+        return task[0], _listed(task[1])
     return None, []
 
 
-def called(layer: Any, of: str, places: Collection[Key], gone: Sequence[int]) -> Any:
-    """Return what a layer calls on the concatenated results of the layer ``of``, as a partial.
+def _listed(keys: list[Any]) -> list[Any]:
+    nested = keys and isinstance(keys[0], list)
+    return [*chain.from_iterable(map(_listed, keys))] if nested else keys
 
-    None unless all tasks call the same, and each of the results, at ``places``, goes into one task:
-    that of its own place along the axes that are not ``gone``.
+
+def called(layer: Any, keys: Collection[Key], gone: Sequence[int]) -> Any:
+    """Return what a layer calls on the concatenated results of another, as a partial.
+
+    None unless all tasks call the same, and each of the results, which have these ``keys``, goes
+    into one task: that of its own place along the axes that are not ``gone``.
     """
-    if not isinstance(layer, MaterializedLayer):
+    if not isinstance(layer, MaterializedLayer) or not keys:
         return None
+    ndim = len(next(iter(keys)))  # with the name
+    kept = [k for k in range(1, ndim) if k - 1 not in gone]
+    place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
     functions: dict[int, Any] = {}
-    taken: list[Key] = []
-    for (_, *place), task in layer.mapping.items():
-        function, keys = _call(task)
+    taken: list[Any] = []
+    for key, task in layer.mapping.items():
+        function, some = _call(task)
         functions[id(function)] = function
-        for name, *own in keys:
-            kept = place if len(place) < len(own) else _without(place, gone)
-            if name != of or _without(own, gone) != kept:
-                return None
-            taken.append(tuple(own))
-    if len(functions) > 1 or len(taken) != len(places) or {*taken} != {*places}:
+        taken += some
+        place = (place_without if len(key) < ndim else place_in)(key)
+        if kept and {x[1:] for x in map(place_in, some)} != {place[1:]}:
+            return None
+    if len(functions) > 1 or len(taken) != len(keys) or {*taken} != {*keys}:
         return None
     (function,) = functions.values()
     if hasattr(function, "funcs"):  # one that is called after another

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -17,6 +18,7 @@ from dask_tiled.array.known import cuts_of, layers_in_order, taken
 from dask_tiled.array.recognition import coarsening_of, contracted, is_elementwise, reshaping_of
 from dask_tiled.array.tasks import DESCRIPTION, Grid, run_job
 from dask_tiled.array.views import Part, View
+from dask_tiled.errors import warn_once
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.tiling.bases import Chunks
 
@@ -51,9 +53,16 @@ def shown_of(arr: da.Array) -> Shown:
     Sums along axes, slices, expressions, products and what is binned are known. Of what functions
     of users make of chunks, no axes are.
     """
-    graph = arr.dask
-    if not isinstance(graph, HighLevelGraph):
-        return Shown((None,) * arr.ndim, ())
+    if isinstance(arr.dask, HighLevelGraph):
+        try:
+            return _shown_by(arr.dask, arr)
+        except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
+            dask_is = f"dask {version('dask')}"
+            warn_once(f"the axes of a graph of {dask_is} are not known: {error!r}", RuntimeWarning)
+    return Shown((None,) * arr.ndim, ())
+
+
+def _shown_by(graph: HighLevelGraph, arr: da.Array) -> Shown:
     found: dict[str, _Layer] = {}
     read: dict[Any, Description] = {}
     for name in layers_in_order(graph.dependencies):

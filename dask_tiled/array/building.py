@@ -45,7 +45,7 @@ def has_tiles() -> bool:
         found = f"{dask_is} does not take the graphs of opened arrays: {problem}"
     else:
         for name, use in lacking.items():
-            warn(f"{dask_is} lacks {name}, used for {use.use}: {use.without}", RuntimeWarning)
+            warn(f"{dask_is} lacks {name} ({use.use}): {use.without}", RuntimeWarning)
         return True
     warn(f"{found}: {NO_TILES}, which are computed chunk by chunk", RuntimeWarning)
     return False

@@ -7,11 +7,12 @@ stays dask's. One warning says so.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 NO_TILES = "arrays are plain dask arrays"
-DASK_COMPUTES = "dask computes what it stands for, chunk by chunk"
+DASK_COMPUTES = "dask computes this, chunk by chunk"
 
 
 class Use(NamedTuple):
@@ -130,6 +131,7 @@ class Module:
         raise AttributeError(name)
 
 
+@cache
 def missing() -> dict[str, Use]:
     """Return the listed names that dask does not have."""
     return {

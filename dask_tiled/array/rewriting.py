@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from importlib.metadata import version
 from itertools import product
 from typing import Any, NamedTuple, cast
@@ -35,7 +34,7 @@ from dask_tiled.array.results import Final, finals_of, put_together, takes_time
 from dask_tiled.array.tasks import Grid, held
 from dask_tiled.array.wrapped import unwrapped
 from dask_tiled.engine.vectors import Reduction
-from dask_tiled.errors import warn
+from dask_tiled.errors import warn_once
 
 MOST_CHUNKS = 10_000
 """So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
@@ -57,14 +56,11 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
             pass
         except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
             dask_is = f"dask {version('dask')}"
-            warn_once(f"a graph of {dask_is} is computed chunk by chunk, not as tiles: {error!r}")
+            warn_once(
+                f"a graph of {dask_is} is computed chunk by chunk, not as tiles: {error!r}",
+                RuntimeWarning,
+            )
     return da.optimize(dsk, keys, **kwargs)
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Warn of what is right and slow, once in a process."""
-    warn(message, RuntimeWarning)
 
 
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
@@ -159,15 +155,15 @@ def _endings(
         if one.step is None or begins not in LATER or 0 in one.grid.shape:
             continue
         name, done = first, cast(Reduction, one.step.done)
-        places: list[Any] = list(product(*(range(len(axis)) for axis in one.shown_chunks)))
+        keys: Collection[Any] = [*product([first], *(range(len(x)) for x in one.shown_chunks))]
         while name not in wanted and len(users.get(name, ())) == 1:
-            before, (name,) = name, users[name]
+            (name,) = users[name]
             layer: Any = graph.layers[name]
-            call = called(layer, before, places, done.axes)
+            call = called(layer, keys, done.axes)
             known_so = call is not None and call.func in LATER[begins]
             if not known_so or call.args != plain.args[1:] or call.keywords["axis"] != done.axes:
                 break
-            places = [key[1:] for key in layer.mapping]
+            keys = layer.mapping.keys()
             ending = ending_of(done, begins, call)
             if ending is not None and "-aggregate-" in name:
                 raw: Any = one.step.raw()

@@ -10,7 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.array.utils import meta_from_array
 
 from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.array.tiled_array import TiledArray
@@ -140,7 +139,7 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
     """Find out which axes of an array are signal axes, and where it is read from."""
     if not isinstance(arr, da.Array):
         raise TilingError("not a dask array", found=type(arr).__name__)
-    if isinstance(meta_from_array(arr), np.ma.MaskedArray):
+    if isinstance(getattr(arr, "_meta", None), np.ma.MaskedArray):
         raise TilingError(
             "pixels are masked, which tiles cannot tell",
             expected="pixels that are all there",

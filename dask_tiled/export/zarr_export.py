@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown, shown_of
@@ -328,7 +327,7 @@ def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
         raise DatasetError("no dask array", expected="a dask array", found=type(arr).__name__)
     if np.isnan(arr.shape).any():
         raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
-    blocks = type(meta_from_array(arr))
+    blocks = type(getattr(arr, "_meta", np.empty(0)))
     if blocks is not np.ndarray:
         hint = "Fill the gaps first." if issubclass(blocks, np.ma.MaskedArray) else None
         raise DatasetError(

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
-from dask.array.rechunk import _balance_chunksizes
-from dask.array.utils import validate_axis
+from numpy.lib.array_utils import normalize_axis_index
 
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
@@ -198,13 +198,15 @@ def rechunked(
 ) -> Chunks:
     """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
     if isinstance(chunks, dict):
-        named = {validate_axis(axis, len(before)): sizes for axis, sizes in chunks.items()}
+        named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
         chunks = tuple(map(named.get, range(len(before))))
     if isinstance(chunks, tuple | list):
         chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
     shape = tuple(map(sum, before))
     asked: Chunks = normalize_chunks(chunks, shape, limit, dtype, before)
-    return tuple(map(_balance_chunksizes, asked)) if balance else asked
+    if balance:  # the rule is dask's
+        asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
+    return asked
 
 
 def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:

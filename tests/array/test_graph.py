@@ -831,11 +831,18 @@ dask.config.set({"array.query-planning": True, "scheduler": "synchronous"})
 import dask.array as da
 import numpy as np
 import dask_tiled
+import warnings
 assert da.array_expr_enabled()
+warnings.simplefilter("error")
 frames = np.fromfile(sys.argv[1], "u1").reshape(7, 5, 4, 6)
-arr = dask_tiled.open_dataset(
-    sys.argv[1], "raw", dtype="u1", nav_shape=(7, 5), sig_shape=(4, 6), chunks=(3, 2, 4, 6)
-)
+def opened():
+    how = {"dtype": "u1", "nav_shape": (7, 5), "sig_shape": (4, 6), "chunks": (3, 2, 4, 6)}
+    return dask_tiled.open_dataset(sys.argv[1], "raw", **how)
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    arr = opened()
+    opened()
+assert ["array.query-planning is on" in str(x.message) for x in warned] == [True], warned
 assert isinstance(arr, da.Array) and not isinstance(arr, dask_tiled.TiledArray)
 np.testing.assert_array_equal(arr.compute(), frames)
 np.testing.assert_array_equal(arr[1:, 2, ::2].compute(), frames[1:, 2, ::2])

@@ -47,6 +47,23 @@ ONLY_IN = {
     "tifffile": {"formats"},
     "xarray": {"export"},
 }
+# All that the package takes from dask, but for the private names that one module lists.
+OF_DASK = {
+    "dask",
+    "dask.array",
+    "dask.array.core.normalize_chunks",
+    "dask.base.DaskMethodsMixin",
+    "dask.base.annotate",
+    "dask.base.compute",
+    "dask.base.get_annotations",
+    "dask.base.get_scheduler",
+    "dask.base.tokenize",
+    "dask.callbacks.Callback",
+    "dask.config",
+    "dask.highlevelgraph.HighLevelGraph",
+    "dask.system.CPU_COUNT",
+    "dask.utils.parse_bytes",
+}
 # What brings names from everywhere.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
@@ -114,6 +131,16 @@ def test_libraries_stay_in_their_packages(trees):
         for name in imports(tree, in_functions=True):
             homes = [home for lib, home in ONLY_IN.items() if f"{name}.".startswith(f"{lib}.")]
             assert all(package_of(module) in home for home in homes), (module, name)
+
+
+def test_private_names_of_dask_are_in_one_module(trees):
+    """They are looked up there, so that one that is missing is no error."""
+    for module, tree in trees.items():
+        names = {
+            name for name in imports(tree, in_functions=True) if f"{name}.".startswith("dask.")
+        }
+        modules = {name.rpartition(".")[0] for name in OF_DASK}
+        assert names <= OF_DASK | modules, module
 
 
 def test_heavy_modules_are_imported_in_functions(trees):

@@ -1,0 +1,119 @@
+"""One task of a layer does something else than the others: results are those of plain dask."""
+
+import operator
+from contextlib import suppress
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import Task
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+import dask_tiled
+from dask_tiled import errors
+from dask_tiled.array import axes, rewriting
+from dask_tiled.testing import write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+PIXELS = np.random.default_rng(0).permutation(1152).reshape(6, 4, 6, 8).astype("u2")
+EXPRESSIONS = {
+    "aggregated": lambda a: a.sum((0, 1)),
+    "mean": lambda a: a.mean((0, 1)),
+    "var": lambda a: a.var(axis=0),
+    "max": lambda a: a.max((2, 3)),
+    "kept": lambda a: a.min((0, 1), keepdims=True),
+    "places": lambda a: a.argmax(axis=0),
+    "flat places": lambda a: a.argmin(),
+    "slice": lambda a: (a + 1)[1:5, ::2] * 2,
+    "row": lambda a: (a + 1)[2].sum(axis=0),
+    "new axis": lambda a: (a + 1)[:, None] * 2,
+    "reshape": lambda a: (a * 2).reshape(24, 48).sum(axis=1),
+    "binned": lambda a: da.coarsen(np.sum, a, {0: 2, 2: 3}),
+    "histogram": lambda a: da.histogram(a, bins=9, range=(0, 1152))[0],
+    "joined": lambda a: da.concatenate([a + 1, a[:2] * 2]).sum(axis=(2, 3)),
+    "stacked": lambda a: da.stack([a + 1, a]).max(axis=(3, 4)),
+}
+
+
+@pytest.fixture(scope="module")
+def arr(tmp_path_factory):
+    path = write_npy(tmp_path_factory.mktemp("pixels") / "pixels.npy", PIXELS)
+    return dask_tiled.open_dataset(path, chunks=(1, 2, 6, 8))
+
+
+def swapped(tasks, one, other):
+    return {one: _renamed(tasks[other], one), other: _renamed(tasks[one], other)}
+
+
+def negated(tasks, one, _):
+    task = tasks[one]
+    return {one: (_minus, task) if isinstance(task, tuple) else Task(one, _minus, task)}
+
+
+def repeated(tasks, one, other):
+    return {one: _renamed(tasks[other], one)}
+
+
+def _minus(x):
+    return {k: -v for k, v in x.items()} if isinstance(x, dict) else operator.neg(x)
+
+
+def _renamed(task, key):
+    if isinstance(task, tuple):
+        return task
+    task = task.copy()
+    task.key = key
+    return task
+
+
+def changed(result):
+    """Give the result of graphs of which a layer has tasks that are not like the others."""
+    graph = result.__dask_graph__()
+    for name, layer in graph.layers.items():
+        if not isinstance(layer, MaterializedLayer) or len(layer.mapping) < 2:
+            continue
+        first, *_, last = layer.mapping
+        for how in (swapped, negated, repeated):
+            for pair in ((first, last), (last, first)):
+                layers = {**graph.layers}
+                layers[name] = MaterializedLayer({**layer.mapping, **how(layer.mapping, *pair)})
+                other = HighLevelGraph(layers, graph.dependencies)
+                yield da.Array(other, result.name, result.chunks, meta=result._meta)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_one_odd_task(arr, expression):
+    result, count = EXPRESSIONS[expression](arr), 0
+    for odd in changed(result):
+        with dask.config.set(array_optimize=da.optimize):
+            expected = None
+            with suppress(Exception):  # parts that do not fit one another
+                expected = odd.compute()
+        if expected is not None:
+            np.testing.assert_allclose(odd.compute(), expected, rtol=1e-6)
+            count += 1
+    assert count
+
+
+def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
+    def failing(*_):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(rewriting, "known_layers", failing)
+    errors.warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="chunk by chunk.*no such thing"):
+        found = (arr + 1).sum((0, 1)).compute()
+    np.testing.assert_array_equal(found, (PIXELS + 1).sum((0, 1)))
+    assert arr.max().compute() == PIXELS.max()  # without another warning
+
+
+def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
+    def failing(*_):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(axes, "layers_in_order", failing)
+    errors.warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="axes .* are not known.*no such thing"):
+        assert axes.shown_of(arr + 1).axes == (None,) * 4

@@ -1,0 +1,48 @@
+"""Without a private name of dask, results are right, and one warning names what is missing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dask_tiled.array.dask_names import NAMES, NO_TILES, find
+
+CANARY = Path(__file__).parents[1] / "canary.py"
+LISTED = [(module, name) for module, names in NAMES.items() for name in names]
+
+
+@pytest.fixture(scope="module")
+def found():
+    done = subprocess.run([sys.executable, CANARY], capture_output=True, text=True, check=False)
+    assert not done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return {(line["module"], line["name"]): line for line in lines}
+
+
+def test_nothing_is_missing(found):
+    """This dask has all names, so that the canary compares something."""
+    line = found.pop((None, None))
+    assert line["opened"]
+    assert not line["warned"]
+    assert not line["wrong"]
+    assert [*found] == LISTED
+
+
+@pytest.mark.parametrize(("module", "name"), LISTED)
+def test_without(found, module, name):
+    use, line = NAMES[module][name], found[module, name]
+    assert not line["wrong"]
+    assert line["opened"] is (use.without != NO_TILES)
+    (warned,) = line["warned"]
+    assert f"{module}.{name}" in warned
+    assert use.without in warned
+
+
+def test_what_is_missing_matches_nothing():
+    missing = find("dask.array.chunk", "no_such_function")
+    assert missing != find("dask.array.chunk", "no_such_function")
+    assert not isinstance(sum, missing)
+    with pytest.raises(NotImplementedError, match=r"dask has no dask\.array\.chunk\.no_such_"):
+        missing(1)
