@@ -98,23 +98,6 @@ def processes():
         yield {"scheduler": "processes", "pool": pool}
 
 
-@pytest.fixture(params=["..", "absolute", "a link", "a linked folder"])
-def two_folders(request, tmp_path):
-    """Give the folder of a scan, one outside of it, and what names a file of that for the scan."""
-    inside, outside = tmp_path / "scan", tmp_path / "elsewhere"
-    inside.mkdir()
-    outside.mkdir()
-    (inside / "sub").symlink_to(outside)
-
-    def name(file):
-        if request.param == "a link" and not (inside / file).is_symlink():
-            (inside / file).symlink_to(outside / file)
-        names = {"..": f"../elsewhere/{file}", "absolute": str(outside / file), "a link": file}
-        return names.get(request.param, f"sub/{file}")
-
-    return inside, outside, name
-
-
 @pytest.fixture(scope="module")
 def synchronous():
     """Compute in the thread of the test: small arrays are quicker, and failures easier to read."""

@@ -6,9 +6,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dask_tiled import CorruptFileError, DatasetError, ImageField, describe, open_dataset, to_beton
 from dask_tiled.reading.backends import Buffered
@@ -203,26 +200,3 @@ def test_broken_jpeg_is_named(tmp_path):
     with pytest.raises(CorruptFileError, match="sample 0"):
         arr.compute()
     assert arr[1].compute().max() <= 1
-
-
-@given(
-    at=st.one_of(st.integers(0, 24 + 4 * 1041 + 200), st.integers((1 << 21) - 8, (1 << 21) + 900)),
-    byte=st.integers(0, 255),
-)
-def test_any_damage_opens_or_says_why(tmp_path_factory, small, at, byte):
-    path = tmp_path_factory.mktemp("beton") / "a.beton"
-    content = bytearray(small)
-    content[at % len(content)] = byte
-    path.write_bytes(content)
-    for field in range(4):
-        opens_or_says_why(path, field=field, format="beton")
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    path = tmp_path_factory.mktemp("small") / "a.beton"
-    images = [np.full((3 + i % 2, 5, 3), i, "u1") for i in range(4)]
-    samples = Samples((i, images[i], b"x" * i, np.full(3, i, "f4")) for i in range(4))
-    types = {"n": "int", "im": ImageField("proportion"), "b": "bytes", "x": ("f4", (3,))}
-    to_beton(path, samples, types, page_size=1 << 21, progress=False)
-    return path.read_bytes()

@@ -63,13 +63,6 @@ def test_synthetic_files_equal_libertem(written, tmp_path):
             np.testing.assert_array_equal(open_dataset(written[name]), theirs["frames"])
 
 
-def test_d6_big_endian_16_bit_blockfiles(written):
-    """Pixels came back with their bytes swapped."""
-    arr = open_dataset(written["uint16 > 259"])
-    assert arr.dtype.isnative
-    np.testing.assert_array_equal(arr, SIXTEEN)
-
-
 def test_434_tiles_larger_than_the_data_set_take_no_memory(written):
     """LiberTEM allocated tiles of 1000 x 800 frames for a file of a few."""
     path = written["uint8 < 258"]
@@ -139,15 +132,3 @@ def test_other_bit_depth_is_refused(tmp_path):
     path = write_blo(tmp_path / "a.blo", EIGHT, magic=259, note="Blo Bit Depth: 12 bits\r\n")
     with pytest.raises(CorruptFileError, match="bit depth"):
         describe(path)
-
-
-def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
-    path = write_blo(tmp_path / "a.blo", EIGHT)
-    content = path.read_bytes()
-    for size in np.linspace(1, len(content) - 1, 40, dtype=int):
-        path.write_bytes(content[:size])
-        with pytest.raises(DatasetError):
-            describe(path, format="blo")
-    found = open_dataset(path, nav_shape=(3, 4), fill_value=7)
-    assert found.description.missing.tolist() == [11]
-    np.testing.assert_array_equal(found[:2], EIGHT[:2])

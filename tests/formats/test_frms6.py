@@ -2,7 +2,6 @@
 
 import builtins
 import importlib
-import os
 
 import numpy as np
 import pytest
@@ -144,22 +143,6 @@ def test_corrections_that_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_scipy)
     with pytest.raises(DatasetError, match="Install scipy"):
         open_dataset(paths[1], corrections="dataset", gain_map=tmp_path / "other.mat")
-
-
-@pytest.mark.parametrize("counted", [True, False])
-def test_cut_anywhere(tmp_path, counted):
-    path = write(tmp_path, frames_per_file=None, counted=counted)[1]
-    size = path.stat().st_size
-    for n in range(size - 1, -1, -61):
-        os.truncate(path, n)
-        with pytest.raises(DatasetError) as caught:
-            describe(path)
-        assert caught.value.path is not None
-        whole = (n - 1024) // RECORD
-        if whole > 0:
-            frames = open_dataset(path, nav_shape=(15,), fill_value=7).compute()
-            np.testing.assert_array_equal(frames[:whole], FRAMES.reshape(15, 8, 6)[:whole])
-            assert (frames[whole:] == 7).all()
 
 
 def test_files_that_are_missing(tmp_path):

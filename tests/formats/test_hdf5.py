@@ -17,7 +17,6 @@ from dask_tiled import (
     TruncatedFileError,
     describe,
     open_dataset,
-    to_zarr,
 )
 from dask_tiled.testing import check_format
 
@@ -194,10 +193,8 @@ def test_links_to_pipes_are_not_followed(tmp_path):
 
 
 LEADS = {
-    "a link": "the link /d",
     "a soft link to it": "the link /d",
     "a link of a linked file": "the link /d",
-    "a virtual dataset": "the sources of /d",
     "parts of a virtual dataset": "the sources of /d",
     "numbered parts": "the sources of /d",
     "a source of a source": "the sources of /d",
@@ -224,15 +221,16 @@ def test_numbered_sources(tmp_path):
 
 
 @pytest.mark.parametrize("how", LEADS)
-def test_nothing_leads_out_of_the_folder(two_folders, how):
+def test_nothing_leads_out_of_the_folder(tmp_path, how):
     """The error names the place; or a user says that it may."""
-    inside, outside, name = two_folders
+    inside, outside = tmp_path / "scan", tmp_path / "elsewhere"
+    inside.mkdir()
+    outside.mkdir()
     write_hdf5(outside / "0.h5", lambda file: file.create_dataset("d", data=DATA[0]))
     (outside / "x.raw").write_bytes(DATA[0].tobytes())
-    other, numbers = name("0.h5"), name("x.raw")
-    start = slice(None, 5) if how == "a virtual dataset" else slice(0, 10, 2)
+    other, numbers = "../elsewhere/0.h5", "../elsewhere/x.raw"
     virtual = h5py.VirtualLayout((10, 6, 7), "u2")
-    virtual[start] = h5py.VirtualSource(other, "d", (5, 6, 7))
+    virtual[::2] = h5py.VirtualSource(other, "d", (5, 6, 7))
     path = inside / "a.h5"
     with h5py.File(path, "w") as file:
         if "link" in how:
@@ -265,7 +263,7 @@ def test_nothing_leads_out_of_the_folder(two_folders, how):
         assert caught.value.where.endswith(f" in {LEADS[how]}")
         assert str(outside) in str(caught.value.found)
     arr = open_dataset(path, dataset=dataset, outside_folder=True).compute().reshape(-1, 6, 7)
-    step = {5: 1, 10: start.step or 1, 20: 4}[len(arr)]
+    step = {5: 1, 10: 2, 20: 4}[len(arr)]
     np.testing.assert_array_equal(arr[: 5 * step : step], DATA[0])
 
 
@@ -364,34 +362,6 @@ def test_without_the_libraries(tmp_path, monkeypatch, library):
         describe(path)
 
 
-@pytest.mark.parametrize("options", [{}, {"chunks": (1, 2, 3, 7), "compression": 1}], ids=str)
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_damaged_files(tmp_path, options, libver):
-    """Cut anywhere, or with bytes changed anywhere: typed errors, or what is left."""
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w", libver=libver) as file:
-        file.create_dataset("d", data=DATA, **options)
-    good = path.read_bytes()
-    rng = np.random.default_rng(0)
-    for at in np.linspace(1, len(good) - 1, 40).astype(int):
-        path.write_bytes(good[:at])
-        with pytest.raises(DatasetError):
-            open_dataset(path, "hdf5").compute()
-    for at in rng.integers(8, len(good), 80):
-        data = bytearray(good)
-        data[at : at + 2] = rng.bytes(2)
-        path.write_bytes(data[: len(good)])
-        try:
-            desc = describe(path, "hdf5")
-        except DatasetError:
-            continue
-        if desc.nbytes < 1 << 20:
-            try:
-                open_dataset(path, "hdf5").compute()
-            except DatasetError as error:
-                assert isinstance(error, (CorruptFileError, TruncatedFileError))  # noqa: PT017
-
-
 @pytest.mark.slow
 def test_many_chunks_open_at_once(tmp_path):
     """A hundred thousand take seconds, and one piece of the graph."""
@@ -432,26 +402,6 @@ def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch
             assert len(calls) == stored
 
 
-@pytest.mark.slow
-def test_rosettasciio_377_hdf5_on_a_cluster(tmp_path):
-    """Nothing in the graph is a handle: workers open the file themselves, if at all."""
-    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("plain", data=DATA)
-        for name, how in {"gzip": {"compression": "gzip"}, "scaled": {"scaleoffset": 0}}.items():
-            file.create_dataset(name, data=DATA, chunks=(2, 2, 6, 7), **how)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=True
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        for name in ("plain", "gzip", "scaled"):
-            arr = open_dataset(path, dataset=name, chunks=(2, 4, 6, 7))
-            np.testing.assert_array_equal(client.compute(arr).result(), DATA)
-
-
 @pytest.mark.usefixtures("hdf5_here")
 def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
     """Describing a file, and making an array of it, is lazy whatever the dataset is."""
@@ -467,11 +417,3 @@ def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
         monkeypatch.setattr(h5py.Dataset, method, forbidden)
     for name in ("plain", "gzip", "lzf"):
         assert open_dataset(path, dataset=name)[1:].shape == (3, 5, 6, 7)
-
-
-def test_libertem_1366_getting_the_data_out_takes_one_line(tmp_path):
-    """As an array, or as zarr."""
-    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
-    np.testing.assert_array_equal(np.asarray(open_dataset(path)), DATA)
-    store = to_zarr(open_dataset(path), tmp_path / "a.zarr")
-    np.testing.assert_array_equal(store[...], DATA)

@@ -1,6 +1,5 @@
 """MetaImage volumes against the arrays that were written; the real file, against NumPy by hand."""
 
-import contextlib
 import gzip
 import math
 import re
@@ -196,30 +195,3 @@ def test_names_of_files_that_are_not_there(tmp_path, name):
     path.write_text(path.read_text().replace(pixels.name, name))
     with pytest.raises(DatasetError, match=r"a\.mhd"):
         dask_tiled.describe(path)
-
-
-def test_pixels_outside_of_the_folder_need_a_word(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    pixels, path = write_metaimage(folder / "a.mhd", VOLUME, files=1)
-    path.write_text(path.read_text().replace(pixels.name, f"../{pixels.name}"))
-    pixels.rename(tmp_path / pixels.name)
-    with pytest.raises(DatasetError, match=r"a\.mhd.*'ElementDataFile'.*outside_folder=True"):
-        dask_tiled.open_dataset(path)
-    np.testing.assert_array_equal(dask_tiled.open_dataset(path, outside_folder=True), VOLUME)
-
-
-@given(
-    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=3),
-    compressed=st.booleans(),
-    files=st.sampled_from([0, 4]),
-)
-def test_flipped_bits_give_typed_errors_or_an_array(tmp_path_factory, flips, compressed, files):
-    folder = tmp_path_factory.mktemp("flip")
-    *_, path = write_metaimage(folder / "a.mha", VOLUME, compressed=compressed, files=files)
-    damaged = bytearray(path.read_bytes())
-    for at, bit in flips:
-        damaged[at % len(damaged)] ^= 1 << bit
-    path.write_bytes(damaged)
-    with contextlib.suppress(DatasetError):
-        dask_tiled.open_dataset(path, "metaimage").compute()

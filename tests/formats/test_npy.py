@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from checks import opens_or_says_why
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
 
@@ -152,14 +152,14 @@ HOSTILE_NPY = {
 
 
 @pytest.mark.parametrize("text", HOSTILE_NPY.values(), ids=list(HOSTILE_NPY))
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_hostile_npy_header(tmp_path, text, version):
-    """No header makes anything but a DatasetError that names the file."""
-    path = write_npy_header(tmp_path / "array.npy", text, version=version)
-    with pytest.raises(DatasetError) as caught:
-        open_dataset(path)
-    assert caught.value.path == str(path)
-    assert str(path) in str(caught.value)
+def test_hostile_npy_header(tmp_path, text):
+    """No header of any version makes anything but a DatasetError that names the file."""
+    for version in (1, 2, 3):
+        path = write_npy_header(tmp_path / "array.npy", text, version=version)
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(path)
+        assert caught.value.path == str(path)
+        assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [x for x in HOSTILE_NPY if "escape" in x or "word" in x])
@@ -243,7 +243,6 @@ LITERALS = st.recursive(
 DESCRS = LITERALS | st.from_regex(r"'[<>|=]?[a-zA-Z?][0-9]{0,3}'", fullmatch=True)
 
 
-@settings(max_examples=settings.default.max_examples * 4)
 @given(
     descr=DESCRS,
     shape=LITERALS | st.sampled_from(["(3, 4)", "(12,)"]),

@@ -347,23 +347,6 @@ def test_two_files_with_one_uuid(tmp_path):
     assert "c.ome.tif" in str(caught.value)
 
 
-def test_members_outside_of_the_folder(tmp_path):
-    """By a path, or by a symbolic link."""
-    inside = tmp_path / "set"
-    inside.mkdir()
-    write_pages(tmp_path / "x.ome.tif", FLAT, document("", uuid_of("x")))
-    os.symlink(tmp_path / "x.ome.tif", inside / "link.ome.tif")
-    (inside / "sub").symlink_to(tmp_path)
-    for name in ("../x.ome.tif", str(tmp_path / "x.ome.tif"), "link.ome.tif", "sub/x.ome.tif"):
-        inner = tiff_data(0, 24, uuid=uuid_of("x"), name=name)
-        path = single(inside, PLANES[:1, :1, :1], inner, sizes=SHAPE)
-        with pytest.raises(DatasetError, match="outside of its folder") as caught:
-            open_dataset(path)
-        assert caught.value.path == str(path)
-        assert "outside_folder=True" in caught.value.hint
-        np.testing.assert_array_equal(read(path, outside_folder=True), PLANES)
-
-
 @pytest.mark.parametrize("named", [True, False])
 def test_a_link_to_a_file_of_a_set(tmp_path, named):
     """The others are beside what it leads to, also those found by UUID; or beside the link."""

@@ -1,6 +1,5 @@
 """Ripple files against RosettaSciIO, which reads and writes them."""
 
-import contextlib
 import re
 
 import numpy as np
@@ -165,15 +164,3 @@ def test_files_that_are_missing_or_short_are_named(tmp_path):
     path.unlink()
     with pytest.raises(TruncatedFileError, match=re.escape("expected a.raw; found no such file")):
         dask_tiled.describe(header)
-
-
-@given(flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=3))
-def test_flipped_bits_of_the_header_give_typed_errors_or_an_array(tmp_path_factory, flips):
-    array = counting_frames((3, 4, 5), "u2")
-    path, header = write_ripple(tmp_path_factory.mktemp("flip") / "a.rpl", array, offset=5)
-    damaged = bytearray(header.read_bytes())
-    for at, bit in flips:
-        damaged[at % len(damaged)] ^= 1 << bit
-    header.write_bytes(damaged)
-    with contextlib.suppress(DatasetError):
-        assert dask_tiled.open_dataset(path, "ripple").compute().nbytes == array.nbytes

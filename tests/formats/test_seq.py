@@ -1,7 +1,5 @@
 """Norpix and Direct Electron sequences, and the corrections beside them."""
 
-import struct
-
 import numpy as np
 import pytest
 from libertem_reader import libertem_reads
@@ -145,29 +143,9 @@ def test_compressed_or_coloured_frames_are_refused(tmp_path, kind, where):
         describe(path)
 
 
-@pytest.mark.parametrize("at", [548, 552, 556, 572, 580])
-@pytest.mark.parametrize("value", [0, 1, 12, 1 << 31, (1 << 32) - 1])
-def test_hostile_header_is_refused_or_harmless(tmp_path, at, value):
-    path = write_seq(tmp_path / "a.seq", FRAMES)
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(struct.pack("<I", value))
-    try:
-        desc = describe(path)
-    except DatasetError:
-        return
-    assert desc.nbytes <= path.stat().st_size
-    open_dataset(path).compute()
-
-
 def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
     path = write_seq(tmp_path / "a.seq", FRAMES)
-    content = path.read_bytes()
-    for size in np.linspace(1, len(content) - 1, 40, dtype=int):
-        path.write_bytes(content[:size])
-        with pytest.raises(DatasetError):
-            describe(path, format="seq")
-    path.write_bytes(content[: 8192 * 6])
+    path.write_bytes(path.read_bytes()[: 8192 * 6])
     with pytest.raises(TruncatedFileError, match="allocated_frames"):
         describe(path)
     arr = open_dataset(path, nav_shape=(2, 3))

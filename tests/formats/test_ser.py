@@ -9,7 +9,7 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled import CorruptFileError, TruncatedFileError
 from dask_tiled.testing import check_format, counting_frames, iter_counting_frames, write_ser
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -121,49 +121,6 @@ def test_axes_are_those_of_the_file(tmp_path):
         write_ser(path, spectra, sig_dims=1, calibrations=[calibration])
         found = dask_tiled.describe(path).axes[-1]
         assert f"{found.name} {found.units}" == axis
-
-
-@pytest.mark.parametrize("gaps", [(0,), (1, 2)])
-@pytest.mark.parametrize("sig_shape", [(5, 6), (7,)])
-def test_truncated_files(tmp_path, sig_shape, gaps):
-    """A file that is cut has a typed error, or with a nav_shape the elements that are there."""
-    frames = counting_frames((3, 4, *sig_shape), "u4")
-    whole = write_ser(tmp_path / "a.ser", frames, sig_dims=len(sig_shape), gaps=gaps)
-    content = whole.read_bytes()
-    path = tmp_path / "cut.ser"
-    for size in np.linspace(1, len(content) - 24 - max(gaps) - 1, 60).astype(int):
-        path.write_bytes(content[:size])
-        with pytest.raises((TruncatedFileError, dask_tiled.UnknownFormatError)):
-            dask_tiled.open_dataset(path, format="ser" if size > 30 else None)
-    desc = dask_tiled.describe(path, nav_shape=(3, 4))
-    assert desc.missing.tolist() == [11]
-    found = dask_tiled.open_dataset(path, nav_shape=(3, 4)).compute().reshape(12, *sig_shape)
-    np.testing.assert_array_equal(found[:11], frames.reshape(12, *sig_shape)[:11])
-    assert not found[11].any()
-
-
-@pytest.mark.parametrize("version", [0x0210, 0x0220])
-@pytest.mark.parametrize("sig_dims", [1, 2])
-@pytest.mark.slow
-def test_hostile_numbers(tmp_path, sig_dims, version):
-    """Any four or eight bytes of the headers may be 0, huge or negative."""
-    frames = counting_frames((2, 1, 3, 5)[2 - sig_dims :], "u4")
-    options = {"sig_dims": sig_dims, "version": version, "gaps": (0, 1)}
-    path = write_ser(tmp_path / "a.ser", frames, **options)
-    content = path.read_bytes()
-    last = dask_tiled.describe(path).layout.columns().offset[-1]
-    for at in range(0, last, 2):
-        for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 63):
-            spoilt = bytearray(content)
-            struct.pack_into("<Q" if value >> 32 else "<I", spoilt, at, value)
-            path.write_bytes(spoilt)
-            try:
-                desc = dask_tiled.describe(path, format="ser")
-            except DatasetError:
-                continue
-            assert desc.nbytes <= frames.nbytes
-            if at % 10 == 0:
-                dask_tiled.open_dataset(path, format="ser").compute()
 
 
 def test_elements_that_differ_or_overlap(tmp_path):

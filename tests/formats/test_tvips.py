@@ -1,7 +1,5 @@
 """TVIPS series: a real layout, and synthetic files that LiberTEM and RosettaSciIO read too."""
 
-import contextlib
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled import CorruptFileError, DatasetError
 from dask_tiled.testing import check_format, counting_frames, write_tvips
 
 pytestmark = [
@@ -169,34 +167,11 @@ def test_wrong_options_are_refused(tmp_path, options):
         dask_tiled.describe(path, nav_shape=(4, 5), **options)
 
 
-def test_d2_slices_reach_over_the_ends_of_files(tmp_path):
-    """LiberTEM mapped depth blocks that lie in two files, and failed."""
-    frames = counting_frames((20, 6, 8), "u2")
-    path = write_tvips(tmp_path / "a", frames, frames_per_file=10)[0]
-    arr = dask_tiled.open_dataset(path, chunks=(4, -1, -1))
-    np.testing.assert_array_equal(arr, frames)
-    np.testing.assert_array_equal(arr[8:12], frames[8:12])
-
-
 def test_series_without_its_first_file_is_refused(tmp_path):
     paths = write_tvips(tmp_path / "a", counting_frames((9, 6, 8), "u2"), frames_per_file=3)
     paths[0].unlink()
     with pytest.raises(CorruptFileError, match="first file"):
         dask_tiled.describe(paths[1])
-
-
-@given(
-    at=st.integers(0, 12).map(lambda k: 4 * k),
-    value=st.sampled_from([0, 1, 2, 8, 16, 60, -1, 65536, 2**31 - 1, -(2**31)]),
-)
-def test_hostile_fields_give_typed_errors_or_an_array(tmp_path_factory, at, value):
-    folder = tmp_path_factory.mktemp("hostile")
-    path = write_tvips(folder / "a", np.ones((6, 5, 7), "u2"), positions=raster((2, 3)))[0]
-    content = bytearray(path.read_bytes())
-    content[at : at + 4] = value.to_bytes(4, "little", signed=True)
-    path.write_bytes(content)
-    with contextlib.suppress(DatasetError):
-        dask_tiled.open_dataset(path).compute()
 
 
 @given(
@@ -210,19 +185,3 @@ def test_hostile_frame_headers_give_an_array(tmp_path_factory, y, x, rotator):
     positions = list(zip(y, x, strict=True))
     path = write_tvips(folder / "a", frames, positions=positions, rotator=rotator)[0]
     assert dask_tiled.open_dataset(path).compute().size <= 4 * frames.size
-
-
-def test_truncated_series_gives_typed_errors_or_missing_frames(tmp_path):
-    frames = counting_frames((4, 5, 7), "u2")
-    path = write_tvips(tmp_path / "a", frames)[0]
-    whole = path.read_bytes()
-    for size in range(0, len(whole), 17):
-        path.write_bytes(whole[:size])
-        complete = max(0, (size - 256) // 178)
-        if (size - 256) % 178 or not complete:
-            with pytest.raises(
-                (TruncatedFileError, CorruptFileError, dask_tiled.UnknownFormatError)
-            ):
-                dask_tiled.describe(path)
-        if complete:
-            assert len(dask_tiled.describe(path, nav_shape=(4,)).missing) == 4 - complete
