@@ -1,6 +1,5 @@
 """NumPy's own files: real ones, and headers that are damaged or made to harm."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+from dask_tiled import CorruptFileError, DatasetError, open_dataset
 from dask_tiled.formats.npy import read_header
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -259,17 +258,6 @@ def test_damaged_npy_headers(tmp_path_factory, descr, shape, order, changes):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy and Python warn of some spellings
         opens_or_says_why(path, format="npy")
-
-
-@pytest.mark.parametrize("text", [npy_text(shape="(3, 5)"), npy_text(descr="'|O'"), "nonsense"])
-def test_errors_of_files_pickle(tmp_path, text):
-    """So do those that files cause, with whatever they quote."""
-    path = write_npy_header(tmp_path / "array.npy", text)
-    with pytest.raises(DatasetError) as caught:
-        describe(path)
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert str(copy) == str(caught.value)
-    assert copy.path == str(path)
 
 
 @pytest.mark.parametrize("old", ["|a8", "a8", "[('n', '<i4'), ('a1', '|a8')]"])

@@ -221,13 +221,6 @@ def test_files_that_take_turns(tmp_path):
         np.testing.assert_array_equal(arr.compute(), planes[:, 0])
 
 
-def test_pages_of_one_file_that_differ_in_compression(tmp_path):
-    planes = counting_frames((4, 1, 1, 40, 36), "u2")
-    each = [{}, {"compression": "zlib"}, {"tile": (16, 32)}, {"rowsperstrip": 7}]
-    path = single(tmp_path, planes, "<TiffData/>", each=each)
-    np.testing.assert_array_equal(read(path), planes[:, 0, 0])
-
-
 def test_planes_that_are_equally_spaced_are_one_piece(tmp_path):
     path = single(
         tmp_path, PLANES, "".join(tiff_data(k) for k in range(24)), sizes=(24, 1, 1, 5, 7)

@@ -4,8 +4,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 
 import dask
 import numpy as np
@@ -13,7 +11,6 @@ import pytest
 from checks import assert_names
 from dask.callbacks import Callback
 
-import dask_tiled
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
@@ -53,7 +50,7 @@ def write_small(path, kind="U16", **options):
 @EVERY_WAY
 def test_directory(tmp_path, options):
     """A directory is none, whichever format is asked for."""
-    with pytest.raises(DatasetError, match="directory") as caught:
+    with pytest.raises(DatasetError, match=r"a directory\. Pass one of its files") as caught:
         open_dataset(tmp_path, **options)
     assert_names(caught.value, tmp_path)
 
@@ -120,30 +117,6 @@ def test_no_files():
         open_dataset([])
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"\0", b"hello", b"MQ2,", b"\x93NUMP", bytes(range(256)) * 20],
-    ids=["nul", "text", "nearly mib", "nearly npy", "bytes"],
-)
-def test_unknown_format_says_what_was_tried_and_why_not(tmp_path, content):
-    """Every format is named, with its reason to say no."""
-    path = tmp_path / "file.unknown"
-    path.write_bytes(content)
-    with pytest.raises(UnknownFormatError) as caught:
-        open_dataset(path)
-    assert caught.value.path == str(path)
-    for name, format in dask_tiled.formats().items():
-        assert caught.value.reasons[name] == format.sniff(str(path), content[:4096])
-
-
-def test_content_is_looked_at_before_the_suffix(tmp_path):
-    """A file with another format's suffix opens as what it is."""
-    path = write_npy(tmp_path / "array.mib", FRAMES)
-    assert open_dataset(path).description.format == "npy"
-    path = write_small(tmp_path / "scan.npy")
-    assert open_dataset(path).description.format == "mib"
-
-
 @pytest.mark.parametrize("suffix", [".mib", ".npy", ".hdr"])
 def test_suffix_of_a_format_without_its_content(tmp_path, suffix):
     """The suffix decides where the content does not, and what is wrong with the content is said."""
@@ -171,31 +144,6 @@ def test_open_file_is_no_path(tmp_path):
     path = write_small(tmp_path / "scan.mib")
     with path.open("rb") as file, pytest.raises(DatasetError, match="no path"):
         open_dataset(file)
-
-
-@pytest.mark.parametrize("format", [1, [1], "", {"mib"}], ids=repr)
-def test_what_is_no_name_of_a_format(tmp_path, format):
-    """Nothing else is, either."""
-    with pytest.raises(UnknownFormatError, match="mib"):
-        open_dataset(write_small(tmp_path / "scan.mib"), format)
-
-
-def test_unknown_format_name(tmp_path):
-    """The error names the formats that there are."""
-    with pytest.raises(UnknownFormatError, match="mib") as caught:
-        open_dataset(write_small(tmp_path / "scan.mib"), "mbi")
-    assert caught.value.found == "'mbi'"
-
-
-def test_unknown_option(tmp_path):
-    """The error names the option, the file, and the options that there are."""
-    path = write_raw(tmp_path / "scan.raw", FRAMES)
-    with pytest.raises(DatasetError, match="'header'") as caught:
-        open_dataset(path, header=4, **RAW)
-    assert caught.value.path == str(path)
-    assert "frame_header" in str(caught.value)
-    with pytest.raises(DatasetError, match="no option 'frame_header'"):
-        open_dataset(write_small(tmp_path / "scan.mib"), frame_header=4)
 
 
 def test_unknown_backend(tmp_path):
@@ -293,9 +241,6 @@ def test_empty_chunks_are_what_they_are_in_dask(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
-# Files that end too early
-
-
 # Files that change between open and compute
 
 
@@ -304,28 +249,6 @@ def rewrite(path):
     before = path.stat()
     path.write_bytes(bytes(before.st_size))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-
-
-def replace(path):
-    """Put another file of the same length and time in its place."""
-    before = path.stat()
-    other = path.with_name("other")
-    other.write_bytes(bytes(before.st_size))
-    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-    other.replace(path)
-
-
-def rewrite_in_disguise(path):
-    """Write other content of the same length, and put the time back."""
-    before = path.stat()
-    path.write_bytes(bytes(before.st_size))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def grow(path):
-    """Append frames."""
-    with path.open("ab") as stream:
-        stream.write(bytes(1000))
 
 
 def into_directory(path):
@@ -351,17 +274,7 @@ def folder_into_file(path):
     path.parent.write_bytes(b"no folder")
 
 
-CHANGES = [
-    rewrite,
-    rewrite_in_disguise,
-    replace,
-    grow,
-    os.unlink,
-    into_directory,
-    into_fifo,
-    without_folder,
-    folder_into_file,
-]
+CHANGES = [rewrite, os.unlink, into_directory, into_fifo, without_folder, folder_into_file]
 
 
 @pytest.fixture
@@ -401,16 +314,6 @@ def test_file_changed_between_chunks(mib, change):
     assert_names(caught.value, mib)
 
 
-def test_changed_member_of_a_series(tmp_path):
-    """The error names the file that changed."""
-    paths = [write_raw(tmp_path / f"{i}.raw", FRAMES) for i in range(3)]
-    arr = open_dataset(paths, **RAW)
-    rewrite(paths[1])
-    with pytest.raises(StaleFileError) as caught:
-        arr.compute()
-    assert_names(caught.value, paths[1])
-
-
 @pytest.mark.parametrize("later", [0, 1])
 def test_reopening_a_changed_file_reads_its_new_content(mib, later):
     """The array is another one, with another name, and holds what is there now."""
@@ -420,40 +323,6 @@ def test_reopening_a_changed_file_reads_its_new_content(mib, later):
     after = open_dataset(mib)
     assert after.name != before.name
     np.testing.assert_array_equal(after.compute(), FRAMES[::-1])
-
-
-TRUNCATE = """
-import os, sys
-import dask
-import dask_tiled
-
-dask.config.set(scheduler="synchronous")
-for path, size in zip(sys.argv[1::2], sys.argv[2::2]):
-    arr = dask_tiled.open_dataset(path)
-    os.truncate(path, int(size))
-    for part in (arr, arr[-1, -1], arr[..., 3]):
-        try:
-            part.compute()
-        except dask_tiled.StaleFileError as error:
-            assert error.path == path
-            assert "bytes" in error.found
-            print("stale")
-"""
-
-
-@pytest.mark.slow
-def test_file_truncated_between_open_and_compute(tmp_path):
-    """The interpreter survives: a mapping past the end of a file would end it with SIGBUS."""
-    frames = counting_frames((40, 16, 16), "uint16")
-    jobs = []
-    for i, keep in enumerate([0, 1, 4096, 17_000, 35_839]):
-        path = write_mib(tmp_path / f"scan-{'abcde'[i]}.mib", frames, hdr=False)
-        assert keep < path.stat().st_size
-        jobs += [str(path), str(keep)]
-    command = [sys.executable, "-c", TRUNCATE, *jobs]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["stale"] * 15
 
 
 # Errors on their way
