@@ -8,16 +8,12 @@ from hypothesis import strategies as st
 
 @st.composite
 def basic_indices(draw, shape):
-    """Draw an index of integers, slices with positive steps and an ellipsis."""
+    """Draw an index of integers, an ellipsis, and slices forward, also beyond the ends."""
     items = []
     for n in shape[: draw(st.integers(0, len(shape)))]:
-        cut = st.builds(
-            slice,
-            st.none() | st.integers(-n, n),
-            st.none() | st.integers(-n, n),
-            st.none() | st.integers(1, n),
-        )
-        items.append(draw(cut | st.integers(-n, n - 1) | st.just(slice(None))))
+        bound = st.none() | st.integers(-n - 2, n + 2)
+        cut = st.just(slice(None)) | st.builds(slice, bound, bound, st.integers(1, n + 1))
+        items.append(draw(cut | st.integers(-n, n - 1) if n else cut))
     if draw(st.booleans()):
         at = draw(st.integers(0, len(items)))
         tail = len(shape) - len(items) + at  # items after an ellipsis belong to the last axes

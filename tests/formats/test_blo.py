@@ -45,11 +45,6 @@ def written(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_synthetic_file(written, name):
-    check_format(written[name], FILES[name][0], cuts=5)
-
-
 def test_synthetic_files_equal_libertem(written, tmp_path):
     """It reads all but 16 bits of big-endian files, which it swaps."""
     jobs = {
@@ -57,10 +52,9 @@ def test_synthetic_files_equal_libertem(written, tmp_path):
         for name, path in written.items()
     }
     for name, theirs in libertem_reads(tmp_path, jobs).items():
-        if name.startswith("uint16 >"):
-            assert (theirs["frames"] != FILES[name][0]).any()
-        else:
-            np.testing.assert_array_equal(open_dataset(written[name]), theirs["frames"])
+        check_format(written[name], FILES[name][0], cuts=2)
+        swapped = name.startswith("uint16 >")
+        assert (theirs["frames"] != FILES[name][0]).any() == swapped
 
 
 def test_434_tiles_larger_than_the_data_set_take_no_memory(written):

@@ -11,7 +11,7 @@ import time
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import (
@@ -77,7 +77,7 @@ def test_all_types_of_numbers(tmp_path, dtype, options):
     for part in [data] if data.dtype.names is None else [data["a"], data["b"]]:
         part[...] = COUNTS
     path = write(tmp_path / "a.h5", data, **options)
-    check_format(path, oracle(path), cuts=4)
+    check_format(path, oracle(path), cuts=1)
 
 
 PIPELINES = {
@@ -124,7 +124,7 @@ def test_known_filters_need_no_h5py_in_the_task(tmp_path, name, noise):
         data = np.random.default_rng(1).integers(0, 1 << 16, SHAPE, "u2")
     path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **pipeline(name))
     assert functions(path) <= {"decode", "Decoder"}  # filters that gain nothing are left out
-    check_format(path, data, cuts=5)
+    check_format(path, data, cuts=2)
 
 
 @pytest.mark.parametrize("options", [{"scaleoffset": 0}, {"scaleoffset": 0, "compression": 4}])
@@ -172,7 +172,6 @@ def intact(request, tmp_path_factory):
 
 
 @given(data=st.data())
-@settings(max_examples=100)
 def test_damaged_chunks_give_no_more_than_there_should_be(intact, data):
     """Whatever their bytes are, and those of the parameters: nothing ends the process."""
     chunk, applied = intact

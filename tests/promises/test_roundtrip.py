@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import basic_indices
 
 from dask_tiled import open_dataset
 from dask_tiled.reading.backends import BACKENDS
@@ -97,21 +98,6 @@ def backward(n):
     return st.builds(slice, start, stop, st.integers(-n, -1)).filter(
         lambda s: len(range(*s.indices(n)))
     )
-
-
-def position(n):
-    return st.integers(-n, n - 1) if n else forward(n)
-
-
-@st.composite
-def basic_indices(draw, shape):
-    """Draw what is cut out of the source: integers, slices with a positive step, an ellipsis."""
-    items = [draw(forward(n) | position(n)) for n in shape]
-    first = draw(st.integers(0, len(items)))
-    stop = draw(st.integers(first, len(items)))
-    if first < stop:
-        items[first:stop] = [Ellipsis] * (stop < len(shape) or draw(st.booleans()))
-    return items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
 
 
 @st.composite

@@ -1,10 +1,15 @@
-"""Scales of TIFF files: those of vendors and of ImageJ, and no dots per inch of screens."""
+"""TIFF: what tags, texts and OME-XML say of scales and of the instrument, in files made here.
+
+Scales are those of vendors and of ImageJ, and no dots per inch of screens.
+"""
 
 import warnings
 
 import numpy as np
 import pytest
 import tifffile
+from checks import instrument_of, nearly
+from ome_writer import document, image, tiff_data, write_pages
 from rsciio.tiff import file_reader
 
 from dask_tiled import describe
@@ -14,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 ALONG = {"height": "y", "width": "x", "image series": "frame", "depth": "z"}
 UNITS = {"1 / nm": "1/nm", None: "", "inch": "", "cm": ""}
+JEOL = [(271, 2, 10, b"JEOL Ltd.\0", True)]
 
 
 def theirs(path, **options):
@@ -46,6 +52,12 @@ def write(path, frames=None, **options):
     return path
 
 
+def tagged(path, code, text):
+    """Write a file with a private tag of text."""
+    stored = text.encode("latin-1") + b"\0"
+    return write(path, extratags=[(code, 2, len(stored), stored, True)])
+
+
 def test_positions_that_are_not_even_are_metadata(data):
     """RosettaSciIO makes them even unless it is asked for what is there."""
     path = data / "more/tiff/test_hamamatsu_streak_SCAN.tif"
@@ -56,11 +68,8 @@ def test_positions_that_are_not_even_are_metadata(data):
     np.testing.assert_array_equal(found["y"]["values"], other["axes"][0]["axis"])
 
 
-# Files that tifffile writes
-
-
 @pytest.mark.parametrize("unit", ["INCH", "CENTIMETER", "NONE"])
-@pytest.mark.parametrize("dpi", [1, 64, 72, 96, 150, 300, 600, 1200, 2400, 4800, 25400, 1e6])
+@pytest.mark.parametrize("dpi", [1, 72, 4800, 5200, 1e6])
 def test_resolutions(tmp_path, dpi, unit):
     """As fine as no screen, scanner or printer, they are scales."""
     pixels = dpi / 2.54 if unit == "CENTIMETER" else dpi
@@ -146,36 +155,108 @@ def test_scales_that_cannot_be_are_left_out(tmp_path, scale):
     assert scales(path) == {}
 
 
+@pytest.mark.parametrize(
+    ("told", "date"),
+    [
+        ("2018:11:15 19:42:31", "2018-11-15T19:42:31"),
+        ("2018-11-15T19:42:31", "2018-11-15T19:42:31"),
+        ("0000:00:00 00:00:00", None),
+        ("15:11:2018 19:42:31", None),
+        ("", None),
+    ],
+)
+def test_date_and_time(tmp_path, told, date):
+    path = tagged(tmp_path / "a.tif", 306, told)
+    assert instrument_of(path) == ({"date": date} if date else {})
+
+
+def fei(beam="", scan="", **more):
+    sections = {
+        "User": {"Date": "05/06/2016"},
+        "System": {"SystemType": "Quanta"},
+        "Beam": {"HV": 30000, "Beam": beam},
+        "EBeam": {"BeamCurrent": 1e-9},
+        "IBeam": {"BeamCurrent": 3e-12},
+        "Stage": {"StageX": "-", "WorkingDistance": -0.0021},
+        "PrivateFei": {"TimeOfCreation": "05.06.2016 01:02:03"},
+        **more,
+    }
+    return scan + "".join(
+        f"[{name}]\r\n" + "".join(f"{key}={value}\r\n" for key, value in inner.items())
+        for name, inner in sections.items()
+    )
+
+
+QUANTA = {"microscope": "Quanta", "beam_energy": 30e3, "working_distance": -0.0021}
+QUANTA["date"] = "2016-06-05T01:02:03"
+NOTHING = {"Beam": {"HV": "-"}, "PrivateFei": {"TimeOfCreation": "today"}, "System": {}}
+CAMERA = {"IRBeam": {"HFW": 0.2, "VFW": 0.1}, "Image": {"ResolutionX": 1000, "ResolutionY": 400}}
+LOST = {"IRBeam": {"HFW": "", "VFW": ""}, "Image": {"ResolutionX": 0}}
 FEI = {
-    "a scan": ("[Scan]\nPixelWidth=2e-9\nPixelHeight=3e-9\n", (3e-9, 2e-9)),
-    "a camera": (
-        "[IRBeam]\nHFW=0.2\nVFW=0.1\n[Image]\nResolutionX=1000\nResolutionY=400\n",
-        (2.5e-4, 2e-4),
-    ),
-    "a camera without fields": ("[IRBeam]\nHFW=\nVFW=\n[Image]\nResolutionX=0\n", None),
-    "no sections": ("Scan=3\n", None),
-    "no numbers": ("[Scan]\nPixelWidth=many\nPixelHeight=-\n", None),
+    "a scan": (fei(Scan={"PixelWidth": 2e-9, "PixelHeight": 3e-9}), (3e-9, 2e-9), QUANTA),
+    "a camera": (fei(**CAMERA), (2.5e-4, 2e-4), QUANTA),
+    "a camera without fields": (fei(**LOST), None, QUANTA),
+    "no sections": ("Scan=3\r\n", None, {}),
+    "no numbers": (fei(Scan={"PixelWidth": "many", "PixelHeight": "-"}), None, QUANTA),
+    "electrons": (fei("EBeam"), None, QUANTA | {"beam_current": 1e-9}),
+    "ions": (fei("IBeam"), None, QUANTA | {"beam_current": 3e-12}),
+    "nothing": (fei("EBeam", **NOTHING), None, {"working_distance": -0.0021}),
 }
+"""Texts, steps along y and x, and what is said of the instrument."""
 
 
 @pytest.mark.parametrize("tag", [34680, 34682])
 @pytest.mark.parametrize("name", FEI)
 def test_fei(tmp_path, name, tag):
-    """RosettaSciIO has the two axes the wrong way round where pixels are not square."""
-    text, steps = FEI[name]
-    content = ("[User]\nUser=me\n" + text).replace("\n", "\r\n").encode()
-    path = write(tmp_path / "a.tif", extratags=[(tag, 2, len(content) + 1, content, True)])
+    """Currents are those of the beam that made the picture.
+
+    RosettaSciIO has the two axes the wrong way round where pixels are not square.
+    """
+    text, steps, said = FEI[name]
+    path = tagged(tmp_path / "a.tif", tag, text)
     known = {} if steps is None else dict(zip("yx", steps, strict=True))
     assert scales(path) == {n: ("m", pytest.approx(step), 0) for n, step in known.items()}
+    assert instrument_of(path) == nearly(said)
     if known:
         assert theirs(path)["y"][1] == pytest.approx(known["x"])
 
 
-def report(eos="eosTEM", mode="MAG", value="150000", unit="", voltage="200000"):
+ZEISS = """
+AP_ACTUALKV
+EHT = 20.00 kV
+AP_MAG
+Mag = {mag}
+AP_WD
+WD = 4.1 mm
+AP_DATE
+Date :{date}
+AP_TIME
+Time :8:20:42
+DP_DETECTOR_CHANNEL
+Signal A = InLens
+"""
+
+
+@pytest.mark.parametrize(
+    ("mag", "times"), [("105 X", 105), ("50.00 K X", 50e3), ("K X", None), ("0 X", None)]
+)
+@pytest.mark.parametrize(("date", "day"), [("25 Sep 2018", "2018-09-25"), ("yesterday", None)])
+def test_zeiss(tmp_path, mag, times, date, day):
+    text = "\r\n".join(["0\r\n" * 4, *ZEISS.format(mag=mag, date=date).split("\n")])
+    found = instrument_of(tagged(tmp_path / "a.tif", 34118, text))
+    expected = {"beam_energy": 20e3, "working_distance": 4.1e-3, "detector": "InLens"}
+    expected |= {"magnification": times} if times else {}
+    expected |= {"date": f"{day}T08:20:42"} if day else {}
+    assert found == nearly(expected)
+
+
+def report(eos="eosTEM", mode="DIFF", value="50", unit="cm", voltage="200000"):
     """Write what a microscope of JEOL says, at the length of real ones."""
     return (
         '<?xml version="1.0"?>\n<TemReporter><IlluminationSystem><ImageField>BF__</ImageField>'
-        f"</IlluminationSystem><Eos><EosMode>{eos}</EosMode></Eos><ElectronGun>"
+        "</IlluminationSystem><Instruments>JEM-ARM200F</Instruments>"
+        "<DateTime>2015-07-30T07:17:25.7725342+09:00</DateTime>"
+        f"<Eos><EosMode>{eos}</EosMode></Eos><ElectronGun>"
         f"<AccelerationVoltage>{voltage}</AccelerationVoltage></ElectronGun><ImageFormingSystem>"
         f"<ModeString>{mode}</ModeString><SelectorString>x</SelectorString>"
         f"<ImageFormingMode>TEM_x</ImageFormingMode><SelectorValue>{value}</SelectorValue>"
@@ -184,36 +265,46 @@ def report(eos="eosTEM", mode="MAG", value="150000", unit="", voltage="200000"):
     )
 
 
+ARM = {"microscope": "JEM-ARM200F", "date": "2015-07-30T07:17:25.772534+09:00"}
+TEM, STEM = ({"acquisition_mode": mode} for mode in ("TEM", "STEM"))
+MAGNIFIED = {"mode": "MAG", "unit": "X"}
+
+
 @pytest.mark.parametrize(
-    ("options", "units"),
+    ("options", "units", "said"),
     [
-        ({}, "nm"),
-        ({"mode": "DIFF", "value": "50", "unit": "cm"}, "1/nm"),
-        ({"mode": "DIFF", "value": "500", "unit": "mm", "voltage": "80000"}, "1/nm"),
-        ({"eos": "modeASID"}, ""),
-        ({"mode": "DIFF", "value": "5", "unit": "miles"}, ""),
-        ({"mode": "DIFF", "value": "5", "unit": "cm", "voltage": "-3"}, ""),
-        ({"value": "0"}, ""),
-        ({"value": "many"}, ""),
+        ({**MAGNIFIED, "value": "150000"}, "nm", TEM | {"magnification": 150e3}),
+        ({}, "1/nm", TEM | {"camera_length": 0.5}),
+        ({"value": "500", "unit": "mm", "voltage": "80000"}, "1/nm", TEM | {"camera_length": 0.5}),
+        ({**MAGNIFIED, "value": "1500", "eos": "eosASID"}, "", STEM | {"magnification": 1500}),
+        ({"unit": "miles"}, "", TEM),
+        ({"voltage": "-3"}, "", TEM | {"camera_length": 0.5}),
+        ({"voltage": ""}, "", TEM | {"camera_length": 0.5}),
+        ({**MAGNIFIED, "value": "0"}, "", TEM),
+        ({**MAGNIFIED, "value": "many", "eos": "eosNew"}, "", {}),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("resolution", ["INCH", "CENTIMETER"])
-def test_jeol(tmp_path, options, units, resolution):
+def test_jeol(tmp_path, options, units, said, resolution):
     """Magnified, or diffracted: as RosettaSciIO reads it."""
     more = {"resolution": (93, 93), "resolutionunit": resolution, "description": report(**options)}
-    path = write(tmp_path / "a.tif", extratags=[(271, 2, 10, b"JEOL Ltd.\0", True)], **more)
+    path = write(tmp_path / "a.tif", extratags=JEOL, **more)
     found = scales(path)
     assert {one[0] for one in found.values()} == {units} - {""}
     if units:
         expected = {n: (u, pytest.approx(s, rel=1e-9), o) for n, (u, s, o) in theirs(path).items()}
         assert found == expected
+    voltage = options.get("voltage", "200000")
+    energy = {"beam_energy": float(voltage)} if voltage.isdigit() else {}
+    assert instrument_of(path) == nearly(ARM | energy | said)
 
 
-def test_a_report_of_jeol_that_is_no_xml(tmp_path):
-    more = {"resolution": (93, 93), "resolutionunit": "INCH", "description": "<TemReporter>"}
-    path = write(tmp_path / "a.tif", extratags=[(271, 2, 10, b"JEOL Ltd.\0", True)], **more)
-    assert scales(path) == {}
+@pytest.mark.parametrize("text", ["<TemReporter>", "<TemReporter/>", "no XML", "<a>" * 50_000])
+def test_jeol_that_cannot_be_read(tmp_path, text):
+    options = {"resolution": (93, 93), "resolutionunit": "INCH", "description": text}
+    path = write(tmp_path / "a.tif", extratags=JEOL, **options)
+    assert (scales(path), instrument_of(path)) == ({}, {})
 
 
 def write_streak(path, *, x, y, places=None):
@@ -257,3 +348,60 @@ def test_positions_that_are_no_axis(tmp_path, values):
 def test_positions_that_are_not_there(tmp_path, place):
     path = write_streak(tmp_path / "a.tif", x=np.arange(7), y=np.arange(5), places=(place, place))
     assert scales(path) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Camera]" * 8000,
+        "[Camera],CameraName=" * 3000 + "\n",
+        "[Application][Acquisition],ExposureTime=",
+    ],
+)
+def test_descriptions_of_others(tmp_path, text):
+    assert instrument_of(write(tmp_path / "a.tif", description=text)) == {}
+
+
+# OME-TIFF
+
+
+DEVICES = """<Instrument ID="Instrument:1"><Microscope Manufacturer="Zeiss" Model="LSM 880"/>
+<Detector ID="Detector:0" Model="PMT 1"/><Detector ID="Detector:1" Model="Airyscan"/>
+<Objective ID="Objective:0" NominalMagnification="10"/>
+<Objective ID="Objective:1" NominalMagnification="63.0" {more}/></Instrument>"""
+
+
+def ome(path, references, more=""):
+    """Write a set of one image, with references to the devices of an instrument."""
+    picture = image((1, 1, 1, 5, 7), tiff_data(), dtype="u1")
+    head, _, tail = picture.partition("<Pixels")
+    tail = tail.replace("/></Pixels>", "/></Pixels>")
+    channel = tail.replace(
+        'SamplesPerPixel="1"/>', 'SamplesPerPixel="1"><DetectorSettings ID="Detector:1"/></Channel>'
+    )
+    xml = document(f"{DEVICES.format(more=more)}{head}{references}<Pixels{channel}")
+    return write_pages(path, [np.zeros((5, 7), "u1")], xml)
+
+
+REFERENCES = """<AcquisitionDate>2019-05-04T03:02:01Z</AcquisitionDate>
+<InstrumentRef ID="Instrument:1"/><ObjectiveSettings ID="Objective:1"/>"""
+
+
+@pytest.mark.parametrize(
+    ("more", "magnification"), [("", 63), ('CalibratedMagnification="62.5"', 62.5)]
+)
+def test_ome(tmp_path, more, magnification):
+    """Of several objectives and detectors those that the image names."""
+    path = ome(tmp_path / "a.ome.tif", REFERENCES, more)
+    assert instrument_of(path) == {
+        "microscope": "LSM 880",
+        "magnification": magnification,
+        "detector": "Airyscan",
+        "date": "2019-05-04T03:02:01+00:00",
+    }
+
+
+@pytest.mark.parametrize("references", ["", '<InstrumentRef ID="Instrument:7"/>'])
+def test_ome_without_references(tmp_path, references):
+    """Then nothing says which instrument it was."""
+    assert instrument_of(ome(tmp_path / "a.ome.tif", references)) == {"detector": "Airyscan"}
