@@ -257,13 +257,6 @@ def test_files_that_are_missing_are_named(tmp_path):
 # Rows of the list of defects of other systems
 
 
-def test_trailing_text_does_not_refuse_a_header(tmp_path):
-    """soma-io refuses a .dim file with text that it has not read."""
-    array = counting_frames((3, 4, 5), "i2")
-    path, *_ = write_gis(tmp_path / "a.ima", array, further="\n\nscanned on a Monday\n")
-    np.testing.assert_array_equal(dask_tiled.open_dataset(path), array)
-
-
 def test_slices_of_both_byte_orders_read_their_own_bytes(tmp_path, loads):
     """AIMS maps files of its own byte order only, and reads whole files."""
     for order in "<>":

@@ -181,17 +181,6 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
         describe(path, sig_shape=(42,))
 
 
-@pytest.mark.timeout(20)
-def test_links_to_pipes_are_not_followed(tmp_path):
-    path = tmp_path / "scan.h5"
-    with h5py.File(path, "w") as file:
-        file["frames"] = np.ones((2, 3, 4), "u2")
-        file["pipe"] = h5py.ExternalLink("pipe.h5", "/data")
-        file["nothing"] = h5py.ExternalLink("nothing.h5", "/data")
-    os.mkfifo(tmp_path / "pipe.h5")
-    assert open_dataset(path).shape == (2, 3, 4)
-
-
 LEADS = {
     "a soft link to it": "the link /d",
     "a link of a linked file": "the link /d",

@@ -176,52 +176,25 @@ def test_header_number_that_cannot_be(tmp_path, field, value):
     assert "byte 0" in caught.value.where
 
 
-@pytest.mark.parametrize("kind", ["U16", "R64"])
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (2, b"00385"),
-        (2, b"00383"),
-        (2, b"00010"),
-        (2, b"1048576"),
-        (4, b"0007"),
-        (4, b"0016"),
-        (4, b"1048576"),
-        (5, b"0003"),
-        (5, b"0005"),
-        (5, b"1048576"),
-    ],
-)
-def test_header_number_that_contradicts_the_file(tmp_path, kind, field, value):
-    """Sizes that are possible, but not those of this file, show in its length or its last frame."""
-    path = write_small(tmp_path / "scan.mib", kind)
+OTHER_VALUES = [
+    *[(2, value) for value in (b"00385", b"00383", b"00010", b"1048576")],
+    *[(4, value) for value in (b"0007", b"0016", b"1048576")],
+    *[(5, value) for value in (b"0003", b"0005", b"1048576")],
+    *[(6, value) for value in (b"U12", b"R32", b"", b"I16", b"u16", b"\xff\xff")],
+    *[(-2, value) for value in (b"0", b"2", b"13", b"-12", b"twelve", b"9" * 30)],
+]
+
+
+@pytest.mark.parametrize(("field", "value"), OTHER_VALUES, ids=repr)
+def test_header_field_that_contradicts_the_file(tmp_path, field, value):
+    """Sizes that are possible, but not those of this file; types and depths that there are not."""
+    path = write_small(tmp_path / "scan.mib", "R64" if field == -2 else "U16")
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
     with pytest.raises((CorruptFileError, TruncatedFileError)) as caught:
         open_dataset(path)
     assert_names(caught.value, path)
-
-
-@pytest.mark.parametrize("value", [b"U12", b"R32", b"", b"I16", b"u16", b"\xff\xff"], ids=repr)
-def test_unknown_pixel_type(tmp_path, value):
-    """The error names the pixel types that there are."""
-    path = write_small(tmp_path / "scan.mib")
-    data = path.read_bytes()
-    path.write_bytes(with_field(data[:384], 6, value) + data[384:])
-    with pytest.raises(CorruptFileError) as caught:
-        open_dataset(path)
-    assert_names(caught.value, path)
-
-
-@pytest.mark.parametrize("value", [b"0", b"2", b"13", b"-12", b"twelve", b"9" * 30], ids=repr)
-def test_unknown_counter_depth(tmp_path, value):
-    """Raw data of a depth that counters do not have cannot be unpacked."""
-    path = write_small(tmp_path / "scan.mib", "R64")
-    data = path.read_bytes()
-    path.write_bytes(with_field(data[:384], -2, value) + data[384:])
-    with pytest.raises(CorruptFileError, match="depth") as caught:
-        open_dataset(path)
-    assert_names(caught.value, path)
+    assert field > 0 or "depth" in str(caught.value)
 
 
 @pytest.mark.parametrize("chips", [b"02", b"03", b"05", b"16"])

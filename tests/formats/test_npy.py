@@ -155,42 +155,13 @@ def test_hostile_npy_header(tmp_path, text):
     """No header of any version makes anything but a DatasetError that names the file."""
     for version in (1, 2, 3):
         path = write_npy_header(tmp_path / "array.npy", text, version=version)
-        with pytest.raises(DatasetError) as caught:
-            open_dataset(path)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with pytest.raises(DatasetError) as caught:
+                open_dataset(path)
+        assert not told  # neither numpy nor Python
         assert caught.value.path == str(path)
         assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", [x for x in HOSTILE_NPY if "escape" in x or "word" in x])
-def test_python_does_not_warn_of_headers(tmp_path, kind):
-    """Nobody but the error tells of them."""
-    path = write_npy_header(tmp_path / "array.npy", HOSTILE_NPY[kind])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with pytest.raises(DatasetError):
-            open_dataset(path)
-    assert not caught
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"\x93NUMPY",
-        b"\x93NUMPY\x01\x00",
-        b"\x93NUMPY\x00\x00\x10\x00{}",
-        b"\x93NUMPY\x04\x00\x10\x00\x00\x00{}",
-        b"\x93NUMPY\xff\xff\xff\xff\xff\xff",
-        b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}",
-        b"\x93NUMPY\x03\x00\x08\x00\x00\x00{'\xff\xfe': 1}",
-    ],
-)
-def test_npy_file_that_is_hardly_begun(tmp_path, head):
-    """Unknown versions, and headers that are longer than the file."""
-    path = tmp_path / "array.npy"
-    path.write_bytes(head)
-    with pytest.raises(CorruptFileError) as caught:
-        open_dataset(path)
-    assert caught.value.path == str(path)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +170,12 @@ def test_npy_file_that_is_hardly_begun(tmp_path, head):
         (b"MQ1,000001", r"expected b'\\x93NUMPY', version 1, .* found .*b'MQ1,0000'"),
         (b"\x93NUMPY\x04\x00", r"version 1, 2 or 3, .* found .*NUMPY.*x04"),
         (b"\x93NUMPY\x01\x00\x76\x00{'descr'", "found .*18 of the 128 bytes of a header"),
+        (b"\x93NUMPY", "found"),
+        (b"\x93NUMPY\x01\x00", "found"),
+        (b"\x93NUMPY\x00\x00\x10\x00{}", "version 1, 2 or 3"),
+        (b"\x93NUMPY\xff\xff\xff\xff\xff\xff", "version 1, 2 or 3"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "header"),
+        (b"\x93NUMPY\x03\x00\x08\x00\x00\x00{'\xff\xfe': 1}", "header"),
     ],
 )
 def test_what_is_wrong_with_the_start_of_an_npy_file(tmp_path, content, says):
@@ -265,11 +242,5 @@ def test_bytes_as_numpy_has_called_them(tmp_path, old):
     """They are the same as those called S; numpy warns of that, and warnings are errors here."""
     kind = old if old.startswith("[") else repr(old)
     text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': (3,), }}".encode()
-    header = read_header(write_text(tmp_path / "a.npy", text))
+    header = read_header(write_npy_header(tmp_path / "a.npy", text))
     assert header.dtype == np.dtype("S8" if old[0] != "[" else [("n", "<i4"), ("a1", "S8")])
-
-
-def write_text(path, text):
-    """Write a header of version 1 with this text."""
-    path.write_bytes(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text)
-    return path

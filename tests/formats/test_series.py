@@ -41,24 +41,6 @@ def names(arr):
     return [os.path.basename(file.path) for file in arr.description.files]
 
 
-@pytest.mark.parametrize("member", range(4))
-@pytest.mark.parametrize("digits", [1, 3])
-def test_any_member_opens_the_whole_series(tmp_path, member, digits):
-    """Whichever file of a series one has at hand stands for all of it."""
-    paths = write_series(tmp_path / "scan", digits=digits)
-    arr = open_dataset(paths[member])
-    assert names(arr) == [path.name for path in paths]
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
-def test_series_counts_on_past_nine(tmp_path):
-    """File 10 comes after file 9, not after file 1."""
-    paths = write_series(tmp_path / "scan", frames_per_file=1)
-    arr = open_dataset(tmp_path / "scan7.mib")
-    assert names(arr) == [path.name for path in paths]
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
 def test_series_may_start_at_any_number(tmp_path):
     """Neither file numbers nor sequence numbers need to begin with 1."""
     write_series(tmp_path / "scan", digits=2, first_sequence=999_995)
@@ -269,15 +251,6 @@ def test_list_of_files_of_other_geometry_is_refused(tmp_path):
     assert caught.value.found is not None
 
 
-@pytest.mark.parametrize(("count", "per_file"), [((12,), 3), ((3, 4), 5), ((4, 3), 12)])
-def test_hdr_opens_its_series_in_the_shape_of_the_scan(tmp_path, count, per_file):
-    """The .hdr file has the name of the series without a number."""
-    frames = FRAMES.reshape(*count, 4, 8)
-    paths = write_series(tmp_path / "scan", frames, frames_per_file=per_file, hdr=True)
-    for path in (tmp_path / "scan.hdr", *paths):
-        np.testing.assert_array_equal(open_dataset(path).compute(), frames)
-
-
 @pytest.mark.parametrize("missing", range(4))
 def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
     """The frames that the .hdr promises are counted; the error names a file and both numbers."""
@@ -357,17 +330,6 @@ def test_truncated_member_in_the_middle_is_not_skipped(tmp_path):
     with pytest.raises(TruncatedFileError) as caught:
         open_dataset(paths)
     assert caught.value.path in {str(paths[1]), str(paths[2])}
-
-
-def test_one_frame_per_file(tmp_path):
-    """Two hundred files of one frame each are one scan."""
-    frames = counting_frames((10, 20, 4, 8), "uint16")
-    write_series(tmp_path / "scan", frames, frames_per_file=1, digits=6, hdr=True)
-    for name in ("scan.hdr", "scan000137.mib"):
-        arr = open_dataset(tmp_path / name)
-        assert len(arr.description.files) == 200
-        np.testing.assert_array_equal(arr.compute(), frames)
-        np.testing.assert_array_equal(arr[3:5, ::7, 1].compute(), frames[3:5, ::7, 1])
 
 
 def test_pattern_is_the_list_of_what_it_matches(tmp_path):
