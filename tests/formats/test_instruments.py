@@ -316,34 +316,24 @@ def scope(illumination, imaging, **more):
 
 def tags_of_gatan():
     """Give tags of Digital Micrograph, and what they say."""
-    acquired = {"Date": "14/05/2019", "Start time": "20:50:13"}
     eels = {
-        "Acquisition": {"Exposure (s)": 7e-5, "Number of frames": 50, **acquired},
+        "Acquisition": {
+            "Exposure (s)": 7e-5, "Number of frames": 50, "Date": "14/05/2019",
+            "Start time": "20:50:13",
+        },
         "Experimental Conditions": {
-            "Convergence semi-angle (mrad)": 21.0,
-            "Collection semi-angle (mrad)": 62.0,
+            "Convergence semi-angle (mrad)": 21.0, "Collection semi-angle (mrad)": 62.0,
         },
-    }
-    yield (
-        {"EELS": eels, "Microscope Info": {"Probe Current (nA)": 0.5, "Name": "Tecnai"}},
-        {
-            "microscope": "Tecnai",
-            "beam_current": 0.5e-9,
-            "convergence_angle": 0.021,
-            "collection_angle": 0.062,
-            "exposure_time": 3.5e-3,
-            "date": "2019-05-14T20:50:13",
-        },
-    )
+    }  # fmt: skip
+    tags = {"EELS": eels, "Microscope Info": {"Probe Current (nA)": 0.5, "Name": "Tecnai"}}
+    said = {
+        "microscope": "Tecnai", "beam_current": 0.5e-9, "convergence_angle": 0.021,
+        "collection_angle": 0.062, "exposure_time": 3.5e-3, "date": "2019-05-14T20:50:13",
+    }  # fmt: skip
+    yield tags, said
     began = {"Acquisition begin": "27/10/2020 13:34:29 ", "Integration time (s)": 30.0}
-    yield (
-        {"CL": {"Acquisition": began}, "Microscope Info": {"Microscope": "Ultra"}},
-        {
-            "microscope": "Ultra",
-            "exposure_time": 30,
-            "date": "2020-10-27T13:34:29",
-        },
-    )
+    tags = {"CL": {"Acquisition": began}, "Microscope Info": {"Microscope": "Ultra"}}
+    yield tags, {"microscope": "Ultra", "exposure_time": 30, "date": "2020-10-27T13:34:29"}
     # Which is the month, nobody knows.
     either = {"Acquisition": {"Date": "09/11/2020", "Start time": "17:04:19"}}
     yield {"SI": either, "DataBar": {"Exposure Time (s)": 0.5}}, {"exposure_time": 0.5}
@@ -352,40 +342,28 @@ def tags_of_gatan():
     moment = datetime(2020, 9, 11, 15, 4, 20, tzinfo=UTC) - datetime(1601, 1, 1, tzinfo=UTC)
     bar["Acquisition Time (OS)"] = int(moment.total_seconds()) * 10_000_000
     pattern = scope("EFTEM", "EFTEM DIFFRACTION", **{"Indicated Magnification": 320.0})
-    yield (
-        {"DataBar": bar, "Microscope Info": pattern},
-        {
-            "acquisition_mode": "TEM",
-            "camera_length": 0.32,
-            "detector": "US",
-            "date": "2020-09-11T17:04:19+02:00",
-        },
-    )
+    said = {
+        "acquisition_mode": "TEM", "camera_length": 0.32, "detector": "US",
+        "date": "2020-09-11T17:04:19+02:00",
+    }  # fmt: skip
+    yield {"DataBar": bar, "Microscope Info": pattern}, said
     stage = {f"Stage {k}": 1.0 for k in ("Alpha", "Beta", "X", "Y", "Z")}
     optics = {"STEM Camera Length": 80.0, "Voltage": 6e4, "Indicated Magnification": 1e6}
     frame = {"Sequence": {"Acquisition Start Time (epoch)": 1_500_000_000_000}}
     device = {"Device": {"Name": "K3"}, "Parameters": {"High Level": {"Exposure (s)": 0.125}}}
-    yield (
-        {
-            "Session Info": {"Microscope": "ARM"},
-            "DigiScan": {"Sample Time": 4.0},
-            "Acquisition": {"Frame": frame, **device},
-            "Microscope Info": scope("STEM", "DIFFRACTION", **optics, **{"Stage Position": stage}),
-        },
-        {
-            "microscope": "ARM",
-            "acquisition_mode": "STEM",
-            "beam_energy": 60e3,
-            "magnification": 1e6,
-            "camera_length": 0.08,
-            **dict.fromkeys(("stage_x", "stage_y", "stage_z"), 1e-6),
-            **dict.fromkeys(("tilt_alpha", "tilt_beta"), math.pi / 180),
-            "detector": "K3",
-            "exposure_time": 0.125,
-            "dwell_time": 4e-6,
-            "date": "2017-07-14T02:40:00+00:00",
-        },
-    )
+    tags = {
+        "Session Info": {"Microscope": "ARM"},
+        "DigiScan": {"Sample Time": 4.0},
+        "Acquisition": {"Frame": frame, **device},
+        "Microscope Info": scope("STEM", "DIFFRACTION", **optics, **{"Stage Position": stage}),
+    }
+    said = {
+        "microscope": "ARM", "acquisition_mode": "STEM", "beam_energy": 60e3, "magnification": 1e6,
+        "camera_length": 0.08, "stage_x": 1e-6, "stage_y": 1e-6, "stage_z": 1e-6,
+        "tilt_alpha": math.pi / 180, "tilt_beta": math.pi / 180, "detector": "K3",
+        "exposure_time": 0.125, "dwell_time": 4e-6, "date": "2017-07-14T02:40:00+00:00",
+    }  # fmt: skip
+    yield tags, said
     yield {"SI": {"Acquisition": {"Pixel time (s)": 0.25}}}, {"dwell_time": 0.25}
 
 
@@ -397,59 +375,31 @@ def of_gatan(folder):
 
 def of_mrc(folder):
     """Write extended headers of FEI, new and old, and a file of Direct Electron."""
-    said = {
-        "HT": 3e5,
-        "Magnification": 1e5,
-        "Camera length": 0.5,
-        "Convergence angle": 0.02,
-        "Integration time": 1.5,
-        "Dwell time": 0.25,
-        "Defocus": -1e-6,
-        "X-Stage": 2e-6,
-        "Alpha tilt": 30,
-        "Timestamp": 43831.5,
-    }
+    fields = {
+        "HT": 3e5, "Magnification": 1e5, "Camera length": 0.5, "Convergence angle": 0.02,
+        "Integration time": 1.5, "Dwell time": 0.25, "Defocus": -1e-6, "X-Stage": 2e-6,
+        "Alpha tilt": 30, "Timestamp": 43831.5,
+    }  # fmt: skip
     extended = bytearray(2 * 768)
     struct.pack_into("<2i", extended, 0, 768, 0)
-    for name, value in said.items():
+    for name, value in fields.items():
         struct.pack_into("<d", extended, mrc_header.FEI[name][0], value)
     extended[20:25], extended[435:439] = b"Titan", b"Ceta"
     options = {"extended": bytes(extended), "extended_type": b"FEI1"}
-    yield (
-        write_mrc(folder / "fei.mrc", FRAMES.astype("i2"), **options),
-        {
-            "microscope": "Titan",
-            "beam_energy": 3e5,
-            "magnification": 1e5,
-            "camera_length": 0.5,
-            "convergence_angle": 0.02,
-            "defocus": -1e-6,
-            "stage_x": 2e-6,
-            "stage_y": 0,
-            "stage_z": 0,
-            "tilt_alpha": math.pi / 6,
-            "tilt_beta": 0,
-            "detector": "Ceta",
-            "dwell_time": 0.25,
-            "exposure_time": 1.5,
-            "date": "2020-01-01T12:00:00",
-        },
-    )
+    said = {
+        "microscope": "Titan", "beam_energy": 3e5, "magnification": 1e5, "camera_length": 0.5,
+        "convergence_angle": 0.02, "defocus": -1e-6, "stage_x": 2e-6, "stage_y": 0, "stage_z": 0,
+        "tilt_alpha": math.pi / 6, "tilt_beta": 0, "detector": "Ceta", "dwell_time": 0.25,
+        "exposure_time": 1.5, "date": "2020-01-01T12:00:00",
+    }  # fmt: skip
+    yield write_mrc(folder / "fei.mrc", FRAMES.astype("i2"), **options), said
     old = bytearray(1024 * 128)
     struct.pack_into("<13f", old, 0, 45, 0, 30, 0, 0, 0, 0, -5e-6, 2, 0, 0, 0, 8e4)
-    yield (
-        write_mrc(folder / "old.mrc", FRAMES.astype("i2"), extended=bytes(old)),
-        {
-            "magnification": 8e4,
-            "defocus": -5e-6,
-            "stage_x": 30e-6,  # what is larger than a metre is in micrometres
-            "stage_y": 0,
-            "stage_z": 0,
-            "tilt_alpha": math.pi / 4,
-            "tilt_beta": 0,
-            "exposure_time": 2,
-        },
-    )
+    said = {  # what is larger than a metre is in micrometres
+        "magnification": 8e4, "defocus": -5e-6, "stage_x": 30e-6, "stage_y": 0, "stage_z": 0,
+        "tilt_alpha": math.pi / 4, "tilt_beta": 0, "exposure_time": 2,
+    }  # fmt: skip
+    yield write_mrc(folder / "old.mrc", FRAMES.astype("i2"), extended=bytes(old)), said
     info = {
         "Instrument Project Name": "Polara",
         "Instrument Project TEMorSTEM Mode": 1,
@@ -461,15 +411,9 @@ def of_mrc(folder):
     }
     text = "".join(f"{key:60} = {value}\n" for key, value in info.items())
     (folder / "a_info.txt").write_text(text, "utf8")
-    yield (
-        write_mrc(folder / "a_movie.mrc", FRAMES),
-        {
-            "microscope": "Polara",
-            "acquisition_mode": "STEM",
-            "gain": 300,
-            "date": "2023-09-25T22:59:15+00:00",
-        },
-    )
+    said = {"microscope": "Polara", "acquisition_mode": "STEM", "gain": 300}
+    said["date"] = "2023-09-25T22:59:15+00:00"
+    yield write_mrc(folder / "a_movie.mrc", FRAMES), said
 
 
 def made(folder):
