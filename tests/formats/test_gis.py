@@ -252,17 +252,3 @@ def test_files_that_are_missing_are_named(tmp_path):
         dask_tiled.open_dataset(minf)
     with pytest.raises(FileNotFoundError):
         dask_tiled.open_dataset(tmp_path / "a")
-
-
-# Rows of the list of defects of other systems
-
-
-def test_slices_of_both_byte_orders_read_their_own_bytes(tmp_path, loads):
-    """AIMS maps files of its own byte order only, and reads whole files."""
-    for order in "<>":
-        array = counting_frames((30, 40, 50), "i2")
-        path, *_ = write_gis(tmp_path / "a.ima", array, order=order)
-        arr = dask_tiled.open_dataset(path, io="counting")
-        loads.clear()
-        np.testing.assert_array_equal(arr[7, 5], array[7, 5])
-        assert 0 < loads.nbytes <= 2 * 50

@@ -113,14 +113,6 @@ def test_damage_before_a_series(tmp_path, first):
         opened_in_doubt(tmp_path / "scan2.mib", begins, "the file is empty")
 
 
-def test_next_acquisition_is_no_matter_of_this_one(tmp_path):
-    """Its frames are numbered from 1 on again."""
-    for k in (1, 2, 3):
-        path = write_mib(tmp_path / f"scan{k}.mib", FRAMES, hdr=False)
-    for k in (1, 2, 3):
-        assert open_dataset(path.with_name(f"scan{k}.mib")).shape[0] == 12
-
-
 @pytest.mark.parametrize("how", ["gone", "empty"])
 def test_tvips_series_goes_on_behind_a_file(tmp_path, how):
     """Its files are known by their names alone."""
