@@ -1,6 +1,7 @@
 """Gatan K2 in-situ sets; there are no real ones, so LiberTEM reads what the writer writes."""
 
 import importlib
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -134,6 +135,16 @@ def test_sectors_that_end_early(tmp_path):
     paths = small(tmp_path, 2, scan_shape=(3, 1))
     with pytest.raises(TruncatedFileError, match=r"expected 3.*nav_shape=\(3, 1\)"):
         describe(paths[0])
+
+
+@pytest.mark.parametrize("at", [0, 8, 9, 16, 20, 22, 24, 28, 30, 36])
+def test_hostile_headers(tmp_path, at):
+    paths = small(tmp_path)
+    for path, block in ((paths[1], 0), (paths[0], 31), (paths[2], 32)):
+        for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF):
+            overwrite(path, block * BLOCK + at, value.to_bytes(4, "big"))
+            with suppress(DatasetError):
+                assert describe(paths[0]).sig_shape == SIG
 
 
 def test_gtg_that_makes_no_sense(tmp_path):

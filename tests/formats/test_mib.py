@@ -5,7 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from checks import assert_names
+from checks import assert_names, opens_or_says_why
+from hypothesis import given
+from hypothesis import strategies as st
 from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
@@ -225,6 +227,42 @@ def test_last_frame_of_another_kind(tmp_path):
 
 
 # Mostly where the numbers are, and mostly digits: other bytes are found out at once.
+
+
+# Mostly where the numbers are, and mostly digits: other bytes are found out at once.
+PLACES = st.integers(0, 45) | st.integers(0, 1535)
+BYTES = st.sampled_from(b"0123456789,, R\0") | st.integers(0, 255)
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "R64", "quad": True}], ids=["U16", "R12 quad"])
+@given(
+    changes=st.lists(st.tuples(PLACES, BYTES), min_size=1, max_size=8),
+    last=st.booleans(),
+)
+def test_damaged_mib_headers(tmp_path_factory, options, changes, last):
+    """Whatever a header says, the file opens or a DatasetError tells why it does not."""
+    path = tmp_path_factory.mktemp("damaged") / "scan.mib"
+    write_mib(path, counting_frames((2, 2, 128), "u2", bits=12), **options)
+    data = bytearray(path.read_bytes())
+    start = len(data) // 2 if last else 0
+    for at, byte in changes:
+        data[min(start + at, len(data) - 1)] = byte
+    path.write_bytes(data)
+    opens_or_says_why(path, format="mib")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "9" * 4000, "0", "\u00b2"])
+def test_numbers_of_a_hdr_file_that_cannot_be(tmp_path, value):
+    keys = ("ScanX", "ScanY", "Frames in Acquisition (Number)", "Frames per Trigger (Number)")
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    hdr = path.with_suffix(".hdr")
+    first, *lines = hdr.read_text("latin1").splitlines()
+    for some in (keys, keys[:2], keys[2:3], keys[3:]):
+        kept = [line for line in lines if not line.startswith(some)]
+        text = [first, *(f"{key}:\t{value}" for key in some), *kept]
+        hdr.write_text("\r\n".join(text), "latin1")
+        opens_or_says_why(path)
+        opens_or_says_why(hdr, nav_shape=(2, 3))
 
 
 # Scans whose frames alone tell of lines

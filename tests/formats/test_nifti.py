@@ -1,6 +1,7 @@
 """NIfTI and Analyze files: real ones, and those that nibabel writes; nibabel is the oracle."""
 
 import bz2
+import contextlib
 import gzip
 import logging
 import struct
@@ -163,7 +164,7 @@ def test_pixels_without_their_header_are_of_no_known_format(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "f8", "c8"])
-@pytest.mark.parametrize(("kind", "order"), zip(ANALYZE, "<><", strict=True))
+@pytest.mark.parametrize(("kind", "order"), list(zip(ANALYZE, "<><", strict=True)))
 def test_analyze_files(tmp_path, kind, dtype, order):
     array = frames_of((5, 4, 3, 2), dtype)
     path = write(tmp_path / "a.hdr", array, ANALYZE[kind], order, pixdim=[0, 3, 2, 1, 5, 0, 0, 0])
@@ -345,6 +346,28 @@ def test_types_that_are_not_read_are_named(tmp_path, code):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), datatype=code)
     with pytest.raises(DatasetError, match="datatype"):
         dask_tiled.describe(path)
+
+
+HOSTILE = [0, -1, 8, 27307, 2**15 - 1, -(2**15), 2**31 - 1, 2**62, np.nan, np.inf, -1e30, 0.5]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of casts to fields
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, kind, order):
+    path = write(tmp_path / "a.nii", frames_of((5, 4, 3, 2), "i2"), KINDS[kind], order)
+    whole = path.read_bytes() + bytes(20)
+    for dtype, at in KINDS[kind].header_class.template_dtype.fields.values():
+        if dtype.base.kind == "S":
+            continue
+        for value in HOSTILE:
+            field = np.array(value).astype(dtype.base.newbyteorder(order)).tobytes()
+            path.write_bytes(whole[:at] + field + whole[at + len(field) :])
+            with contextlib.suppress(DatasetError):
+                arr = dask_tiled.open_dataset(path, scaled=True)
+                assert arr.nbytes < 1 << 22
+                arr.compute()
 
 
 def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
