@@ -66,7 +66,7 @@ def nearly(said, digits=1e-6, absolute=0):
 
 
 def stop_export(monkeypatch, journaled, arr, place, after, **options):
-    """Interrupt an export when it has noted so many of its chunks in such a journal."""
+    """Interrupt an export when it has noted so many chunks in such a journal; list their notes."""
     note, noted = journaled.note, []
 
     def failing(self, entries):
@@ -79,6 +79,7 @@ def stop_export(monkeypatch, journaled, arr, place, after, **options):
         patch.setattr(journaled, "note", failing)
         with pytest.raises(KeyboardInterrupt):
             to_zarr(arr, place, **options)
+    return noted
 
 
 def on_tiles(*results):

@@ -19,6 +19,7 @@ from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
 from dask_tiled.model.box_tree import BoxTree
 from dask_tiled.model.coverage import first_overlap
 from dask_tiled.model.decoders import Decoder
+from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -93,6 +94,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         assert not held[tuple(map(int, pixel.strip(", ").split(",")))]
     sig_ndim = draw(st.integers(1, len(shape)))
     options |= {"uncovered": "fill", "fill_value": 999, "sig_ndim": sig_ndim}
+    options["io"] = draw(st.sampled_from(["auto", *BACKENDS]))
     chunks = tuple(draw(st.integers(1, n)) for n in shape)
     arr = from_pieces(pieces, **options, chunks=chunks)
     assert arr.dtype == "i4"
@@ -101,6 +103,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
     np.testing.assert_array_equal(arr[index].compute(), expected[index])
     for axes in (tuple(range(arr.ndim - sig_ndim)), None):
         np.testing.assert_array_equal(arr.sum(axis=axes), expected.sum(axis=axes))
+        np.testing.assert_array_equal(arr[index].max(axis=axes), expected[index].max(axis=axes))
 
 
 @settings(max_examples=settings.default.max_examples * 5)

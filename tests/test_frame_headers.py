@@ -436,17 +436,6 @@ def test_missing_headers_say_nothing(tmp_path):
     assert np.isnat(none["time_utc"]).all()
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
-def test_everywhere(tmp_path, scheduler, processes):
-    path = write_mib(tmp_path / "scan.mib", numbered(30), kind="U08", hdr=False)
-    facts = frame_facts(open_dataset(path, chunks=(7, -1, -1)))
-    again = frame_facts(open_dataset(path, chunks=(7, -1, -1)))
-    assert facts.name == again.name
-    options = processes if scheduler == "processes" else {"scheduler": scheduler}
-    times = facts["time"].compute(**options)
-    np.testing.assert_array_equal(np.diff(times), np.timedelta64(1, "ms"))
-
-
 MIB_ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".mib")]
 
 
@@ -567,7 +556,3 @@ def test_of_files_that_grow(tmp_path):
     path.write_bytes(whole)
     arr = arr.refresh()
     assert frame_facts(arr)["sequence_number"].compute().tolist() == [1, 2, 3, 4, 5, 6]
-
-
-def test_it_is_what_the_package_gives():
-    assert dask_tiled.frame_facts is frame_facts

@@ -14,7 +14,7 @@ from dask_tiled import DatasetError, panels, show
 from dask_tiled.model.description import Axis
 from dask_tiled.testing import write_mib, write_nrrd
 
-NAV, SIG = (12, 16), (24, 24)
+NAV = 12, 16
 ROWS, COLUMNS = np.ogrid[:24, :24]
 DISC = np.hypot(ROWS - 11, COLUMNS - 13) <= 5
 

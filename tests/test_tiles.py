@@ -7,6 +7,7 @@ import pytest
 from checks import on_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import part_of
 
 import dask_tiled
 from dask_tiled import TilingError, tiles
@@ -90,16 +91,6 @@ def test_one_mask_counts_as_one(path, frames):
     np.testing.assert_array_equal(listed.compute(), found.compute())
 
 
-@pytest.mark.parametrize(
-    "chunks", [(4, 5, 12, 16), (1, 2, 5, 16), (3, 5, 12, 7), (2, 2, 1, 1), (4, 5, 12, (1, 14, 1))]
-)
-def test_frames_in_several_chunks(path, frames, chunks):
-    masks = np.arange(5 * 12 * 16).reshape(5, 12, 16) % 7 - 3
-    found = tiles.apply_masks(opened(path, chunks=chunks), masks)
-    assert found.chunks[:2] == opened(path, chunks=chunks).chunks[:2]
-    np.testing.assert_allclose(found.compute(), under(frames, masks), rtol=1e-6, atol=0.05)
-
-
 INDICES = [
     np.s_[1:3, ::2],
     np.s_[2],
@@ -108,17 +99,6 @@ INDICES = [
     np.s_[..., ::3, 1::4],
     np.s_[1:, 0, 5:6],
 ]
-
-
-@pytest.mark.parametrize("index", INDICES, ids=str)
-def test_slices(path, frames, index):
-    cut = frames[index]
-    masks = np.arange(2 * cut[..., :, :].shape[-2] * cut.shape[-1]).reshape(2, *cut.shape[-2:])
-    for options in ({}, {"chunks": (2, 3, 5, 9)}):
-        arr = opened(path, **options)[index]
-        np.testing.assert_allclose(
-            tiles.apply_masks(arr, masks).compute(), under(cut, masks), rtol=1e-6
-        )
 
 
 def test_single_rows_of_the_detector(path, frames):
@@ -192,11 +172,8 @@ def test_what_is_no_number_stays_so(tmp_path):
 @settings(max_examples=25)
 @given(st.data())
 def test_masks_are_einsum(path, frames, data):
-    starts = [data.draw(st.integers(0, n - 1)) for n in frames.shape]
-    index = tuple(
-        slice(a, data.draw(st.integers(a + 1, n)))
-        for a, n in zip(starts, frames.shape, strict=True)
-    )
+    """Of any part, in whatever chunks."""
+    index = part_of(data.draw, frames)
     cut = frames[index]
     chunks = tuple(data.draw(st.integers(1, n)) for n in frames.shape)
     n = data.draw(st.integers(1, 6))
@@ -250,12 +227,6 @@ def test_wrong_arrays(path, frames):
         tiles.center_of_mass(some[some.max(axis=(1, 2)) > 0])
     with pytest.raises(TilingError, match="masked"):
         tiles.apply_masks(da.ma.masked_less(some, 3), np.ones(SIG))
-
-
-def test_pixels_in_another_byte_order(frames):
-    arr = da.from_array(frames.astype(">u2"), chunks=(2, 2, 6, 16))
-    sums = tiles.apply_masks(arr, np.ones(SIG)).compute()
-    np.testing.assert_array_equal(sums[..., 0], frames.sum(axis=(2, 3)))
 
 
 # Centres of mass

@@ -2,12 +2,8 @@
 
 import contextlib
 import copy
-import mmap
 import os
 import pickle
-import subprocess
-import sys
-import threading
 
 import cloudpickle
 import dask
@@ -15,8 +11,6 @@ import dask.array as da
 import numpy as np
 import psutil
 import pytest
-import xarray as xr
-from dask.base import tokenize
 from dask.blockwise import Blockwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -135,15 +129,6 @@ def test_a_million_chunks_are_symbolic(hole, loads):
 
 
 @pytest.mark.usefixtures("computing_nothing")
-def test_a_million_chunks_on_one_axis(hole, loads):
-    arr = dask_tiled.open_dataset(**{**hole, "nav_shape": (1_000_000,), "chunks": (1, 2, 2)})
-    assert arr.npartitions == 1_000_000
-    assert is_symbolic(arr)
-    assert len(pickle.dumps(arr)) < 10_000_000
-    assert not loads
-
-
-@pytest.mark.usefixtures("computing_nothing")
 @pytest.mark.parametrize(
     "index", [np.s_[..., 1, 1], np.s_[..., 1:, :1], np.s_[:, ::2], np.s_[5:, 7], np.s_[3]], ids=str
 )
@@ -184,34 +169,6 @@ def test_one_task_per_chunk(scan):
         assert len(tasks_of(whole)) == whole.npartitions
 
 
-def test_every_chunk_is_loaded_once(scans, loads):
-    arr = dask_tiled.open_dataset(scans["12 bit"][0], chunks=(1, 2, 64, 128), io="counting")
-    arr.sum().compute()
-    (arr + arr).compute()
-    arr.rechunk((3, 4, 64, 128)).compute()
-    dask.compute(arr, arr.map_blocks(plus_one, dtype=arr.dtype), arr.max())
-    assert len(loads) == 3 * arr.npartitions + 1
-    assert loads.nbytes == 4 * arr.nbytes
-
-
-def test_a_frame_is_one_task(scans, loads):
-    path, frames = scans["U16"]
-    arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128), io="counting")
-    assert len(tasks_of(arr[1, 2])) == 1
-    np.testing.assert_array_equal(arr[1, 2].compute(), frames[1, 2])
-    assert loads.nbytes == frames[1, 2].nbytes
-    assert len(tasks_of(arr[1, 2].map_blocks(plus_one))) == 1
-
-
-def test_graphs_that_are_not_optimised(scan):
-    arr, frames = scan
-    np.testing.assert_array_equal(arr.compute(optimize_graph=False), frames)
-    with dask.config.set({"optimization.fuse.active": False}):
-        np.testing.assert_array_equal(arr[1:].map_blocks(plus_one).compute(), frames[1:] + 1)
-    with dask.annotate(priority=1):
-        np.testing.assert_array_equal(arr.map_blocks(plus_one).compute(), frames + 1)
-
-
 @pytest.mark.parametrize("index", [np.s_[...], np.s_[::2, 1:, 3::7, 5::11]], ids=str)
 def test_a_source_travels_as_numbers(scans, index):
     for path, frames in scans.values():
@@ -250,6 +207,7 @@ def units_in(index, size, pixels):
 
 
 CROPS = [
+    np.s_[:, :, :, :],
     np.s_[:, :, 40, 60],  # on the turned chips of a quad
     np.s_[:, :, 5, 127],
     np.s_[:, :, 8:50, 10:70],
@@ -276,15 +234,6 @@ def test_a_crop_reads_its_units_alone(scans, loads, monkeypatch, index, name):
     n_frames = frames[index[:2]].size // frames[0, 0].size
     rows = np.atleast_1d(np.arange(64)[index[2]]).size
     assert loads.nbytes == n_frames * rows * units_in(index[3], 128, pixels) * nbytes
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_nothing_but_pixels_is_read(scans, loads, name):
-    path, frames = scans[name]
-    arr = dask_tiled.open_dataset(path, io="counting")
-    np.testing.assert_array_equal(arr.compute(), frames)
-    _, _, pixels, nbytes = KINDS[name]
-    assert loads.nbytes == frames.size // pixels * nbytes
 
 
 # Slices
@@ -329,16 +278,6 @@ def open_small(small, **options):
     path, frames = small
     options = {"dtype": "u1", **SMALL, "chunks": (3, 2, 4, 6), **options}
     return dask_tiled.open_dataset(path, "raw", **options), frames
-
-
-@pytest.mark.parametrize("start", [0, 1, 2])
-@pytest.mark.parametrize("step", [2, 3])
-def test_chunks_of_step_slices(small, start, step):
-    arr, frames = open_small(small, nav_shape=(35,), chunks=(5, 4, 6))
-    cut = arr[start::step]
-    np.testing.assert_array_equal(cut.compute(), frames.reshape(35, 4, 6)[start::step])
-    for i, size in enumerate(cut.chunks[0]):
-        assert cut.blocks[i].compute().shape == (size, 4, 6)
 
 
 def test_slices_keep_their_axes(scans):
@@ -398,25 +337,6 @@ def test_frames_in_any_order_are_read_alone(small, index):
         assert found.chunks == da.from_array(frames, chunks=arr.chunks)[index].chunks
 
 
-FALLBACKS = {
-    "list on y": np.s_[:, :, [1, 3]],
-    "none": np.s_[None],
-    "none among slices": np.s_[1:, None, ..., ::2],
-    "negative step on x": np.s_[2, ..., ::-2],
-    "empty": np.s_[5:5],
-    "empty on x": np.s_[..., 3:1],
-    "no mask": np.s_[np.zeros(7, bool)],
-}
-
-
-@pytest.mark.parametrize("index", FALLBACKS.values(), ids=FALLBACKS)
-def test_other_indices_are_left_to_dask(small, index):
-    arr, frames = open_small(small)
-    found = arr[index]
-    assert type(found) is da.Array
-    np.testing.assert_array_equal(found.compute(), frames[index])
-
-
 def test_indices_of_dask(small):
     arr, frames = open_small(small)
     indices = np.array([1, 5, 2])
@@ -440,28 +360,6 @@ def test_wrong_indices_are_errors(small, index):
 # Results
 
 
-def owner(array):
-    while isinstance(array, np.ndarray) and array.base is not None:
-        array = array.base
-    return array
-
-
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("index", [np.s_[...], np.s_[1, 2], np.s_[..., ::3, 1::2]], ids=str)
-def test_results_are_arrays_of_their_own(scans, name, index):
-    path, _ = scans[name]
-    before = path.read_bytes()
-    block = dask_tiled.open_dataset(path)[index].compute()
-    assert block.flags.writeable
-    assert block.flags.c_contiguous
-    assert block.flags.aligned
-    assert block.dtype.isnative
-    assert type(owner(block)) is np.ndarray
-    assert not isinstance(owner(block).base, mmap.mmap)
-    block[...] = 0
-    assert path.read_bytes() == before
-
-
 def test_little_stays_open(scan):
     """Of a small file one map, and no more with every chunk."""
     arr, _ = scan
@@ -472,12 +370,6 @@ def test_little_stays_open(scan):
         arr.compute()
         assert sum(path in m.path for m in process.memory_maps(grouped=False)) <= 1
     assert process.num_fds() == files
-
-
-def test_a_source_is_small(scans):
-    for path, _ in scans.values():
-        arr = dask_tiled.open_dataset(path)
-        assert len(pickle.dumps(arr._source)) < 2000
 
 
 def test_what_is_large_is_no_part_of_every_task(scans):
@@ -491,64 +383,6 @@ def test_what_is_large_is_no_part_of_every_task(scans):
     assert len(sizes) == arr.npartitions + 1
     assert sizes[-2] < 4000 < 4 * dark.size < sizes[-1]
     np.testing.assert_array_equal(arr.compute(), frames - dark.astype("f4"))
-
-
-def test_threads(scan):
-    arr, frames = scan
-    seen = set()
-
-    def note(block):
-        seen.add(threading.get_ident())
-        return block
-
-    found = arr.map_blocks(note, dtype=arr.dtype, meta=arr._meta).compute(
-        scheduler="threads", num_workers=2
-    )
-    np.testing.assert_array_equal(found, frames)
-    assert threading.get_ident() not in seen
-
-
-# Operations
-
-OPERATIONS = {
-    "arithmetic": lambda x, _: (x * 2 + 1) // 3 - x % 7,
-    "two of it": lambda x, _: x - x.mean(axis=0),
-    "comparison": lambda x, _: (x > 100) & ~(x == 7),
-    "ufunc": lambda x, _: np.sqrt(x) + np.add(x, x),
-    "astype": lambda x, _: x.astype("f4"),
-    "sum": lambda x, _: x.sum(),
-    "sum of frames": lambda x, _: x.sum(axis=(-2, -1), dtype="u8"),
-    "std": lambda x, _: x.std(axis=1),
-    "argmax": lambda x, _: x.reshape(35, 24).argmax(axis=1),
-    "transposed": lambda x, _: x.T,
-    "reshaped": lambda x, _: x.reshape(7, 5, 24),
-    "raveled": lambda x, _: x.ravel(),
-    "stacked": lambda x, xp: xp.stack([x, x[::-1]]),
-    "concatenated": lambda x, xp: xp.concatenate([x[:2], x[4:]], axis=0),
-    "where": lambda x, xp: xp.where(x > 50, x, 0),
-    "tensordot": lambda x, xp: xp.tensordot(x.astype("f8"), np.ones((4, 6)), axes=2),
-    "einsum": lambda x, xp: xp.einsum("abcd->ab", x.astype("u8")),
-    "cumsum": lambda x, _: x.cumsum(axis=1),
-    "sliced, then more": lambda x, _: x[2:, 1, ::2].max(axis=0) + x[0, 1, ::2],
-    "sorted blocks": lambda x, xp: xp.unique(x),
-    "numpy's function": lambda x, _: np.mean(x, axis=(0, 1)),
-}
-
-
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_operations_are_numpy_s(small, operation):
-    arr, frames = open_small(small)
-    found = operation(arr, da)
-    assert type(found) is da.Array
-    np.testing.assert_allclose(found.compute(), operation(frames, np), rtol=1e-12)
-
-
-def test_rechunking(small):
-    arr, frames = open_small(small)
-    for chunks in [(7, 5, 1, 1), (2, 5, 4, 6), -1, "auto"]:
-        found = arr.rechunk(chunks)
-        np.testing.assert_array_equal(found.compute(), frames)
-    assert arr.rechunk(arr.chunks).name == arr.name
 
 
 def test_assigning_items(small):
@@ -626,101 +460,7 @@ def test_protocols_of_numpy(small):
     assert isinstance(np.concatenate([arr, arr]), da.Array)
 
 
-def test_persisting(small, loads):
-    arr, frames = open_small(small, io="counting")
-    kept = arr.persist()
-    n_loads = len(loads)
-    assert n_loads == arr.npartitions
-    np.testing.assert_array_equal(kept.compute(), frames)
-    np.testing.assert_array_equal(kept[2, 1:].compute(), frames[2, 1:])
-    np.testing.assert_array_equal(dask.persist(kept + 1)[0].compute(), frames + 1)
-    assert len(loads) == n_loads
-    np.testing.assert_array_equal(arr[0].persist().compute(), frames[0])
-
-
-def test_computing_several(small):
-    arr, frames = open_small(small)
-    found = dask.compute(arr, arr[1], arr.sum(), {"a": [arr[..., 2, 3]]}, arr.copy())
-    np.testing.assert_array_equal(found[0], frames)
-    np.testing.assert_array_equal(found[1], frames[1])
-    assert found[2] == frames.sum()
-    np.testing.assert_array_equal(found[3]["a"][0], frames[..., 2, 3])
-    np.testing.assert_array_equal(found[4], frames)
-    delayed = dask.delayed(np.sum)(arr)
-    assert delayed.compute() == frames.sum()
-
-
-# xarray
-
-
-def test_xarray(small, loads):
-    arr, frames = open_small(small, io="counting")
-    dims = arr.description.dims
-    data, expected = xr.DataArray(arr, dims=dims), xr.DataArray(frames, dims=dims)
-    assert not loads
-
-    pixel = data.isel(y=2, x=3)
-    assert type(pixel.data) is TiledArray
-    xr.testing.assert_equal(pixel.compute(), expected.isel(y=2, x=3))
-    assert loads.nbytes == 35
-
-    pairs = {"y": xr.DataArray([0, 3, 2], dims="p"), "x": xr.DataArray([5, 1, 1], dims="p")}
-    for indexers in [
-        {"scan_y": 3},
-        {"scan_y": slice(1, 6, 2), "x": slice(2, 5)},
-        {"scan_x": [4, 0]},
-        {"scan_y": slice(None, None, -1)},
-        {"scan_y": [1, 2], "x": np.array([0, 5])},
-        pairs,
-        {**pairs, "scan_y": slice(2, 4)},
-    ]:
-        xr.testing.assert_equal(data.isel(indexers).compute(), expected.isel(indexers))
-    xr.testing.assert_equal(data.sum(["y", "x"]).compute(), expected.sum(["y", "x"]))
-    xr.testing.assert_equal(data.chunk(scan_y=2).compute(), expected)
-    xr.testing.assert_equal(
-        (data - data.mean("scan_y")).T.compute(), (expected - expected.mean("scan_y")).T
-    )
-    xr.testing.assert_equal(data.copy(deep=True).compute(), expected)
-
-
 # Names
-
-NAMES = """
-import sys, pickle
-import dask_tiled
-from dask.base import tokenize
-from dask_tiled import TilingRequest
-raw, mib = sys.argv[1:]
-for arr in (
-    dask_tiled.open_dataset(raw, "raw", dtype=">u2", sig_shape=(2, 6), chunks=((30, 5), 1, -1)),
-    dask_tiled.open_dataset(mib, tiling=TilingRequest("frame", depth=2)),
-):
-    for part in (arr, arr[1:, 1], pickle.loads(pickle.dumps(arr))):
-        layers = sorted(part.dask.layers)
-        print(part.name, tokenize(part), *layers, tokenize(part.description.layout))
-"""
-
-
-@pytest.mark.slow
-def test_names_are_the_same_in_every_process(small, scans):
-    outputs = set()
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", NAMES, str(small[0]), str(scans["12 bit quad"][0])],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        outputs.add(done.stdout)
-    (output,) = outputs
-    lines = output.splitlines()
-    assert len(lines) == 6
-    assert len(set(lines)) == 4
-    arr = dask_tiled.open_dataset(
-        small[0], "raw", dtype=">u2", sig_shape=(2, 6), chunks=((30, 5), 1, -1)
-    )
-    assert lines[0].split()[:2] == [arr.name, tokenize(arr)]
 
 
 def test_names_tell_versions_of_a_file_apart(tmp_path, small):
@@ -783,34 +523,6 @@ def test_names_tell_slices_apart(small):
 # Files that change
 
 
-def test_files_that_change_are_not_read(tmp_path, small):
-    path = tmp_path / "scan.raw"
-    content = small[0].read_bytes()
-
-    def replace():
-        other = tmp_path / "other.raw"
-        other.write_bytes(content)
-        stat = path.stat()
-        os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        other.rename(path)
-
-    for change in (
-        lambda: path.write_bytes(content[:-1]),
-        lambda: path.write_bytes(b""),
-        lambda: path.write_bytes(content + b"1"),
-        lambda: os.utime(path, ns=(0, 0)),
-        lambda: path.chmod(0o600),
-        replace,
-        path.unlink,
-    ):
-        path.write_bytes(content)
-        arr, _ = open_small((path, None))
-        change()
-        for part in (arr, arr[1, 2], arr.sum()):
-            with pytest.raises(StaleFileError, match=r"scan\.raw"):
-                part.compute()
-
-
 def test_a_series_that_changes(tmp_path):
     frames = counting_frames((8, 8, 8), "u2")
     paths = write_mib_series(tmp_path / "scan", frames, frames_per_file=3)
@@ -820,44 +532,3 @@ def test_a_series_that_changes(tmp_path):
     np.testing.assert_array_equal(arr[:2].compute(), frames[:2])
     with pytest.raises(StaleFileError, match=r"scan2\.mib"):
         arr[2:4].compute()
-
-
-# dask's array expressions
-
-EXPRESSIONS = """
-import sys
-import dask
-dask.config.set({"array.query-planning": True, "scheduler": "synchronous"})
-import dask.array as da
-import numpy as np
-import dask_tiled
-import warnings
-assert da.array_expr_enabled()
-warnings.simplefilter("error")
-frames = np.fromfile(sys.argv[1], "u1").reshape(7, 5, 4, 6)
-def opened():
-    how = {"dtype": "u1", "nav_shape": (7, 5), "sig_shape": (4, 6), "chunks": (3, 2, 4, 6)}
-    return dask_tiled.open_dataset(sys.argv[1], "raw", **how)
-with warnings.catch_warnings(record=True) as warned:
-    warnings.simplefilter("always")
-    arr = opened()
-    opened()
-assert ["array.query-planning is on" in str(x.message) for x in warned] == [True], warned
-assert isinstance(arr, da.Array) and not isinstance(arr, dask_tiled.TiledArray)
-np.testing.assert_array_equal(arr.compute(), frames)
-np.testing.assert_array_equal(arr[1:, 2, ::2].compute(), frames[1:, 2, ::2])
-np.testing.assert_array_equal((arr // 2).sum(axis=0).compute(), (frames // 2).sum(axis=0))
-np.testing.assert_array_equal(arr.map_blocks(lambda block: block * 2).compute(), frames * 2)
-"""
-
-
-@pytest.mark.slow
-def test_array_expressions(small):
-    """A plain dask array is what one gets, and a right one."""
-    done = subprocess.run(
-        [sys.executable, "-c", EXPRESSIONS, str(small[0])],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

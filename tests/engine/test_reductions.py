@@ -121,16 +121,6 @@ def test_axes_of_what_slices_leave(path, frames):
 
 
 @pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
-def test_keepdims(path, frames, axis):
-    for name in NAMES:
-        found = getattr(opened(path, chunks=(2, 3, 4, 64)), name)(axis=axis, keepdims=True)
-        assert on_tiles(found)
-        expected = getattr(frames, name)(axis=axis, keepdims=True)
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found.compute(), expected)
-
-
-@pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
 @pytest.mark.parametrize("name", ["var", "std"])
 def test_degrees_of_freedom(path, frames, name, axis):
     arr = opened(path, chunks=(2, 3, 4, 64))
@@ -187,15 +177,6 @@ def test_functions_of_numpy(path, frames, name):
     if name in ("var", "std"):
         found = function(arr, axis=(0, 1), ddof=1)
         np.testing.assert_allclose(found.compute(), function(frames, axis=(0, 1), ddof=1))
-
-
-def test_functions_of_numpy_that_write_to_an_array(path, frames):
-    arr, out = opened(path), opened(path)[0, 0].astype("u8")
-    np.sum(da.from_array(frames), axis=(0, 1), out=out)
-    np.testing.assert_array_equal(out.compute(), frames.sum(axis=(0, 1)))
-    np.testing.assert_allclose(np.ptp(arr, axis=(0, 1)).compute(), np.ptp(frames, axis=(0, 1)))
-    np.testing.assert_array_equal(np.amax(arr, axis=(0, 1)).compute(), frames.max(axis=(0, 1)))
-    np.testing.assert_array_equal(np.median(arr, axis=0).compute(), np.median(frames, axis=0))
 
 
 def test_wrong_arguments(path):
@@ -380,22 +361,6 @@ def test_chunks(path, frames, chunks):
     check(opened(path, chunks=chunks), frames)
 
 
-INDICES = [
-    np.s_[1:4, 2:],
-    np.s_[::2, 1::3],
-    np.s_[..., 2:7, 10:50],
-    np.s_[..., ::3, 1::5],
-    np.s_[3:, ::2, 1::2, 5:6],
-    np.s_[:, 2:3, 7:, 63:],
-]
-
-
-@pytest.mark.parametrize("index", INDICES, ids=str)
-def test_slices(path, frames, index):
-    for chunks in (-1, (2, 7, 5, 40)):
-        check(opened(path, chunks=chunks)[index], frames[index], ("mean", "max", "all", "std"))
-
-
 def shifted(frames, offset, fill):
     flat = frames.reshape(-1, *frames.shape[2:])
     numbers = np.arange(len(flat)) + offset
@@ -412,12 +377,6 @@ def test_missing_frames(path, frames, offset, fill):
         arr = opened(path, chunks=chunks, sync_offset=offset, fill_value=fill)
         np.testing.assert_array_equal(arr.compute(), expected)
         check(arr, expected)
-
-
-def test_frames_missing_at_the_end(path, frames):
-    arr = opened(path, nav_shape=(6, 7), fill_value=9, chunks=(5, 7, 8, 64))
-    check(arr, np.concatenate([frames, np.full((1, 7, *SIG), 9, "u2")]))
-    check(arr[5:], np.full((1, 7, *SIG), 9, "u2"))
 
 
 @pytest.mark.parametrize("offset", [-4, 4])
@@ -514,14 +473,6 @@ def test_merlin(tmp_path, name):
         check(arr.with_chunks(((4,), (5,), (5, 11), (30, 98))), frames, names)
 
 
-def test_series(tmp_path, frames):
-    paths = write_mib_series(tmp_path / "series", frames, frames_per_file=4, digits=2)
-    for io in ("mmap", "buffered"):
-        arr = dask_tiled.open_dataset(paths[0], nav_shape=NAV, chunks=(2, 7, 8, 64), io=io)
-        check(arr, frames)
-        check(arr[1:, ::3, 2:], frames[1:, ::3, 2:])
-
-
 @pytest.mark.parametrize("dtype", ["u2", "i4", ">u2", "f4"])
 def test_rows_from_the_last_to_the_first(tmp_path, dtype):
     """Of two chips side by side, of which one stands on its head."""
@@ -544,15 +495,6 @@ def test_rows_from_the_last_to_the_first(tmp_path, dtype):
     assert all(map(on_tiles, scaled))
     np.testing.assert_array_equal(scaled[0], (native * 2.0).max(axis=(2, 3)))
     np.testing.assert_allclose(scaled[1], (native * 2.0).sum(axis=(0, 1)))
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("chunks", [-1, (2, 7, 5, 40)])
-def test_numpy_files(tmp_path, frames, order, chunks):
-    path = write_npy(tmp_path / "scan.npy", frames, order=order)
-    arr = dask_tiled.open_dataset(path, chunks=chunks)
-    check(arr, frames)
-    check(arr[::2, 1:, ::3, 5:], frames[::2, 1:, ::3, 5:])
 
 
 @settings(max_examples=25)

@@ -92,7 +92,6 @@ def test_too_few_pixels():
 
 
 small = st.integers(-40, 80)
-near = st.lists(small, min_size=1, max_size=3)
 
 
 @given(

@@ -24,7 +24,7 @@ from distributed import Client, Future, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.slow
@@ -242,3 +242,7 @@ def test_flipped_bits(scan, tmp_path, options):
             zarr.open_array(tmp_path / "out.zarr", mode="r")[:]
         file.write_bytes(data)
     verify_zarr(tmp_path / "out.zarr", arr)
+    file.write_bytes(damaged)
+    with pytest.raises(VerificationError, match="cannot be decoded") as caught:
+        verify_zarr(tmp_path / "out.zarr", arr)
+    assert caught.value.where == str(file.relative_to(tmp_path / "out.zarr"))

@@ -11,7 +11,6 @@ import zarr
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export import alignment, following, stores
-from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
 FRAMES = counting_frames((48, 8, 16), "uint16")
@@ -51,20 +50,6 @@ def acquisition(monkeypatch, tmp_path):
     acquisition = Acquisition(monkeypatch, tmp_path / "scan.raw")
     acquisition.append(2, rest=7)
     return acquisition
-
-
-@pytest.fixture
-def written(monkeypatch):
-    """List the keys of chunks that are written."""
-    keys, put = [], JournaledFolder.put
-
-    def listed(self, key, data):
-        if "/c/" in f"/{key}":
-            keys.append(key)
-        put(self, key, data)
-
-    monkeypatch.setattr(JournaledFolder, "put", listed)
-    return keys
 
 
 def stored(path):

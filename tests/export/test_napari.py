@@ -69,9 +69,9 @@ def test_the_manifest_is_valid_and_lists_all_suffixes(plugin):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_format(name, tmp_path):
+def test_every_format(name, sample_of):
     """Whatever opens without options, lazily and as it is shown."""
-    options = dict(TABLE[name](tmp_path, "sample").options)
+    options = {**sample_of(name).options}
     path = options.pop("path")
     path = [*map(str, path)] if isinstance(path, list) else str(path)
     reader = get_reader(path)

@@ -15,7 +15,6 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr
-from dask_tiled.export.locking import locked
 from dask_tiled.model.description import Axis
 from dask_tiled.testing import counting_frames, write_raw
 
@@ -341,11 +340,6 @@ def test_what_is_not_ours_is_kept(tmp_path, case):
         assert tree(tmp_path) == before
 
 
-def test_there_are_enough_cases():
-    """Each with and without ``overwrite``."""
-    assert len(REPLACED) + len(KEPT) >= 43
-
-
 def test_folders_around_the_place_are_kept(tmp_path, monkeypatch):
     """The folder of the source, that above it, and the one somebody is in."""
     (tmp_path / "scans").mkdir()
@@ -357,19 +351,6 @@ def test_folders_around_the_place_are_kept(tmp_path, monkeypatch):
         with pytest.raises(DatasetError):
             export(arr, place, overwrite=True)
         assert tree(tmp_path) == before
-
-
-def test_an_export_that_runs_is_left_alone(tmp_path):
-    """Whatever somebody else wants to write there."""
-    place = ours(tmp_path)
-    part = tmp_path / "out.zarr.part"
-    part.mkdir()
-    with locked(str(part), lambda: os.open(part, os.O_RDONLY)):
-        before = tree(tmp_path)
-        for options in ({"overwrite": True}, {"overwrite": True, "resume": False}):
-            with pytest.raises(DatasetError, match="another export"):
-                export(ARR, place, **options)
-            assert tree(tmp_path) == before
 
 
 def test_what_is_mounted_inside_is_kept(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 import yaozarrs
 import zarr
+from checks import stop_export
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,23 +168,13 @@ def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("after", [0, 2, 5])
-def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, after):
+def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, written, after):
     """In any pass; what is proven is not written again, and what is damaged is."""
     arr, pixels = opened["mib"]
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     options = {"chunks": (2, 4, 6, 32), "pyramid": 3}
-    path, noted, note = tmp_path / "out.zarr", [], JournaledFolder.note
-
-    def failing(self, entries):
-        if len(noted) == after:
-            raise KeyboardInterrupt
-        noted.extend([entries])
-        note(self, entries)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(arr, path, **options)
+    path = tmp_path / "out.zarr"
+    noted = stop_export(monkeypatch, JournaledFolder, arr, path, after, **options)
     assert not path.exists()
     done = {key for entries in noted for key in entries}
     damaged = sorted(key for key in done if key.startswith("level_1"))[:1]
@@ -192,15 +183,8 @@ def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, after):
         data = bytearray(file.read_bytes())
         data[4] ^= 8
         file.write_bytes(data)
-    written, put = [], JournaledFolder.put
-    with monkeypatch.context() as patch:
-
-        def listed(self, key, data):
-            written.append(key)
-            put(self, key, data)
-
-        patch.setattr(JournaledFolder, "put", listed)
-        to_zarr(arr, path, **options)
+    written.clear()
+    to_zarr(arr, path, **options)
     check(path, arr, pixels, 2, 3)
     assert {*damaged} <= {*written}
     if not damaged:
@@ -280,16 +264,9 @@ def test_a_missing_file_of_a_worker(opened, tmp_path, monkeypatch):
     assert not (tmp_path / "out.zarr").exists()
 
 
-def test_tasks_share_no_key(opened, tmp_path, monkeypatch):
+def test_tasks_share_no_key(opened, tmp_path, monkeypatch, written):
     """Each key is written once."""
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1 << 12)
-    written, put = [], JournaledFolder.put
-
-    def listed(self, key, data):
-        written.append(key)
-        put(self, key, data)
-
-    monkeypatch.setattr(JournaledFolder, "put", listed)
     to_zarr(opened["dask"][0], tmp_path / "out.zarr", chunks=(1, 2, 5, 8), pyramid=4)
     assert len(written) == len({*written})
 

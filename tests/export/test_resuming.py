@@ -1,21 +1,28 @@
 """Exports that were stopped: never seen, gone on with where they stopped, and never mixed."""
 
 import os
-import threading
 from functools import partial
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from checks import stop_export
 
 from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 FRAMES = counting_frames((12, 8, 16), "uint16")
+
+
+def stop(monkeypatch, arr, path, **options):
+    """Interrupt an export when it has noted two of its dask chunks."""
+    stop_export(monkeypatch, JournaledFolder, arr, path, 2, layout="array", **options)
+    assert not path.exists()
 
 
 @pytest.fixture
@@ -23,37 +30,6 @@ def scan(tmp_path):
     """Open a scan of three chunks of 4 frames."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     return open_dataset(path, "raw", dtype="u2", sig_shape=(8, 16), chunks=(4, 8, 16))
-
-
-@pytest.fixture
-def written(monkeypatch):
-    """List the keys of chunks that are written."""
-    keys, put = [], JournaledFolder.put
-
-    def listed(self, key, data):
-        if key.startswith("c/"):
-            keys.append(key)
-        put(self, key, data)
-
-    monkeypatch.setattr(JournaledFolder, "put", listed)
-    return keys
-
-
-def stop(monkeypatch, arr, path, after=2, **options):
-    """Interrupt an export when it has noted so many of its dask chunks."""
-    note, noted = JournaledFolder.note, []
-
-    def failing(self, entries):
-        if len(noted) == after:
-            raise KeyboardInterrupt
-        noted.append(entries)
-        note(self, entries)
-
-    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(arr, path, **options)
-    assert not os.path.exists(path)
 
 
 def test_what_is_proven_is_not_done_again(scan, tmp_path, monkeypatch, written):
@@ -117,33 +93,23 @@ def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, 
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
-def test_another_source_starts_afresh(scan, tmp_path, monkeypatch, written):
+@pytest.mark.parametrize("why", ["another source", "other settings"])
+def test_another_export_starts_afresh(scan, tmp_path, monkeypatch, written, why):
     """A file that has changed is another source; what was stored of it is not kept."""
-    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    changed = open_dataset(
-        write_raw(tmp_path / "scan.raw", FRAMES + 1),
-        "raw",
-        dtype="u2",
-        sig_shape=(8, 16),
-        chunks=(4, 8, 16),
-    )
+    out, options, frames = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}, FRAMES
+    stop(monkeypatch, scan, out, **options)
+    if why == "another source":
+        frames = FRAMES + 1
+        path = write_raw(tmp_path / "scan.raw", frames)
+        scan = open_dataset(path, "raw", dtype="u2", sig_shape=(8, 16), **options)
+    else:
+        options["compressors"] = None
     written.clear()
-    with pytest.warns(UserWarning, match="another source") as warned:
-        to_zarr(changed, tmp_path / "out.zarr", chunks=(4, 8, 16))
+    with pytest.warns(UserWarning, match=why) as warned:
+        to_zarr(scan, out, **options)
     assert warned[0].filename == __file__
     assert len(written) == 3
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
-
-
-def test_other_settings_start_afresh(scan, tmp_path, monkeypatch, written):
-    """So do other chunks, compressors or attributes."""
-    stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    written.clear()
-    with pytest.warns(UserWarning, match="other settings") as warned:
-        to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
-    assert warned[0].filename == __file__
-    assert len(written) == 3
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
+    np.testing.assert_array_equal(zarr.open_array(out)[:], frames)
 
 
 def test_resuming_can_be_refused(scan, tmp_path, monkeypatch, written):
@@ -164,24 +130,6 @@ def test_what_is_computed_is_resumed_too(tmp_path, monkeypatch, written):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES.sum(axis=2))
 
 
-def test_an_older_export_stays_until_the_new_one_is_whole(scan, tmp_path, monkeypatch):
-    """Also over a stop."""
-    to_zarr(scan[:3], tmp_path / "out.zarr")
-    note = JournaledFolder.note
-
-    def failing(self, entries):
-        note(self, entries)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JournaledFolder, "note", failing)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:3])
-    to_zarr(scan, tmp_path / "out.zarr", overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
-
-
 def test_a_full_disk(scan, tmp_path, monkeypatch):
     """It is an error, and nothing is left that takes room; the next export has all to do."""
     replace, stored = os.replace, []
@@ -193,30 +141,11 @@ def test_a_full_disk(scan, tmp_path, monkeypatch):
             stored.append(target)
         replace(source, target)
 
-    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(DatasetError, match="No space") as caught:
             to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     assert caught.value.path.startswith(str(tmp_path / "out.zarr.part"))
     assert os.listdir(tmp_path) == ["scan.raw"]
-    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
-
-
-def test_an_interrupt(scan, tmp_path, monkeypatch):
-    """Ctrl-C ends an export, which is gone on with."""
-    started, put = threading.Event(), JournaledFolder.put
-
-    def interrupt(self, key, data):
-        if key == "c/1/0/0" and not started.is_set():
-            started.set()
-            raise KeyboardInterrupt
-        put(self, key, data)
-
-    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(JournaledFolder, "put", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    assert not (tmp_path / "out.zarr").exists()
     to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)

@@ -4,8 +4,6 @@ from contextlib import closing
 from functools import partial
 
 import dask
-import dask.array as da
-import numpy as np
 import pytest
 import zarr
 from conftest import ANY_PORT
@@ -43,24 +41,6 @@ def scheduler(request):
 def arr(tmp_path):
     """Open a small scan of several chunks."""
     return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), chunks=(2, 7, 8, 16))
-
-
-@pytest.mark.usefixtures("scheduler")
-def test_any_chunks(arr, tmp_path):
-    """Equal, with shards and without, read and computed."""
-    cases = [
-        ((1, 7, 8, 16), None),
-        ((4, 3, 8, 16), None),
-        ((1, 2, 4, 16), (3, 4, 8, 16)),
-        ((2, 2, 2, 2), (4, 8, 4, 16)),
-    ]
-    for chunks, shards in cases:
-        for source in (arr, arr[1:, ::2], arr + 1, da.from_array(FRAMES, chunks=3)):
-            grid = tuple(map(min, chunks, source.shape)) if shards is None else chunks
-            to_zarr(source, tmp_path / "a.zarr", chunks=grid, shards=shards, overwrite=True)
-            stored = zarr.open_array(tmp_path / "a.zarr", mode="r")
-            np.testing.assert_array_equal(stored[:], source.compute(scheduler="synchronous"))
-            verify_zarr(tmp_path / "a.zarr", source)
 
 
 @pytest.mark.usefixtures("scheduler")

@@ -86,8 +86,8 @@ def loaded(path, file_format=None):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_format(name, tmp_path):
-    options = TABLE[name](tmp_path, "sample").options
+def test_every_format(name, sample_of):
+    options = {**sample_of(name).options}
     path = options.pop("path")
     field = {"field": 0} if name == "beton" else {}
     read, *_ = file_reader(path, **field, **options)

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from conftest import ANY_PORT
-from distributed import Client, LocalCluster
 from formats_table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +29,8 @@ def arr(tmp_path):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_format_is_zarr(name, tmp_path):
-    sample = TABLE[name](tmp_path, "sample")
+def test_every_format_is_zarr(name, sample_of):
+    sample = sample_of(name)
     array = as_zarr(open_dataset(**sample.options))
     assert array.dtype == sample.expected.dtype
     np.testing.assert_array_equal(array[:], sample.expected)
@@ -127,18 +125,6 @@ def test_chunks_have_to_be_equal(arr):
     assert as_zarr(arr, chunks={"scan_y": 2, "x": 4}).chunks == (2, 7, 8, 4)
 
 
-def test_chunks_by_default_are_whole_frames_of_some_mebibytes(tmp_path):
-    """Small chunks of the array stay as they are."""
-    path = tmp_path / "scan.raw"
-    with path.open("wb") as file:
-        file.truncate(64 * 64 * 2 * 96 * 32)
-    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(96, 32), sig_shape=(64, 64))
-    array = as_zarr(arr)
-    assert array.chunks[2:] == (64, 64)
-    assert 1 << 20 <= np.prod(array.chunks) * 2 <= 16 << 20
-    assert as_zarr(arr.with_chunks((3, 32, 64, 64))).chunks == (3, 32, 64, 64)
-
-
 def test_a_type_that_zarr_has_not(tmp_path):
     path = write_raw(tmp_path / "scan.raw", np.zeros((2, 3, 4), np.longdouble))
     arr = open_dataset(path, "raw", dtype=np.longdouble, sig_shape=(3, 4))
@@ -202,11 +188,3 @@ def test_memory_is_that_of_the_chunks_at_work(tmp_path):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 8 << 20
-
-
-@pytest.mark.slow
-def test_on_a_cluster(arr):
-    """Tasks take the array with them: a few numbers, no pixels."""
-    lazy = da.from_zarr(as_zarr(arr, chunks=(2, 7, 8, 16)))
-    with LocalCluster(n_workers=1, **ANY_PORT) as cluster, Client(cluster):
-        np.testing.assert_array_equal(lazy.compute(), FRAMES)

@@ -14,10 +14,8 @@ import pytest
 import xarray as xr
 import zarr
 from checks import on_tiles
-from conftest import ANY_PORT
 from dask.array.core import getter
 from dask.blockwise import Blockwise
-from distributed import Client, LocalCluster
 from formats_table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,9 +58,9 @@ def test_xarray_knows_the_engine():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_format(name, tmp_path):
+def test_every_format(name, sample_of):
     """Lazily in the negotiated chunks, lazily without dask, and as an array."""
-    options = TABLE[name](tmp_path, "sample").options
+    options = sample_of(name).options
     arr = open_dataset(**options)
     expected = arr.compute()
     path, given = options["path"], {k: x for k, x in options.items() if k != "path"}
@@ -241,12 +239,6 @@ def test_variables_in_chunks_are_reduced_on_tiles(calibrated):
     np.testing.assert_array_equal(eager["data"].chunk()[0], np.full((7, 8, 16), 5))
 
 
-def test_parts_of_variables_are_all_that_is_read(path, loads):
-    found = in_xarray(path, chunks={}, io="counting")["data"].isel(y=2, x=3)
-    np.testing.assert_array_equal(found.compute(), FRAMES[..., 2, 3])
-    assert loads.nbytes == 35 * 2
-
-
 def test_what_was_computed_keeps_its_axes(calibrated):
     arr = open_dataset(calibrated)
     found = to_xarray(np.sqrt(arr[1:]).sum(axis=(2, 3)))
@@ -363,16 +355,6 @@ def test_pickling(path):
     for found in (eager, lazy, to_xarray(path)):
         copy = pickle.loads(pickle.dumps(found))
         xr.testing.assert_identical(copy.compute(), found.compute())
-
-
-@pytest.mark.slow
-def test_clusters(path):
-    with LocalCluster(n_workers=1, threads_per_worker=2, **ANY_PORT) as cluster, Client(cluster):
-        found = in_xarray(path, chunks={}, tiling=TilingRequest("frame", depth=7))["data"]
-        expected = FRAMES.sum((2, 3))
-        for one in (found, to_xarray(path)):
-            np.testing.assert_array_equal(one.sum(["y", "x"]).compute(), expected)
-        np.testing.assert_array_equal(in_xarray(path)["data"], FRAMES)
 
 
 def test_guessing(path, tmp_path, monkeypatch):

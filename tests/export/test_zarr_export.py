@@ -60,34 +60,25 @@ sizes = st.integers(1, 9)
 
 @given(st.data())
 def test_any_chunks_over_any_chunks(tmp_path_factory, data):
-    """No two tasks share a zarr chunk, whatever the chunks of the two are."""
+    """Zarr reads what was written, whatever the dask chunks, the chunks and the shards are."""
     folder = tmp_path_factory.mktemp("export")
     shape = data.draw(st.tuples(sizes, sizes, sizes))
     expected = counting_frames(shape, "uint32")
     path = write_raw(folder / "scan.raw", expected)
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     grid = tuple(data.draw(st.integers(1, n)) for n in shape)
+    times = data.draw(st.none() | st.tuples(*[st.integers(1, 3)] * 3))
+    shards = times and tuple(k * n for k, n in zip(times, grid, strict=True))
     opened = open_dataset(
         path, "raw", dtype="u4", nav_shape=shape[:1], sig_shape=shape[1:], chunks=chunks
     )
     index = tuple(slice(data.draw(st.integers(0, n - 1)), None) for n in shape)
     plain = da.from_array(expected, chunks=chunks)
     for source in (opened, opened[index], plain, plain[index] + 1):
-        stored = to_zarr(source, zarr.storage.MemoryStore(), chunks=grid)
+        stored = to_zarr(source, zarr.storage.MemoryStore(), chunks=grid, shards=shards)
+        assert (stored.chunks, stored.shards) == (grid, shards)
         with dask.config.set(scheduler="synchronous"):
             np.testing.assert_array_equal(stored[:], source.compute())
-
-
-def test_chunks_by_default_are_whole_frames(tmp_path):
-    """zarr chunks are far smaller than dask chunks, divide them, and never cut a frame."""
-    path = tmp_path / "scan.raw"
-    with path.open("wb") as file:
-        file.truncate(64 * 64 * 2 * 96 * 32)
-    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(96, 32), sig_shape=(64, 64))
-    stored = to_zarr(arr, tmp_path / "out.zarr")
-    assert stored.chunks[2:] == (64, 64)
-    assert np.prod(stored.chunks) * 2 <= 16 << 20
-    assert all(n % c == 0 for n, c in zip(arr.chunksize, stored.chunks, strict=True))
 
 
 def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
@@ -107,16 +98,6 @@ def test_no_axes(arr):
     assert stored[()] == FRAMES[3, 4, 5, 6]
 
 
-def test_an_array_is_not_replaced_unasked(arr, tmp_path):
-    """The error says how to replace it; with that said, it is replaced."""
-    to_zarr(arr, tmp_path / "out.zarr")
-    with pytest.raises(DatasetError, match="overwrite=True"):
-        to_zarr(arr[:2], tmp_path / "out.zarr")
-    to_zarr(arr[:2], tmp_path / "out.zarr", overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:2])
-    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
-
-
 @pytest.mark.parametrize("kind", [str, zarr.storage.LocalStore])
 def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path, kind):
     """The source is read to the end before it goes."""
@@ -124,29 +105,6 @@ def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path, kin
     place = kind(tmp_path / "out.zarr")
     to_zarr(da.from_zarr(place) + 1, place, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
-
-
-@pytest.mark.parametrize("where", ["out.zarr", "out.zarr.part", "out.zarr.part/replaced"])
-@pytest.mark.parametrize("what", ["folder", "file", "foreign array", "link"])
-def test_what_is_not_ours_stays(arr, tmp_path, where, what):
-    """Neither at the place of the export nor beside it is anything lost, whatever is asked for."""
-    place = tmp_path / where
-    place.parent.mkdir(exist_ok=True)
-    if what == "folder":
-        place.mkdir()
-        (place / "thesis.txt").write_text("mine")
-    elif what == "file":
-        place.write_text("mine")
-    elif what == "foreign array":
-        zarr.create_array(place, shape=(3,), dtype="u1")[:] = 7
-    else:
-        to_zarr(arr, tmp_path / "elsewhere.zarr")
-        place.symlink_to(tmp_path / "elsewhere.zarr")
-    before = sorted(os.walk(tmp_path, followlinks=True))
-    with pytest.raises(DatasetError) as caught:
-        to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
-    assert caught.value.path in {str(place), str(place.parent)}
-    assert sorted(os.walk(tmp_path, followlinks=True)) == before
 
 
 def test_a_failed_export_is_not_seen(arr, tmp_path):
@@ -254,28 +212,6 @@ def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
 
 
-def test_an_array_that_was_to_be_replaced_comes_back(arr, tmp_path, monkeypatch):
-    """What was killed between the two steps of the move has nothing but that in its place."""
-    to_zarr(arr[:1], tmp_path / "out.zarr")
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    rename = os.rename
-    with monkeypatch.context() as patch:
-        patch.setattr("dask_tiled.export.stores.put_back", stop)
-        patch.setattr(os, "rename", lambda *x: stop() if str(x[0])[-5:] == "store" else rename(*x))
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
-    assert not (tmp_path / "out.zarr").exists()
-    with pytest.raises(DatasetError, match="the array exists"):
-        to_zarr(arr, tmp_path / "out.zarr")
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
-    to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
-    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
-
-
 @pytest.mark.slow
 def test_memory_of_another_process(arr, processes):
     """Chunks that would be lost are an error."""
@@ -304,14 +240,6 @@ def test_zip_files(arr, tmp_path):
         to_zarr(arr, store)
     with zarr.storage.ZipStore(tmp_path / "out.zip", mode="r") as store:
         np.testing.assert_array_equal(zarr.open_array(store, mode="r")[:], FRAMES)
-
-
-def test_addresses_of_files_are_paths(arr, tmp_path):
-    """``file://`` and what follows, and zarr's own word for a folder."""
-    to_zarr(arr[1:], f"file://{tmp_path}/out.zarr")
-    store = zarr.storage.LocalStore(tmp_path / "out.zarr")
-    to_zarr(arr, store, overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (3, 0, 5)])
@@ -352,43 +280,6 @@ def test_attributes_of_the_user(arr, tmp_path):
     assert stored.attrs["dask_tiled"]["format"] == "mib"
     with pytest.raises(DatasetError, match="attributes"):
         to_zarr(arr, tmp_path / "other.zarr", attributes=["dose"])
-
-
-def test_a_store_that_holds_something_is_left_alone(arr):
-    """As at a path."""
-    store = zarr.storage.MemoryStore()
-    zarr.create_array(store, shape=(3,), dtype="u1")
-    with pytest.raises(DatasetError, match="holds something"):
-        to_zarr(arr, store, overwrite=True)
-    store = zarr.storage.MemoryStore()
-    to_zarr(arr, store)
-    with pytest.raises(DatasetError, match="overwrite=True"):
-        to_zarr(arr, store)
-    assert to_zarr(arr[:2], store, overwrite=True).shape == (2, 7, 8, 16)
-
-
-@pytest.mark.parametrize("what", ["file", "array", "chunks", "link", "linked chunk"])
-def test_what_was_added_to_an_export_stays(arr, tmp_path, what):
-    """A folder is replaced only if all of it was written by an export."""
-    place = tmp_path / "out.zarr"
-    to_zarr(arr, place)
-    (tmp_path / "mine").mkdir()
-    if what == "file":
-        (place / "c" / "thesis.txt").write_text("mine")
-    elif what == "array":
-        zarr.create_array(place / "labels", shape=(3,), dtype="u1")[:] = 7
-    elif what == "chunks":
-        (place / "photos" / "c").mkdir(parents=True)
-        (place / "photos" / "c" / "1").write_text("mine")
-    elif what == "link":
-        (place / "c" / "1").symlink_to(tmp_path / "mine")
-    else:
-        (place / "c" / "1").symlink_to(place / "c" / "0" / "0" / "0" / "0")
-    before = sorted(os.walk(tmp_path, followlinks=True))
-    with pytest.raises(DatasetError, match="something else") as caught:
-        to_zarr(arr, place, overwrite=True)
-    assert caught.value.where
-    assert sorted(os.walk(tmp_path, followlinks=True)) == before
 
 
 @pytest.mark.parametrize("kind", ["memory", "dict", "fsspec"])

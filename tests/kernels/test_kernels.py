@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -205,79 +204,3 @@ print("dask_tiled.kernels.decoding" in sys.modules)
 
 
 # Two kernels on four words; what comes out, and how often the cache served.
-SWAP = """
-import numpy as np
-from dask_tiled.kernels.decoding import compiled
-src = np.frombuffer(bytes(range(64)), "u1")
-zero = np.zeros(1, "i8")
-def swap():
-    for name in ("swap2", "bits"):
-        out = np.zeros(64, "u1")
-        kernel = compiled.__wrapped__("" + name)
-        kernel(src, zero, 8, out, zero, 64, 1, 8, 0)
-        print(*out[:8], sum(kernel.stats.cache_hits.values()))
-"""
-COMPILED = ["1 0 3 2 5 4 7 6 0", "1 1 1 0 0 0 0 0 0"]
-FROM_CACHE = ["1 0 3 2 5 4 7 6 1", "1 1 1 0 0 0 0 0 1"]
-
-DAMAGE = """
-import pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-whole = {path: path.read_bytes() for path in folder.rglob("*.nb?")}
-damages = [
-    lambda content: b"",
-    lambda content: content[: len(content) // 2],
-    lambda content: bytes(len(content)),
-    lambda content: b"not a cache " * 100,
-    lambda content: content[:-200] + b"?" * 200,
-]
-for damage in damages:
-    for path, content in whole.items():
-        path.write_bytes(damage(content))
-    swap()
-    sys.stdout.flush()
-for path in whole:
-    path.unlink()
-    path.mkdir()
-swap()
-"""
-
-
-@pytest.mark.slow
-def test_the_cache_is_used(filled_cache):
-    assert run(SWAP + "swap()", NUMBA_CACHE_DIR=filled_cache).splitlines() == FROM_CACHE
-
-
-def pixels(output):
-    return [line.rsplit(maxsplit=1)[0] for line in output]
-
-
-@pytest.mark.slow
-def test_a_cache_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()  # no folder can be made below a file, not even by root
-    folder = str(tmp_path / "file" / "cache")
-    output = run(SWAP + "swap()", NUMBA_CACHE_DIR=folder).splitlines()
-    assert pixels(output) == pixels(COMPILED)
-
-
-@pytest.mark.slow
-def test_no_place_for_a_cache():
-    """As for a package installed read-only, for a user without a home."""
-    code = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
-    assert run(code + SWAP + "swap()").splitlines() == COMPILED
-
-
-@pytest.mark.slow
-def test_a_damaged_cache(tmp_path, filled_cache):
-    """Emptied, cut in half, zeroed, replaced, overwritten; folders in the place of files."""
-    folder = tmp_path / "cache"
-    shutil.copytree(filled_cache, folder)
-    output = run(SWAP + DAMAGE, str(folder), NUMBA_CACHE_DIR=str(folder)).splitlines()
-    assert output == COMPILED * 6
-
-
-@pytest.fixture(scope="module")
-def filled_cache(tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("numba"))
-    assert run(SWAP + "swap()", NUMBA_CACHE_DIR=folder).splitlines() == COMPILED
-    return folder

@@ -5,7 +5,6 @@ Corrections are compared with a formula in numpy that knows whole frames only.
 
 import itertools
 import math
-import pickle
 
 import dask
 import numpy as np
@@ -206,15 +205,7 @@ def test_every_lattice(small):
         np.testing.assert_array_equal(arr[..., y, x].compute(), expected[..., y, x])
 
 
-def test_every_crop_around_two_pixels(small):
-    arr, expected = small
-    boxes = list(itertools.combinations(range(2, 6), 2))
-    for (top, bottom), (left, right) in itertools.product(boxes, repeat=2):
-        index = np.s_[:2, top:bottom, left:right]
-        np.testing.assert_array_equal(arr[index].compute(), expected[index])
-
-
-@pytest.mark.parametrize("chunks", [*itertools.product([1, 2], [1, 2, 6], [1, 3, 7])], ids=str)
+@pytest.mark.parametrize("chunks", [(2, 1, 7), (2, 2, 1), (1, 6, 3)], ids=str)
 def test_excluded_pixels_on_the_edges_of_chunks(small, chunks):
     arr, expected = small
     chunked = arr.with_chunks(dask.array.core.normalize_chunks(chunks, arr.shape))
@@ -304,21 +295,25 @@ def test_frames_that_fill_the_buffer_of_conversions(tmp_path, size, convert):
 # What corrections come with
 
 
-@pytest.mark.parametrize(
-    ("native", "dtype"),
-    [
-        *[("?", "f4"), ("u1", "f4"), (">i2", "f4"), ("f2", "f4"), ("f4", "f4")],
-        *[("<u4", "f8"), (">i8", "f8"), (">f8", "f8")],
-    ],
-)
-def test_type_of_corrected_pixels(tmp_path, native, dtype):
-    frames = counting_frames((2, 4, 5), native)
+NATIVE = ["?", "u1", "i1", "<u2", ">i2", "<u4", "i4", "u8", ">i8", "f2", "f4", ">f8"]
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_pixels_of_every_type_are_corrected(tmp_path, native):
+    """As float32 where that holds the counts; frames are larger than a block of the kernel."""
+    frames = counting_frames((2, 301, 307), native)
     path = write_npy(tmp_path / "scan.npy", frames)
-    dark = np.ones((4, 5))
-    arr = open_dataset(path, corrections=Corrections(dark=dark))
-    assert arr.dtype == describe(path, corrections=Corrections(dark)).dtype == dtype
-    expected = corrected(frames.astype(frames.dtype.newbyteorder("=")), dark=dark)
-    assert_corrected(arr.compute(), expected, None)
+    rng = np.random.default_rng(0)
+    dark, gain = rng.random((2, 301, 307))
+    excluded = np.zeros((301, 307), bool)
+    excluded[[300, 300, 5], [306, 305, 0]] = True
+    corrections = Corrections(dark, gain, excluded)
+    arr = open_dataset(path, corrections=corrections)
+    pixels = frames.astype(frames.dtype.newbyteorder("="))
+    assert arr.dtype == describe(path, corrections=corrections).dtype
+    assert arr.dtype == np.result_type(pixels.dtype, "f4")
+    expected = corrected(pixels, dark=dark, gain=gain, excluded=excluded)
+    assert_corrected(arr.compute(), expected, excluded)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "c16", ">f4"])
@@ -332,14 +327,6 @@ def test_corrections_then_another_type(tmp_path, dtype):
     assert arr.dtype == np.dtype(dtype).newbyteorder("=")
     np.testing.assert_array_equal(arr.compute(), first.astype(arr.dtype))
     np.testing.assert_array_equal(arr[:, 1, 1].compute(), first[:, 1, 1].astype(arr.dtype))
-
-
-def test_corrections_of_nothing(tmp_path):
-    """The counts, as floats."""
-    frames = counting_frames((2, 4, 5), "u2")
-    path = write_npy(tmp_path / "scan.npy", frames)
-    arr = open_dataset(path, corrections=Corrections())
-    np.testing.assert_array_equal(arr.compute(), frames.astype("f4"))
 
 
 def test_corrections_of_spectra_and_volumes(tmp_path):
@@ -363,35 +350,6 @@ def test_corrections_of_spectra_and_volumes(tmp_path):
     points = open_dataset(path, sig_dims=0, corrections=Corrections(dark, gain))
     np.testing.assert_array_equal(points.compute(), (array.astype("f4") - 3) / 2)
     np.testing.assert_array_equal(points[1, :, 2].compute(), (array[1, :, 2] - np.float32(3)) / 2)
-
-
-@pytest.mark.slow
-def test_corrected_arrays_travel(small, processes):
-    """Through pickles and to other processes, as the values that they are."""
-    arr, expected = small
-    again = pickle.loads(pickle.dumps(arr))
-    assert again.name == arr.name
-    for elsewhere in ({"scheduler": "threads"}, processes):
-        with dask.config.set(**elsewhere):
-            np.testing.assert_array_equal(again[:, 1:].compute(), expected[:, 1:])
-
-
-def test_reductions_of_corrected_pixels(small):
-    arr, expected = small
-    wide = expected.astype("f8")
-    np.testing.assert_allclose(arr.sum(axis=(1, 2)).compute(), wide.sum(axis=(1, 2)), rtol=1e-5)
-    np.testing.assert_allclose(arr[:, 2:4, 3].mean(axis=0).compute(), wide[:, 2:4, 3].mean(axis=0))
-    np.testing.assert_array_equal(arr.max(axis=0).compute(), expected.max(axis=0))
-    np.testing.assert_array_equal(arr[1:, ::3].min().compute(), expected[1:, ::3].min())
-
-
-def test_results_are_writeable(small):
-    arr, expected = small
-    block = arr.compute()
-    assert block.flags.writeable
-    assert block.flags.c_contiguous
-    block[...] = 0
-    np.testing.assert_array_equal(arr.compute(), expected)
 
 
 @pytest.mark.parametrize(

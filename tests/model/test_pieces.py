@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import boxes, part_of
+from strategies import part_of
 
 from dask_tiled.array.building import build
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
-from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.model.decoders import BlockDecoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
@@ -39,70 +39,6 @@ def wrong_shape(block, _fetch):
 
 INFLATE = BlockDecoder("test_pieces:inflate", np.dtype("u2"), (("factor", 3),))
 STORED = [plain(np.dtype("<u2")), plain(np.dtype(">u2"))]
-DECODERS = [*STORED, INFLATE]
-
-
-@st.composite
-def stored(draw, pixels):
-    """Store the pixels of a box in some way: bytes, and what its piece has to say of them."""
-    kind = draw(st.sampled_from([0, 1, 2]))
-    if kind == 2:
-        data = zlib.compress((pixels // 3).astype("u2").tobytes())
-        return kind, data, 0, (0,) * pixels.ndim, len(data)
-    order = draw(st.permutations(range(pixels.ndim)))
-    signs = draw(st.lists(st.sampled_from([1, -1]), min_size=pixels.ndim, max_size=pixels.ndim))
-    gap = draw(st.integers(0, 3))
-    turned = pixels[tuple(slice(None, None, sign) for sign in signs)].transpose(order)
-    padded = np.pad(turned, [*[(0, 0)] * (pixels.ndim - 1), (0, gap)])
-    data = padded.astype((STORED[kind].kernel.endswith("copy") and "<u2") or ">u2").tobytes()
-    steps = [2 * math.prod(padded.shape[k + 1 :]) for k in range(pixels.ndim)]
-    strides, first = [0] * pixels.ndim, 0
-    for k, axis in enumerate(order):
-        strides[axis] = steps[k] * signs[axis]
-        if signs[axis] < 0:
-            first += steps[k] * (pixels.shape[axis] - 1)
-    return kind, data, first, tuple(strides), 0
-
-
-@st.composite
-def described(draw, folder):
-    """Describe an array whose boxes lie in random files, at random places, in random order."""
-    grid = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=2)))
-    sig = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
-    pixels = counting_frames(grid + sig, "u2", bits=12) * np.uint16(3)
-    contents, pieces = [b"head"] * draw(st.integers(1, 3)), []
-    for box in draw(boxes(grid + sig)):
-        part = pixels[tuple(slice(*bounds) for bounds in box)]
-        kind, data, first, strides, nbytes = draw(stored(part))
-        i = draw(st.integers(0, len(contents) - 1))
-        start = tuple(a for a, _ in box)
-        pieces.append(Piece(i, start, part.shape, len(contents[i]) + first, strides, kind, nbytes))
-        contents[i] += data + b"!" * draw(st.integers(0, 2))
-    files = []
-    for i, content in enumerate(contents):
-        (folder / f"{i}").write_bytes(content)
-        files.append(File.at(folder / f"{i}"))
-    layout = Layout(files, grid, sig, draw(st.permutations(pieces)), DECODERS)
-    return Description.of("pieces", layout, {}), pixels
-
-
-@settings(max_examples=settings.default.max_examples * 4)
-@given(data=st.data())
-def test_pieces_of_every_kind(tmp_path_factory, data):
-    """Whatever lies where, every chunk, slice, reduction and backend sees the same array."""
-    desc, pixels = data.draw(described(tmp_path_factory.mktemp("pieces")))
-    io = data.draw(st.sampled_from(sorted(BACKENDS)))
-    chunks = tuple(data.draw(st.integers(1, n)) for n in pixels.shape)
-    arr = build(desc, negotiate(desc), io)
-    np.testing.assert_array_equal(arr.compute(), pixels)
-    arr = arr.with_chunks(chunks)
-    index = part_of(data.draw, pixels)
-    np.testing.assert_array_equal(arr[index].compute(), pixels[index])
-    n = desc.nav_ndim
-    for axis in (tuple(range(n)), tuple(range(n, pixels.ndim)), None):
-        some = arr[index]
-        np.testing.assert_array_equal(some.sum(axis=axis).compute(), pixels[index].sum(axis=axis))
-        np.testing.assert_array_equal(some.max(axis=axis).compute(), pixels[index].max(axis=axis))
 
 
 def test_blocks_are_decoded_once_for_a_chunk(tmp_path):
@@ -160,6 +96,7 @@ def test_blocks_of_files_that_have_changed(tmp_path, io):
         arr.compute()
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_rows_that_repeat(tmp_path_factory, data):
     """What was binned is spread over its pixels again, in two chips of which one is turned."""
@@ -190,42 +127,6 @@ def test_rows_that_repeat(tmp_path_factory, data):
     masks = np.random.default_rng(0).integers(0, 9, (2, *some.shape[1:])).astype("f8")
     expected = np.einsum("fyx,myx->fm", pixels[index], masks)
     np.testing.assert_allclose(apply_masks(some, masks).compute(), expected)
-
-
-@pytest.mark.parametrize("window", [None, 1 << 16])
-def test_blocks_of_columns_that_run_backwards(tmp_path, monkeypatch, window):
-    """Packed pixels are folded in the order of the file, and end up in that of the frame."""
-    rows, columns, n = 93, 4, 5
-    pixels = counting_frames((n, rows, 16 * columns), "u2", bits=12)
-    blocks = pixels.reshape(n, rows, columns, 16).transpose(0, 2, 1, 3)[:, ::-1]
-    bits = np.unpackbits(blocks.astype("<u2").view("u1").reshape(-1, 2), axis=1, bitorder="little")
-    data = np.packbits(bits[:, :12].ravel(), bitorder="little")
-    (tmp_path / "packed").write_bytes(data.tobytes())
-    block = rows * 24
-    last = (columns - 1) * block
-    piece = Piece(0, (0, 0, 0), pixels.shape, last, (columns * block, 24, -block))
-    decoder = Decoder("unpack12", np.dtype("u2"), 24, 16)
-    layout = Layout([File.at(tmp_path / "packed")], (n,), pixels.shape[1:], [piece], [decoder])
-    desc = Description.of("packed", layout, {}, base_shape=(1, rows, 16))
-    if window is not None:
-        monkeypatch.setattr("dask_tiled.reading.backends.MAPPED_BYTES", window)
-        monkeypatch.setattr("dask_tiled.reading.backends.KEPT_BYTES", 0)
-    arr = build(desc, negotiate(desc), "mmap")
-    for index in [
-        ...,
-        (slice(None), slice(3, 80), slice(16, 48)),
-        (slice(1, 4), 7),
-        np.s_[:, :, 5],
-    ]:
-        some, expected = arr[index], pixels[index]
-        np.testing.assert_array_equal(some.compute(), expected)
-        for axis in (0, tuple(range(1, expected.ndim))):
-            for name in ("sum", "max", "mean"):
-                found = getattr(some, name)(axis=axis).compute()
-                np.testing.assert_allclose(found, getattr(expected, name)(axis=axis), rtol=1e-12)
-    masks = np.random.default_rng(0).random((3, *pixels.shape[1:]))
-    expected = np.einsum("fyx,myx->fm", pixels, masks)
-    np.testing.assert_allclose(apply_masks(arr, masks).compute(), expected)
 
 
 def test_tables_of_columns():

@@ -180,17 +180,6 @@ def test_hdr_files_have_the_lines_of_real_ones(name, tmp_path):
             assert our_line.rstrip(b" ") == real_line.rstrip(b" ")
 
 
-@pytest.mark.parametrize("name", PROCESSED)
-def test_rosettasciio_reads_back_what_was_written(tmp_path, name):
-    reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
-    frames, options = made((SHAPE, *PROCESSED[name]))
-    path = write_mib(tmp_path / "scan.mib", frames, **options)
-    (found,) = reader.file_reader(str(path))
-    # It turns every frame upside down.
-    np.testing.assert_array_equal(found["data"][..., ::-1, :], frames)
-    assert found["metadata"]["General"]["time_zone"] == "UTC"
-
-
 def naive_raw_pixels(data, depth):
     """Unpack 64-bit words one pixel at a time."""
     lane = {1: 1, 6: 8, 12: 16}[depth]
@@ -213,14 +202,6 @@ def test_24_bit_quad_is_two_quad_images(shape):
     top = np.concatenate([chip1, chip2], axis=1)
     bottom = np.concatenate([np.rot90(chip3, 2), np.rot90(chip4, 2)], axis=1)
     np.testing.assert_array_equal(np.concatenate([top, bottom]), frame)
-
-
-def test_24_bit_quad_header_doubles_the_width_of_the_12_bit_one(tmp_path):
-    frames = counting_frames((2, 16, 16), "uint32", bits=24)
-    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=24, quad=True)
-    data = path.read_bytes()
-    assert len(data) == 2 * (768 + 16 * 16 * 4)
-    assert data.split(b",")[3:8] == [b"04", b"0064", b"0008", b"R64", b"   2x2"]
 
 
 @pytest.mark.parametrize(
