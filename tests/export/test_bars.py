@@ -2,8 +2,10 @@
 
 import sys
 import warnings
+from contextlib import closing
 from types import SimpleNamespace
 
+from dask_tiled.export import running
 from dask_tiled.export.bars import progress_bar
 
 
@@ -21,3 +23,12 @@ def test_a_notebook_without_widgets_is_no_reason_to_warn(monkeypatch, capsys):
     bar.update(3)
     bar.close()
     assert "3/3" in capsys.readouterr().err
+
+
+def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):
+    monkeypatch.setattr(running, "TICK", 0.001)
+    with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
+        bar.bar.mininterval = 0
+        shown = ""
+        while shown.count("waiting") < 5:
+            shown += capsys.readouterr().err

@@ -24,6 +24,7 @@ import dask_tiled
 from dask_tiled import (
     DatasetError,
     StaleFileError,
+    VerificationError,
     as_zarr,
     iter_blocks,
     map_tiles,
@@ -183,6 +184,26 @@ def test_zarr(arr, here):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("client")
+def test_progress_of_exports(arr, capsys):
+    """Bytes of pixels that are done, of all; the last line is that of the end."""
+    to_zarr(arr, "out.zarr", progress=True)
+    last = capsys.readouterr().err.strip().splitlines()[-1].rpartition("\r")[-1]
+    assert last.startswith("to_zarr: 100%")
+    assert "393k/393k" in last
+    assert "B/s]" in last
+
+
+@pytest.mark.usefixtures("client")
+def test_chunks_are_writeable_on_workers(arr):
+    def add_in_place(block):
+        block += 1
+        return block
+
+    changed = arr.map_blocks(add_in_place, dtype=arr.dtype, meta=arr._meta)
+    np.testing.assert_array_equal(changed.compute(), FRAMES + 1)
+
+
 # What goes to and fro
 
 
@@ -246,6 +267,24 @@ def test_files_that_workers_do_not_have(client, arr, here, way):
     assert pids(client) == before
 
 
+@pytest.mark.usefixtures("client")
+def test_errors_of_exports(arr):
+    """They are those that the tasks raise; chunks that would be lost are one, too."""
+
+    def fail(_block):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        to_zarr(arr.map_blocks(fail, dtype="u2", meta=arr._meta), "out.zarr")
+    with pytest.raises(DatasetError, match="other processes"):
+        to_zarr(arr, {})
+    to_zarr(arr, "out.zarr")
+    zarr.open_array("out.zarr/data", mode="r+")[5, 6, 7, 15] = 0
+    with pytest.raises(VerificationError) as caught:
+        verify_zarr("out.zarr", arr)
+    assert caught.value.where == "[5, 6, 7, 15]"
+
+
 def test_folders_that_workers_do_not_have(client, arr, here):
     """What an export writes to is made by the client."""
     folder, before = here / "out.zarr.part", pids(client)
@@ -288,7 +327,10 @@ def memory(pid, name):
     return int(kib) * 1024
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells of peaks")
+LINUX = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells this")
+
+
+@LINUX
 def test_files_larger_than_memory(client, large):
     """For reductions a worker needs some MiB for each thread, for exports a few chunks."""
     arr, sums = large
@@ -305,6 +347,23 @@ def test_files_larger_than_memory(client, large):
     assert pids(client) == workers
     states = client.run(lambda dask_worker: dask_worker.status.name)
     assert {*states.values()} == {"running"}
+
+
+@LINUX
+def test_memory_of_results_goes_back_to_the_system(client, large):
+    """Or a worker that spills its results has no more room than before, and pauses for good."""
+    worker = worker_of(client, "plain")
+    pid, arr = pids(client)[worker], large[0][:576]
+    with dask.annotate(workers=[worker]):
+        arr[:9].compute()  # load code
+        before = memory(pid, "VmRSS")
+        kept = arr.with_chunks((288, -1, -1)).persist()
+        assert keepers(client, kept) == {worker}
+    del kept
+    end = time.monotonic() + 10
+    while memory(pid, "VmRSS") > before + arr.nbytes // 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_results_larger_than_memory(client, large):
