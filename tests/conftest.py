@@ -157,6 +157,22 @@ def loads(monkeypatch):
     return backend
 
 
+@pytest.fixture
+def written(monkeypatch):
+    """List the keys of the chunks that exports write below a path."""
+    from dask_tiled.export.targets import JournaledFolder
+
+    keys, put = [], JournaledFolder.put
+
+    def listed(self, key, data):
+        if "/c/" in f"/{key}":
+            keys.append(key)
+        put(self, key, data)
+
+    monkeypatch.setattr(JournaledFolder, "put", listed)
+    return keys
+
+
 @pytest.fixture(scope="session")
 def sample_of(tmp_path_factory):
     """Small files of any format by name, made once: they are to be read, not to be changed."""

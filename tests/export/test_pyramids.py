@@ -12,7 +12,7 @@ import xarray as xr
 import yaozarrs
 import zarr
 from checks import stop_export
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
@@ -73,6 +73,7 @@ def opened(tmp_path_factory):
     }
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_any_chunks(opened, data):
     """Whatever the chunks and shards, and in however many passes it is made."""

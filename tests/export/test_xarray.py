@@ -327,13 +327,6 @@ def test_options_reach_the_file(path):
         in_xarray(path.with_name("none.mib"))
 
 
-def test_several_files_at_once(tmp_path):
-    paths = [write_mib(tmp_path / f"{name}.mib", FRAMES + k) for k, name in enumerate("abc")]
-    options = {"combine": "nested", "concat_dim": "t"}
-    found = xr.open_mfdataset(paths, engine="dask_tiled", **options)["data"]
-    np.testing.assert_array_equal(found, np.stack([FRAMES + k for k in range(3)]))
-
-
 def test_exports_keep_chunks(calibrated, tmp_path):
     """xarray writes the chunks that it was given, and what it writes opens with the same axes."""
     with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
@@ -386,7 +379,7 @@ def test_no_default_changes(name, tmp_path):
         assert not Engine().guess_can_open(sample.options["path"])
 
 
-@by_file([*manifest("EMD"), *manifest("HDF5", "more/"), *manifest("DM")], "row")
+@by_file([*manifest("EMD"), *manifest("DM")], "row")
 def test_real_files(data, row):
     """Whatever pictures they hold."""
     path = data / row["file"]
