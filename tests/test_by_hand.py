@@ -106,7 +106,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         np.testing.assert_array_equal(arr[index].max(axis=axes), expected[index].max(axis=axes))
 
 
-@settings(max_examples=settings.default.max_examples * 5)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(data=st.data())
 def test_the_tree_finds_what_a_search_finds(data):
     """Whatever boxes there are, in any order."""
@@ -132,7 +132,7 @@ def check_pair(found, start, stop):
         assert pairs[found]
 
 
-@settings(max_examples=settings.default.max_examples * 8)
+@settings(max_examples=settings.default.max_examples * 3)
 @given(data=st.data())
 def test_overlaps_are_found(data):
     """Among bricks that fill a space, cut at random or around each other, some moved or grown."""

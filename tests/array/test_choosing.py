@@ -180,13 +180,6 @@ def test_a_mask_of_a_scan_with_one_column(path):
     np.testing.assert_array_equal(arr[mask].compute(), FRAMES[[5]])
 
 
-def test_parts_of_frames_are_put_together(path):
-    parts = opened(path, (3, 4, 2, 3))
-    found = parts.rechunk((1, 1, -1, 3))
-    assert type(found) is TiledArray
-    np.testing.assert_array_equal(found.compute(), SCAN)
-
-
 def test_operations_that_rechunk_run_on_tiles(path):
     arr = opened(path)
     for make in (

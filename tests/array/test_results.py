@@ -97,8 +97,10 @@ def putting_nothing_together(monkeypatch):
 
 
 @pytest.mark.usefixtures("putting_nothing_together")
-@pytest.mark.parametrize("chunks", [ROWS, BLOCKS, WHOLE])
-@pytest.mark.parametrize("name", ["big-endian", "native", "packed"])
+@pytest.mark.parametrize(
+    ("name", "chunks"),
+    [("big-endian", ROWS), ("native", BLOCKS), ("packed", BLOCKS), ("native", WHOLE)],
+)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_tasks_write_into_the_result(paths, name, chunks, expression):
     """It is an array of its own, of all chunks, whose tasks give nothing else."""

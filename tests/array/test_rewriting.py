@@ -86,7 +86,7 @@ def test_every_spelling_runs_on_tiles(paths, spell):
 NAN_FORMS = ["nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd"]
 
 
-@pytest.mark.parametrize("name", ["?", "i1", ">u2", "f4", "f8"])
+@pytest.mark.parametrize("name", ["?", ">u2", "f8"])
 @pytest.mark.parametrize("function", NAN_FORMS)
 def test_what_is_no_number_is_left_out(paths, name, function):
     arr, pixels = opened(paths, name)
@@ -117,7 +117,7 @@ BINS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["u1", "i1", "?", ">u2", ">i4", "f4"])
+@pytest.mark.parametrize("name", ["i1", "?", ">u2", "f4"])
 @pytest.mark.parametrize("options", BINS)
 def test_histograms(paths, name, options):
     arr, pixels = opened(paths, name)
@@ -138,7 +138,7 @@ UNEVEN = [-1e4, -3.5, 0, 0.1, 0.1, 2, 7, 50]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", ">u4", "i8", "u8"])
-@pytest.mark.parametrize("bins", [1, 7, 300, 5000, UNEVEN, [0, 1, 2, 90, 1000, 1001], [4, 4, 5, 5]])
+@pytest.mark.parametrize("bins", [1, 300, UNEVEN, [0, 1, 2, 90, 1000, 1001], [4, 4, 5, 5]])
 def test_histograms_of_many_values(tmp_path, monkeypatch, dtype, bins):
     """Pixels on edges and beside them, outside, infinite, and NaN."""
     monkeypatch.setattr(Recipe, "make", failing)
@@ -181,7 +181,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("u1", "u1"), ("u1", "f4"), (">u2", "i4"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")],
+    [("u1", "u1"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")],
 )
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
 def test_matrix_products(monkeypatch, paths, product, name, dtype):
@@ -223,7 +223,7 @@ def test_sums_of_weighted_pixels(paths, name):
         np.testing.assert_allclose(one, wanted, rtol=0 if exact else 1e-4)
 
 
-@pytest.mark.parametrize("width", [2, 4, 5, 64])
+@pytest.mark.parametrize("width", [2, 5, 64])
 @pytest.mark.parametrize("axes", [(2, 3), (3,), (0, 3), (0, 1)])
 def test_whole_numbers_added_up_as_floats_do_not_overflow(tmp_path, axes, width):
     pixels = RNG.integers(0, 200, (8, 2, 4, width), "u1")
@@ -416,8 +416,8 @@ def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
         np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
 
 
-@pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2, 3), 0, None])
-@pytest.mark.parametrize("name", ["u1", ">u2", ">i4", "i1", "f4", "packed"])
+@pytest.mark.parametrize("axes", [(2, 3), (0, 1), None])
+@pytest.mark.parametrize("name", ["u1", ">i4", "i1", "f4"])
 def test_comparisons_are_reduced(paths, name, axes):
     """Extremes tell, and counts, but of numbers that no pixel can be compared with."""
     arr, pixels = opened(paths, name)
@@ -470,7 +470,7 @@ def test_how_complex_numbers_vary(paths, dtype):
         np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*SOURCES])
+@pytest.mark.parametrize("name", ["?", "u1", ">i4", "c8", "f4"])
 @pytest.mark.parametrize("decimals", [0, 2, -1])
 def test_rounding(paths, name, decimals):
     arr, pixels = opened(paths, name)
@@ -509,7 +509,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", [*SOURCES])
+@pytest.mark.parametrize("name", ["u1", ">u2", "i1", "c8", "f4", "packed"])
 @pytest.mark.parametrize("place", [*PLACES])
 def test_places(paths, name, place):
     """Of equal pixels, the first; of NaN, too."""

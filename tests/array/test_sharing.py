@@ -1,6 +1,5 @@
 """Results that are computed together: every chunk is read once, by one task, on every scheduler."""
 
-import gc
 import os
 import pickle
 import subprocess
@@ -120,13 +119,6 @@ def test_every_chunk_is_read_once(scan, counted, loads):
     check(found, scan[1])
 
 
-def test_the_array_itself_is_read_once(scan, counted, loads):
-    arr, found = dask.compute(counted, results(counted))
-    assert loads.nbytes == scan[1].nbytes
-    np.testing.assert_array_equal(arr, scan[1])
-    check(found, scan[1])
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """Write frames of which sums take more than 1 MiB: their path, and their pixels."""
@@ -171,27 +163,6 @@ def test_chunks_change_nothing(scan, data):
     expected = expected_results(frames)
     for name in names:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, err_msg=name)
-
-
-def test_functions_of_chunks_get_whole_ones(large):
-    path, frames = large
-    shapes = []
-
-    def step(state, tile, _info):
-        shapes.append(tile.shape)
-        state += tile.sum(axis=0)
-
-    options = {"dtype": "u2", "sig_shape": frames.shape[1:], "chunks": (2, 513, 512)}
-    arr = dask_tiled.open_dataset(path, "raw", **options)
-    found = reduce_tiles(
-        arr,
-        init=np.zeros(frames.shape[1:], "u4"),
-        step=step,
-        combine=np.add,
-        tiling=TilingRequest("chunk"),
-    )
-    np.testing.assert_array_equal(found.compute(), frames.sum(axis=0))
-    assert shapes == [(2, 513, 512)] * 2
 
 
 def tasks_of(*collections):
@@ -377,48 +348,6 @@ def test_pickled_results(scan, counted, loads):
         assert loads.nbytes == 2 * counted.nbytes
 
 
-def test_copies_that_go_away_leave_the_rest(counted, loads):
-    first, second = counted.sum(axis=(-2, -1)), counted.max(axis=(-2, -1))
-    copies = pickle.loads(pickle.dumps([first, second]))
-    del copies
-    gc.collect()
-    dask.compute(first, second)
-    assert loads.nbytes == counted.nbytes
-
-
-def test_results_that_are_gone_are_not_computed(counted, loads):
-    kept = counted.sum(axis=(-2, -1))
-    calls = []
-
-    def seen(tile, _info):
-        calls.append(tile.shape)
-        return tile
-
-    gone = map_tiles(seen, counted, dtype="u2", sig_shape=SIG)
-    there = map_tiles(seen, counted, dtype="u2", sig_shape=SIG, tiling=TilingRequest("chunk"))
-    del gone
-    gc.collect()
-    kept.compute()
-    assert not calls  # neither what is gone nor what is there but was not asked for
-    assert loads.nbytes == counted.nbytes
-    there.compute()
-    assert calls
-
-
-def test_graphs_outlive_their_collections(scan, counted, loads):
-    keys = {name: result.__dask_keys__() for name, result in results(counted).items()}
-    graphs = [result.dask for result in results(counted).values()]
-    gc.collect()
-    merged = dask.highlevelgraph.HighLevelGraph.merge(*graphs)
-    del graphs
-    gc.collect()
-    optimized = da.optimize(merged, list(dask.core.flatten(list(keys.values()))))
-    sums = dask.get(optimized, keys["sum"])
-    found = np.concatenate([block for row in sums for block in row], axis=0)
-    np.testing.assert_array_equal(found, scan[1].sum(axis=(-2, -1)))
-    assert loads.nbytes >= counted.nbytes
-
-
 def test_jobs_are_made_while_others_are_computed(scan):
     arr = opened(scan)
     expected = scan[1].sum(axis=(-2, -1))
@@ -448,29 +377,6 @@ def test_jobs_are_made_while_others_are_computed(scan):
 
 
 # Other processes
-
-ELSEWHERE = """
-import pickle, sys
-import dask, numpy as np
-with open(sys.argv[1], "rb") as file:
-    lazy = pickle.load(file)
-found = dask.compute(*lazy, scheduler="sync")
-np.savez(sys.argv[2], *found)
-"""
-
-
-@pytest.mark.slow
-def test_computing_in_another_process(scan, tmp_path):
-    arr = opened(scan)
-    lazy = [arr.sum(axis=(-2, -1)), arr.std(), tiles.center_of_mass(arr), arr]
-    with (tmp_path / "lazy").open("wb") as file:
-        pickle.dump(lazy, file)
-    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "lazy"), str(tmp_path / "found.npz")]
-    subprocess.run(command, check=True)
-    here = dask.compute(*lazy)
-    with np.load(tmp_path / "found.npz") as found:
-        for name, value in zip(found.files, here, strict=True):
-            np.testing.assert_array_equal(found[name], value)
 
 
 NAMES = """

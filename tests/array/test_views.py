@@ -65,7 +65,7 @@ def agrees(found, expected):
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.parametrize("chunks", [SHAPE, (4, 4, 24, 64), (1, 4, 24, 64)], ids=str)
+@pytest.mark.parametrize("chunks", [SHAPE, (4, 4, 24, 64)], ids=str)
 def test_axes(path, name, chunks):
     arr = dask_tiled.open_dataset(path, chunks=chunks)
     result = EXPRESSIONS[name](arr)
@@ -75,9 +75,7 @@ def test_axes(path, name, chunks):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("function", [np.sum, np.mean, np.max, np.min, np.prod, np.any, np.all])
-@pytest.mark.parametrize(
-    "by", [{2: 2, 3: 4}, {3: 8}, {2: 3}, {0: 2, 1: 4, 3: 16}, {3: 64}], ids=str
-)
+@pytest.mark.parametrize("by", [{2: 2, 3: 4}, {0: 2, 1: 4, 3: 16}, {3: 64}], ids=str)
 @pytest.mark.parametrize("dtype", ["u2", "f4", "?"])
 def test_binning(path, function, by, dtype):
     arr = dask_tiled.open_dataset(path, chunks=(4, 4, 24, 64)).astype(dtype)

@@ -92,7 +92,7 @@ def test_axes_that_run_on_tiles(path, frames, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("axis", [0, 3, -2, (1, 2), (0, 2, 3), (0, 1, 3), ()], ids=str)
+@pytest.mark.parametrize("axis", [0, -2, (1, 2), (0, 2, 3), ()], ids=str)
 def test_any_axes(path, frames, name, axis):
     found = getattr(opened(path), name)(axis=axis)
     assert on_tiles(found)
@@ -346,15 +346,7 @@ def test_spreads_of_what_does_not_vary(tmp_path):
 
 @pytest.mark.parametrize(
     "chunks",
-    [
-        -1,
-        (1, 3, 8, 64),
-        (2, 3, 8, 64),
-        (5, 7, 3, 64),
-        (5, 7, 8, 30),
-        (2, 7, 5, 40),
-        ((1, 4), (3, 1, 3), (1, 6, 1), (63, 1)),
-    ],
+    [-1, (2, 3, 8, 64), (2, 7, 5, 40), ((1, 4), (3, 1, 3), (1, 6, 1), (63, 1))],
     ids=str,
 )
 def test_chunks(path, frames, chunks):
@@ -370,7 +362,7 @@ def shifted(frames, offset, fill):
     return found.reshape(frames.shape)
 
 
-@pytest.mark.parametrize(("offset", "fill"), [(-3, 0), (-9, 4095), (4, 7), (30, 4095), (-35, 1)])
+@pytest.mark.parametrize(("offset", "fill"), [(-9, 4095), (4, 7), (-35, 1)])
 def test_missing_frames(path, frames, offset, fill):
     expected = shifted(frames, offset, fill)
     for chunks in (-1, (2, 7, 5, 40)):
@@ -391,8 +383,8 @@ def test_missing_frames_that_are_no_numbers(tmp_path, offset):
 
 @pytest.mark.parametrize(
     "roi",
-    [[3], [0, 1, 2], list(range(34, -1, -3)), [7, 7, 0, 34, 7], np.arange(35) % 3 == 1],
-    ids=["one", "first", "backwards", "repeated", "mask"],
+    [list(range(34, -1, -3)), [7, 7, 0, 34, 7], np.arange(35) % 3 == 1],
+    ids=["backwards", "repeated", "mask"],
 )
 @pytest.mark.parametrize("offset", [0, -10])
 def test_selections(tmp_path, path, frames, roi, offset):
@@ -473,7 +465,7 @@ def test_merlin(tmp_path, name):
         check(arr.with_chunks(((4,), (5,), (5, 11), (30, 98))), frames, names)
 
 
-@pytest.mark.parametrize("dtype", ["u2", "i4", ">u2", "f4"])
+@pytest.mark.parametrize("dtype", ["i4", ">u2", "f4"])
 def test_rows_from_the_last_to_the_first(tmp_path, dtype):
     """Of two chips side by side, of which one stands on its head."""
     frames = np.random.default_rng(0).integers(0, 999, (*NAV, 32, 256)).astype(dtype)

@@ -97,7 +97,7 @@ def test_results_of_all_shapes(path, frames, name):
     np.testing.assert_array_equal(sized.compute(), frames.max(axis=3))
 
 
-INDICES = [np.s_[...], np.s_[1:, ::2], np.s_[2], np.s_[:, 1:4, 5:20, 3:], np.s_[..., ::3, 1::5]]
+INDICES = [np.s_[...], np.s_[2], np.s_[1:, ::2, 5:20:3, 3:]]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -372,16 +372,6 @@ def test_anything(path, frames, data):
         np.testing.assert_array_equal(found, value)
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result.compute(), value)
-
-
-def test_zero_copy_tiles(tmp_path, frames):
-    """Tiles may be views of a mapped file: they are read-only, and results are not."""
-    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
-    seen, found = look(arr)
-    assert len(seen) >= 1
-    assert found.flags.writeable
-    found += 1
-    np.testing.assert_array_equal(arr.compute(), frames)
 
 
 def brighter(state, other):

@@ -490,8 +490,7 @@ except MemoryError:
 """,
 }
 WAYS = {
-    **{name: ((), {}, script) for name, script in SURROUNDINGS.items()},
-    "optimised": (("-O",), {}, SURROUNDINGS["as usual"]),
+    **{name: ((), {}, script) for name, script in SURROUNDINGS.items() if name != "as usual"},
     "without docstrings": (("-OO",), {}, SURROUNDINGS["as usual"]),
     "isolated": (("-I",), {}, SURROUNDINGS["as usual"]),
     "ASCII": ((), {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "work('.')"),

@@ -11,7 +11,7 @@ from formats_table import TABLE
 
 import dask_tiled
 from dask_tiled import open_dataset
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -44,17 +44,6 @@ def test_24_bit_raw_frames_after_the_first_are_right(tmp_path, quad):
     assert_reads(arr[8, 3:9, ::5], frames[8, 3:9, ::5])
 
 
-@pytest.mark.parametrize("chunks", [(4, 2, 3), (20, 4, 6), ((7, 13), 4, 6), (1, 4, 6)])
-def test_chunk_across_the_border_of_two_raw_files(tmp_path, chunks):
-    """Chunks hold what the files hold, wherever one file ends and the next one begins."""
-    frames = counting_frames((20, 4, 6), "uint16")
-    paths = [write_raw(tmp_path / f"part{i}.raw", frames[10 * i : 10 * (i + 1)]) for i in (0, 1)]
-    arr = open_dataset(paths, "raw", dtype="uint16", sig_shape=(4, 6), chunks=chunks)
-    assert_reads(arr, frames)
-    assert_reads(arr[8:12, 1:3], frames[8:12, 1:3])
-    assert_reads(arr[1::3, ::2, 5], frames[1::3, ::2, 5])
-
-
 @pytest.mark.parametrize(("kind", "depth", "quad"), [("U16", 12, False), ("R64", 1, True)])
 def test_chunk_across_the_borders_of_many_mib_files(tmp_path, kind, depth, quad):
     """A chunk may begin in one file of a series, run over whole ones, and end in another."""
@@ -65,17 +54,6 @@ def test_chunk_across_the_borders_of_many_mib_files(tmp_path, kind, depth, quad)
     arr = open_dataset(tmp_path / "scan.hdr", chunks=((1, 7, 3), (3, 1), (100, 28)))
     assert_reads(arr, frames)
     assert_reads(arr[1:10:4, 1:, 63:66], frames[1:10:4, 1:, 63:66])
-
-
-@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", ">c8", ">c16"])
-def test_big_endian_floats_come_out_native(tmp_path, dtype):
-    """Big-endian floats and complex numbers are read, from raw and from npy files."""
-    pixels = np.random.default_rng(5).normal(size=(3, 4, 5)).astype(dtype)
-    if pixels.dtype.kind == "c":
-        pixels.imag = pixels.real[::-1]
-    raw = write_raw(tmp_path / "scan.raw", pixels)
-    assert_reads(open_dataset(raw, "raw", dtype=dtype, sig_shape=(4, 5)), pixels)
-    assert_reads(open_dataset(write_npy(tmp_path / "scan.npy", pixels)), pixels)
 
 
 def test_mib_opens_with_the_scan_shape_of_the_hdr_beside_it(tmp_path):
@@ -174,33 +152,6 @@ def test_frames_beyond_the_scan_are_not_shown(tmp_path, extra):
     assert_reads(open_dataset(path, nav_shape=(20 + extra,)), frames)
 
 
-def test_flyback_column_can_be_cut_off(tmp_path):
-    """A scan that records the way back has one more frame in a row: slice it away."""
-    frames = counting_frames((6, 5, 4, 4), "uint16")
-    path = write_mib(tmp_path / "scan.mib", frames.reshape(-1, 4, 4))
-    assert_reads(open_dataset(path, nav_shape=(6, 5))[:, :-1], frames[:, :-1])
-
-
-def test_fortran_ordered_npy(tmp_path):
-    """An npy file in Fortran order is read where it lies."""
-    array = counting_frames((4, 5, 6, 7), "uint16")
-    path = write_npy(tmp_path / "a.npy", array, order="F")
-    arr = open_dataset(path, chunks=(3, 2, 4, 5))
-    assert_reads(arr, array)
-    assert_reads(arr[2, ::3, 1:4, 6], array[2, ::3, 1:4, 6])
-
-
-def test_files_are_found_from_another_working_directory(tmp_path, monkeypatch):
-    """A relative path means what it meant when the array was opened."""
-    frames = counting_frames((3, 4, 4), "uint16")
-    write_mib(tmp_path / "scan.mib", frames)
-    monkeypatch.chdir(tmp_path)
-    arr = open_dataset("scan.mib")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert_reads(arr, frames)
-
-
 def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
     """Arrays of different contents never share a name, so no cache confuses them."""
     frames = counting_frames((3, 4, 4), "uint16")
@@ -223,14 +174,6 @@ def test_frame_lost_inside_a_file(tmp_path):
     with pytest.raises(dask_tiled.TruncatedFileError, match="expected 5; found 6"):
         dask_tiled.open_dataset(path)
     assert dask_tiled.open_dataset(path, nav_shape=(5,)).shape == (5, 4, 8)
-
-
-def test_pixels_as_frames_keep_no_signal_axis(tmp_path):
-    """Without signal axes a new scan shape is the whole shape."""
-    array = counting_frames((2, 3, 4, 5), "uint16")
-    path = write_npy(tmp_path / "array.npy", array)
-    arr = dask_tiled.open_dataset(path, sig_dims=0, nav_shape=(6,))
-    np.testing.assert_array_equal(arr.compute(), array.ravel()[:6])
 
 
 def test_header_fields_have_names(tmp_path):

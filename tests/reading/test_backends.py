@@ -23,7 +23,7 @@ from dask_tiled.reading.backends import (
     BLOCK_BYTES,
 )
 from dask_tiled.reading.planning import frame_ranges, region_of
-from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -308,24 +308,6 @@ def test_a_system_without_direct_reads(path, monkeypatch):
         open_dataset(path, io="direct", **RAW)
 
 
-def test_direct_reads_in_memory(path):
-    """A tmpfs may take them or not, as the kernel has it."""
-    if not os.access("/dev/shm", os.W_OK):  # noqa: S108 - no file of a known name is made there
-        pytest.skip("there is no /dev/shm")
-    copy = f"/dev/shm/dask-tiled-{os.getpid()}.raw"  # noqa: S108 - of this process alone
-    try:
-        with open(copy, "wb") as stream:
-            stream.write(path.read_bytes())
-        try:
-            arr = open_dataset(copy, io="direct", **RAW)
-        except DatasetError as error:
-            assert error.path == copy  # noqa: PT017 - an error is one of two right outcomes
-        else:
-            np.testing.assert_array_equal(arr.compute(), FRAMES)
-    finally:
-        os.unlink(copy)
-
-
 # Files that change
 
 
@@ -592,12 +574,3 @@ def test_a_file_that_became_a_pipe_is_not_waited_for(path, io):
     os.mkfifo(path)
     with pytest.raises(StaleFileError):
         arr.compute()
-
-
-def test_npy_of_zero_and_one_axes_through_every_backend(tmp_path):
-    """The smallest files: one unit, or one row of them."""
-    for shape in ((), (1,), (5,)):
-        array = counting_frames(shape, ">u2")
-        path = write_npy(tmp_path / f"{len(shape)}-{array.size}.npy", array)
-        for io in BACKENDS:
-            np.testing.assert_array_equal(open_dataset(path, io=io).compute(), array)

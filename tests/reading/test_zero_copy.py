@@ -295,16 +295,15 @@ def describe_block(block):
     return np.array([[[is_mapped(block), block.flags.writeable, block.flags.owndata]]])
 
 
-@pytest.mark.parametrize("processes", [False, True])
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.slow
-def test_workers_own_their_chunks(path, processes):
+def test_workers_own_their_chunks(path):
     """Results are kept there, and sent: a view would count as memory that cannot be given back."""
     options = {"n_workers": 1, "threads_per_worker": 1, **ANY_PORT}
     arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
     told = arr.map_blocks(describe_block, chunks=((1,) * 3, (1,), (3,)), dtype=bool)
     with (
-        LocalCluster(processes=processes, **options) as cluster,
+        LocalCluster(**options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         mapped, writeable, _ = client.compute(told).result().T[:, 0]

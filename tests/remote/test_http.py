@@ -9,11 +9,8 @@ import traceback
 import dask
 import numpy as np
 import pytest
-from conftest import ANY_PORT
-from distributed import Client, LocalCluster
 from range_server import serving
 
-import dask_tiled
 from dask_tiled import (
     DatasetError,
     RemoteError,
@@ -124,17 +121,6 @@ def test_schedulers(url, frames, scheduler):
     arr = pickle.loads(pickle.dumps(scan(url, chunks=(2, 10, 256, 256))))
     with dask.config.set(scheduler=scheduler):
         np.testing.assert_array_equal(arr.compute(), frames)
-
-
-@pytest.mark.slow
-def test_workers_of_a_cluster(url, frames):
-    arr = scan(url, chunks=(2, 10, 256, 256))
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=2, **ANY_PORT) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        np.testing.assert_array_equal(client.compute(arr).result(), frames)
-        np.testing.assert_array_equal(client.compute(arr.sum((0, 1))).result(), frames.sum((0, 1)))
 
 
 def test_processes(url, frames, processes):
@@ -257,10 +243,6 @@ def test_file_that_changes_while_it_is_read(server, url, path):
         arr.compute()
 
 
-def test_same_content_has_the_same_key(url):
-    assert scan(url).name == scan(url).name
-
-
 def test_queries(server, path, frames):
     """They are sent with every request, and shown nowhere."""
     server.query = "signature=s3cret%2F&x=1"
@@ -324,14 +306,6 @@ def test_series(server, tmp_path, lists):
     members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
     arr = open_dataset(server.url(members[1]))
     np.testing.assert_array_equal(arr.compute(), frames)
-
-
-def test_servers_that_fail_to_list(server, tmp_path):
-    """Files are asked for by name."""
-    server.listing_status = 500
-    frames = counting_frames((12, 4, 128), "u2", bits=12)
-    members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
-    np.testing.assert_array_equal(open_dataset(server.url(members[1])).compute(), frames)
 
 
 def test_requests_that_are_wrong_are_not_repeated(server, url):
@@ -466,8 +440,3 @@ def test_without_obstore(url, monkeypatch):
     with pytest.raises(DatasetError, match=r"dask-tiled\[remote\]"):
         open_dataset(url)
     stores._store.cache_clear()
-
-
-def test_exported(url, frames, tmp_path):
-    array = dask_tiled.to_zarr(scan(url), tmp_path / "scan.zarr")
-    np.testing.assert_array_equal(array[:], frames)
