@@ -15,12 +15,13 @@ SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
 
-.PHONY: help environments demo test test-fast test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-elsewhere test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
+	@echo "make test-elsewhere  the whole suite as a stranger: another user, folder, language, one core"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
@@ -44,6 +45,10 @@ test: $(VENVS)/test/installed
 
 test-fast: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
+
+# It makes its environment itself, with a Python that another user can run.
+test-elsewhere:
+	@"$(PYTHON)" tests/elsewhere.py $(PYTEST_ARGS)
 
 # The tests are those of the installed dask, with its own settings of pytest: none but these warnings.
 test-dask: $(VENVS)/test/installed

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import subprocess
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import dask
 import pytest
@@ -15,8 +17,12 @@ from hypothesis import HealthCheck, settings
 
 from dask_tiled.reading import backends
 from dask_tiled.reading.backends import BACKENDS, Mapped
+from dask_tiled.tiling import machine
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
+
+MACHINE = {"cache": 1 << 20, "memory": 16 << 30, "processors": 2}
+"""What `one_machine` has."""
 
 # Of clusters: the port of the dashboard is taken even without one, or else warned of.
 ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
@@ -34,22 +40,47 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="one case of each test that is not slow")
+    parser.addoption("--shuffle", action="store_true", help="files and their tests in random order")
+    parser.addoption("--seed", type=int, help="of --fast and --shuffle; by default of the commit")
 
 
 def pytest_configure(config):
-    if config.getoption("fast"):
+    if config.option.seed is None:
+        config.option.seed = seed_of_commit()
+    if config.option.fast:
         settings.load_profile("fast")
 
 
+def seed_of_commit():
+    """Return a number drawn from the commit that is checked out; 0 without one."""
+    command = ["git", "-C", Path(__file__).parent, "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(done.stdout[:8], 16)
+
+
+def pytest_report_header(config):
+    if config.option.fast or config.option.shuffle:
+        return f"drawn with --seed={config.option.seed}"
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """Keep one case of each test, of the next test another one, so that samples take turns."""
-    if not config.getoption("fast"):
-        return
-    cases = defaultdict(list)
-    for item in items:
-        if not item.get_closest_marker("slow"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    items[:] = [some[k % len(some)] for k, some in enumerate(cases.values())]
+    """Draw one case of each test, and an order; what else is collected changes neither."""
+
+    def chance(text):
+        return Random(f"{config.option.seed} {text}")  # noqa: S311 - tests are drawn by it
+
+    if config.option.fast:
+        cases = defaultdict(list)
+        for item in items:
+            if not item.get_closest_marker("slow"):
+                cases[item.nodeid.partition("[")[0]].append(item)
+        items[:] = [chance(name).choice(some) for name, some in cases.items()]
+    if config.option.shuffle:
+        items.sort(key=lambda one: [chance(text).random() for text in (one.path.name, one.nodeid)])
 
 
 @pytest.fixture(scope="session")
@@ -192,6 +223,21 @@ def layouts(sample_of):
         and sample.frames.dtype.kind in "iuf"
         and sample.frames.nbytes < 1 << 16
     }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_machine():
+    """Decide chunks, tiles and threads for the same machine everywhere, and print for a pipe.
+
+    Language, time zone, umask, user and disk decide nothing: tests run with those that are there.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "cache_bytes", lambda: MACHINE["cache"])
+        patch.setattr(machine, "memory", lambda: (MACHINE["memory"], 0))
+        patch.setattr(machine, "processors", lambda: MACHINE["processors"])
+        patch.delenv("COLUMNS", raising=False)
+        with dask.config.set(num_workers=MACHINE["processors"]):
+            yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -112,8 +112,6 @@ def _extras() -> Iterator[tuple[str, str]]:
 
 
 def _machine() -> Section:
-    from dask.system import CPU_COUNT
-
     from dask_tiled.errors import format_bytes
     from dask_tiled.tiling import machine
 
@@ -121,7 +119,7 @@ def _machine() -> Section:
     per_thread, whose = machine.thread_memory()
     unknown = "not known"
     return {
-        "processors": f"{CPU_COUNT} are used, of {os.cpu_count()}",
+        "processors": f"{machine.processors()} are used, of {os.cpu_count()}",
         "cache of a thread": f"{format_bytes(machine.cache_bytes())}, second level",
         "memory": format_bytes(physical) if physical else unknown,
         "allowed to this process": f"{format_bytes(allowed)}, by its control group"

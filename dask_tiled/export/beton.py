@@ -39,6 +39,7 @@ from dask_tiled.formats.beton.structure import (
 )
 from dask_tiled.model.files import read_head
 from dask_tiled.model.open_files import with_room
+from dask_tiled.tiling import machine
 
 Index = npt.NDArray[np.int64]
 
@@ -109,7 +110,7 @@ def to_beton(
     seed = check_whole("seed", seed, least=0)
     known = _fields(fields, types, seed)
     order = _order(_count(fields), indices, seed if shuffle else None)
-    threads = check_whole("workers", workers, least=1) if workers is not None else _processors()
+    threads = machine.processors() if workers is None else check_whole("workers", workers, least=1)
     with _replacing(target, overwrite=overwrite) as file:
         writer = PageWriter(target, file, known, order, page_size)
         if isinstance(fields, Mapping):
@@ -124,10 +125,6 @@ def to_beton(
                 # Nobody waits for what is being made, and is not wanted any more.
                 pool.shutdown(wait=False, cancel_futures=True)
         writer.finish()
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _count(fields: Any) -> int:

@@ -1,7 +1,7 @@
-"""What the machine has: the threads of dask, and the cache and the memory of one of them.
+"""What the machine has: processors, the cache of one of them, and memory.
 
-All that the package knows of the machine is looked up here. Functions that use it take it as an
-argument too, so that the same question can get the same answer everywhere.
+The package asks for these here alone. Functions that use them take them as arguments too, so that
+the same question can get the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def thread_memory() -> tuple[int, str]:
     ]
     if limits:
         return min(limits), "the least memory that a thread of the workers has"
-    return _machine_memory(), "the memory that a core of this machine has"
+    allowed = min([n for n in memory() if n], default=0)
+    return allowed // processors(), "the memory that a core of this machine has"
 
 
 def _workers() -> Iterable[Any]:
@@ -84,14 +85,14 @@ def _workers() -> Iterable[Any]:
     return workers
 
 
-@cache
-def _machine_memory() -> int:
+def processors() -> int:
+    """Return the number of processors that this process may use, as dask counts them."""
     from dask.system import CPU_COUNT
 
-    physical, allowed = memory()
-    return min([n for n in (physical, allowed) if n], default=0) // CPU_COUNT
+    return int(CPU_COUNT)
 
 
+@cache
 def memory() -> tuple[int, int]:
     """Give the bytes of memory, and those that control groups allow; 0 for no known limit."""
     limits = [n for n in _cgroup_limits(CGROUPS, Path("/proc/self/cgroup")) if n]

@@ -77,7 +77,7 @@ def test_info_tells_what_the_description_and_the_scheme_say(scan):
     assert "sequence_number" in told["frame_headers"]
     assert told["metadata"]["mib"]["header"]["width"] == "0016"
     text = typed("info", scan)
-    for word in ("scan_y 6, scan_x 8", "12 KiB", "frame headers", "tile", "pixel type"):
+    for word in ("scan_y 6, scan_x 8", "24 KiB", "frame headers", "tile", "pixel type"):
         assert word in text
 
 

@@ -343,6 +343,12 @@ for name in ("open/a.raw", "open/b.raw", "closed/a.raw"):
     np.zeros((2, 2, 3), "u1").tofile(name)
 os.chmod("open/b.raw", 0)
 opened = [dask_tiled.open_dataset(name, **raw) for name in ("open/b.raw", "closed/a.raw")]
+# Imports what is needed: the next user may be unable to read the package.
+dask_tiled.to_zarr(dask_tiled.open_dataset("open/*.raw", **raw), "closed/all.zarr")
+try:
+    dask_tiled.open_dataset("open/a.raw")
+except dask_tiled.UnknownFormatError:
+    pass
 os.chmod("closed", 0)
 if not os.getuid():
     os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -11,6 +11,14 @@ from conftest import ANY_PORT
 from dask_tiled.tiling import machine
 
 MIB = 1 << 20
+LOOKED_UP = {name: getattr(machine, name) for name in ("cache_bytes", "memory", "processors")}
+
+
+@pytest.fixture(autouse=True)
+def this_machine(monkeypatch):
+    """Look things up here, where all other tests have one machine."""
+    for name, function in LOOKED_UP.items():
+        monkeypatch.setattr(machine, name, function)
 
 
 def write_caches(root, *caches):
@@ -69,6 +77,7 @@ def test_this_machine_has_a_cache_and_memory():
     memory, whose = machine.thread_memory()
     assert memory > MIB
     assert "machine" in whose
+    assert 1 <= machine.processors() <= os.cpu_count()
 
 
 @pytest.mark.parametrize(
