@@ -5,6 +5,7 @@ opened ones. A child of a process in which all kernels are compiled looks at eac
 """
 
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -144,6 +145,7 @@ def forked(function):
 
 def main():
     """Look at each name that the package lists."""
+    logging.getLogger("dask_tiled").setLevel(logging.ERROR)  # kernels may have to be compiled
     dask.config.set(scheduler="synchronous")
     with tempfile.TemporaryDirectory() as folder:
         path, other = Path(folder, "pixels.npy"), Path(folder, "floats.npy")

@@ -15,6 +15,7 @@ import pytest
 from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
+from dask_tiled.errors import warn_once
 from dask_tiled.reading import backends
 from dask_tiled.reading.backends import BACKENDS, Mapped
 from dask_tiled.tiling import machine
@@ -81,6 +82,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [chance(name).choice(some) for name, some in cases.items()]
     if config.option.shuffle:
         items.sort(key=lambda one: [chance(text).random() for text in (one.path.name, one.nodeid)])
+
+
+@pytest.fixture(autouse=True)
+def warned_anew():
+    """Warn in each test of what is warned of once in a process."""
+    warn_once.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -131,15 +131,17 @@ def called(layer: Any, keys: Collection[Key], gone: Sequence[int]) -> Any:
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
     functions: dict[int, Any] = {}
-    taken: list[Any] = []
+    given, taken = {*keys}, list[Any]()
     for key, task in layer.mapping.items():
         function, some = _call(task)
+        if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
+            return None
         functions[id(function)] = function
         taken += some
         place = (place_without if len(key) < ndim else place_in)(key)
         if kept and {x[1:] for x in map(place_in, some)} != {place[1:]}:
             return None
-    if len(functions) > 1 or len(taken) != len(keys) or {*taken} != {*keys}:
+    if len(functions) > 1 or len(taken) != len(keys) or {*taken} != given:
         return None
     (function,) = functions.values()
     if hasattr(function, "funcs"):  # one that is called after another

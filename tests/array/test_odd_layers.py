@@ -11,7 +11,6 @@ from dask._task_spec import Task
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import dask_tiled
-from dask_tiled import errors
 from dask_tiled.array import axes, rewriting
 from dask_tiled.testing import write_npy
 
@@ -102,7 +101,6 @@ def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
         raise AttributeError("no such thing")
 
     monkeypatch.setattr(rewriting, "known_layers", failing)
-    errors.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="chunk by chunk.*no such thing"):
         found = (arr + 1).sum((0, 1)).compute()
     np.testing.assert_array_equal(found, (PIXELS + 1).sum((0, 1)))
@@ -114,6 +112,5 @@ def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
         raise AttributeError("no such thing")
 
     monkeypatch.setattr(axes, "layers_in_order", failing)
-    errors.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="axes .* are not known.*no such thing"):
         assert axes.shown_of(arr + 1).axes == (None,) * 4
