@@ -24,7 +24,7 @@ from dask_tiled import (
     map_tiles,
     open_dataset,
 )
-from dask_tiled.formats.hdf5 import apart, boxes
+from dask_tiled.formats.hdf5 import apart, boxes, pieces
 from dask_tiled.formats.hdf5.filters import CODEC_ERRORS, FILTERS
 from dask_tiled.formats.hdf5.library import filters_of
 from dask_tiled.testing import check_format
@@ -333,6 +333,102 @@ def test_what_only_the_library_understands(tmp_path, kind):
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, data, dtype)
     assert functions(path) == {"read"}
     check_format(path, oracle(path, "d"), cuts=5)
+
+
+@st.composite
+def chunked(draw):
+    """Draw how a dataset is cut, extended, filtered and indexed, and which boxes are written."""
+    axes = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4))
+    shape = tuple(max(axis) for axis in axes)
+    most = tuple(draw(st.sampled_from([None, n, n + 5])) for n in shape)
+    box = st.tuples(*(st.slices(n).filter(lambda some: (some.step or 1) > 0) for n in shape))
+    options = {
+        "shape": shape,
+        "chunks": tuple(min(axis) for axis in axes),
+        "maxshape": most,
+        "fillvalue": draw(st.sampled_from([None, 7])),
+        **draw(
+            st.sampled_from([{}, {"compression": 1}, {"compression": "lzf"}, {"shuffle": True}])
+        ),
+    }
+    versions = ["latest", "earliest", ("v108", "v108"), ("v110", "v110")]
+    how = {
+        "libver": draw(st.sampled_from(versions)),
+        "userblock_size": draw(st.sampled_from([0, 512])),
+    }
+    return how, options, draw(st.lists(box, max_size=3)), draw(st.sampled_from([0, 3, 40]))
+
+
+@given(chunked())
+def test_chunks_lie_where_h5py_finds_them(tmp_path_factory, drawn):
+    """Whatever indexes them, and however many attributes move the messages of the header."""
+    how, options, written, attributes = drawn
+    path = tmp_path_factory.getbasetemp() / "chunked.h5"
+    with h5py.File(path, "w", **how) as file:
+        made = file.create_dataset("d", dtype="<i4", **options)
+        made.attrs.update({f"attribute {k}": np.full(20, k) for k in range(attributes)})
+        for k, some in enumerate(written, 1):
+            made[some] = k
+    np.testing.assert_array_equal(open_dataset(path).compute(), oracle(path, "d"))
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": 1}, {"scaleoffset": 0}], ids=str)
+@pytest.mark.parametrize("written", [slice(None, 1), slice(1, 7, 3), slice(None)], ids=str)
+def test_chunks_along_an_unlimited_inner_axis(tmp_path, options, written):
+    """The library reports wrong places for them: for columns that are being written, too."""
+    path = tmp_path / "a.h5"
+    most = (*SHAPE[:1], None, *SHAPE[2:])
+    with h5py.File(path, "w", libver="latest") as file:
+        made = file.create_dataset("d", SHAPE, "i4", chunks=CHUNKS, maxshape=most, **options)
+        made[:, written] = COUNTS[:, written]
+    assert functions(path) == {"read"}
+    check_format(path, oracle(path, "d"), cuts=3)
+
+
+@pytest.mark.usefixtures("hdf5_here")
+def test_many_chunks_along_an_unlimited_inner_axis(tmp_path, monkeypatch):
+    """They are read several at a time; what claims to be too large is refused."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        made = file.create_dataset("d", (60, 50), "u1", chunks=(1, 1), maxshape=(60, None))
+        made[5, 7] = 9
+        huge = file.create_dataset(
+            "huge", (1 << 20, 1 << 27), "u1", chunks=(1, 1 << 15), maxshape=(1 << 20, None)
+        )
+        huge[5, 7] = 9
+    with pytest.raises(DatasetError, match="too large for an extensible array"):
+        describe(path, dataset="huge")
+    for block, most, expected in [(100, 1000, 30), (1, 1000, 1000), (1, 10, 10)]:
+        monkeypatch.setattr(pieces, "READ_BYTES", block)
+        monkeypatch.setattr(pieces, "MOST_BLOCKS", most)
+        arr = open_dataset(path, dataset="d")
+        assert len(arr.description.layout.pieces) == expected
+        np.testing.assert_array_equal(np.argwhere(arr.compute()), [[5, 7]])
+
+
+def test_chunks_at_the_edges_that_are_not_filtered(tmp_path):
+    """As H5Pset_chunk_opts has them written, which h5py cannot call: the flag is put in here."""
+    imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
+    path, data = tmp_path / "a.h5", np.arange(12 * 6, dtype="<u2").reshape(12, 6)
+    with h5py.File(path, "w", libver="latest") as file:
+        options = {"chunks": (5, 5), "shuffle": True, "compression": 4}
+        made = file.create_dataset("d", data=data, **options)
+        for y, x in [(0, 5), (5, 5), (10, 0), (10, 5)]:
+            chunk = np.zeros((5, 5), "<u2")
+            part = data[y : y + 5, x : x + 5]
+            chunk[: part.shape[0], : part.shape[1]] = part
+            made.id.write_direct_chunk((y, x), chunk.tobytes())
+        at = h5py.h5o.get_info(made.id).addr
+    content = bytearray(path.read_bytes())
+    message = content.index(b"\x02\0\x03\x01\x05\x05\x02", at)  # class, flags, axes, width
+    content[message + 1] = 1
+    assert content[at : at + 6] == b"OHDR\x02\x01"  # the length in two bytes, then the messages
+    stop = at + 8 + int.from_bytes(content[at + 6 : at + 8], "little")
+    checksum = imagecodecs.h5checksum_lookup3(bytes(content[at:stop]))
+    content[stop : stop + 4] = checksum.to_bytes(4, "little")
+    path.write_bytes(content)
+    np.testing.assert_array_equal(oracle(path, "d"), data)
+    check_format(path, data, cuts=4)
 
 
 def test_equally_spaced_chunks_are_one_piece(tmp_path):

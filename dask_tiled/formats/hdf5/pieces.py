@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.child import go_on
+from dask_tiled.formats.hdf5.chunk_layout import EXTENSIBLE_ARRAY, ChunkLayout, chunk_layout
 from dask_tiled.formats.hdf5.filters import Filter, are_known, codec_of
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.library import filters_of
@@ -28,16 +29,17 @@ from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.pieces import (
     PER_AXIS,
     PieceTable,
-    axis_columns,
     joined,
     piece_table,
     strides_of,
 )
 
 READ_BYTES = 1 << 20
-"""So much of a dataset without chunks is read at a time where the library has to read it."""
+"""So much of a dataset is read at a time where the library has to read it."""
 MOST_BLOCKS = 100_000
 """It is read in so many parts, and no more."""
+MOST_SPARSE_BYTES = MOST_BLOCKS << 30
+"""Larger datasets are refused where chunks that were never written cannot be told from others."""
 CHUNKS_OF_A_STEP = 1000
 """So many are listed in one step; each takes about 1 µs."""
 USER_BLOCKS = (1, 14, 4)
@@ -164,15 +166,21 @@ class Pieces:
             self.put(origin, start, shape, offset, strides, file=file, decoder=decoder)
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
-        """Let the library read a dataset without chunks, so many rows at a time."""
-        count, *inner = dataset.shape
-        rows = max(1, READ_BYTES // (math.prod(inner) * self.stored.itemsize), count // MOST_BLOCKS)
-        start = axis_columns(np.arange(0, count, rows), (0,) * len(inner))
-        shape = np.minimum((rows, *inner), np.array(dataset.shape) - start)
+        """Let the library read a dataset, about as many chunks or rows at a time as READ_BYTES."""
+        shape = np.array(dataset.shape)
+        block = np.minimum(dataset.chunks or (1, *dataset.shape[1:]), shape)
+        for axis in reversed(range(len(shape))):
+            times = max(1, READ_BYTES // (math.prod(block.tolist()) * self.stored.itemsize))
+            block[axis] = min(shape[axis], block[axis] * times)
+        for axis in range(len(shape)):
+            times = -(-math.prod((-(-shape // block)).tolist()) // MOST_BLOCKS)
+            block[axis] = min(shape[axis], block[axis] * times)
+        corners = np.indices(-(-shape // block)).reshape(len(shape), -1).T * block
+        boxes = np.minimum(block, shape - corners)
         self.tree.check_sources(dataset)
         number = self.task(READ, dataset=dataset.name, origin=origin)
-        self.put(origin, start, shape, 0, np.zeros_like(shape), file=file, decoder=number)
-        self.blocks(origin, (min(rows, count), *inner))
+        self.put(origin, corners, boxes, 0, np.zeros_like(boxes), file=file, decoder=number)
+        self.blocks(origin, tuple(block.tolist()))
 
     def _add_sources(self, dataset: Any, origin: tuple[int, ...]) -> bool:
         """Add the datasets that a virtual one is put together from, if it is of whole ones."""
@@ -214,12 +222,31 @@ class Pieces:
     def _add_chunks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add chunks, each as it is stored, and what was never written."""
         shape, chunk = dataset.shape, dataset.chunks
-        blocks = chunk
-        where, masks, offsets, sizes = self._listed(dataset)
-        self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
-        pipeline = filters_of(dataset)
-        strides = strides_of(chunk, self.stored.itemsize)
+        blocks, pipeline = chunk, filters_of(dataset)
         nbytes = self.stored.itemsize * math.prod(chunk)
+        columns = self._listed(dataset)
+        layout = self._layout(dataset, file, filtered=bool(pipeline))
+        if (
+            len(columns)
+            and layout.index_type == EXTENSIBLE_ARRAY
+            and one_unlimited_axis(dataset) > 0
+        ):
+            self._check_room(dataset, pipeline, nbytes, columns[:, -1])
+            if dataset.nbytes > MOST_SPARSE_BYTES:
+                raise DatasetError(
+                    "the dataset is too large for an extensible array along an inner axis",
+                    path=dataset.file.filename,
+                    where=dataset.name,
+                    expected=f"{MOST_SPARSE_BYTES} bytes at most",
+                    found=f"{dataset.nbytes} bytes",
+                )
+            self._add_blocks(dataset, file, origin)
+            return
+        where, masks, offsets, sizes = self._in_order(dataset, columns)
+        self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
+        if layout.unfiltered_edges:
+            masks[(where + chunk > shape).any(axis=1)] = (1 << len(pipeline)) - 1
+        strides = strides_of(chunk, self.stored.itemsize)
         for mask in np.unique(masks).tolist():
             some = masks == mask
             start, offset = where[some], offsets[some]
@@ -263,8 +290,28 @@ class Pieces:
             return self.task(DECODE, stored=stored, chunk=chunk, filters=filters)
         return self.task(READ, dataset=dataset.name, origin=origin)
 
-    def _listed(self, dataset: Any) -> tuple[Index, Index, Index, Index]:
-        """List the chunks in C order: corners, masks of filters, offsets, sizes."""
+    def _layout(self, dataset: Any, file: int, *, filtered: bool) -> ChunkLayout:
+        """Read how the chunks are indexed and filtered, if they need not be as in all versions."""
+        edges = filtered and any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+        if not edges and one_unlimited_axis(dataset) < 1:
+            return ChunkLayout(0, unfiltered_edges=False)
+        layout = chunk_layout(dataset, self.files[file])
+        if layout is None:
+            raise DatasetError(
+                "the layout of the chunks is unknown",
+                path=dataset.file.filename,
+                where=dataset.name,
+                expected="a data layout message of version 5 or earlier",
+                hint="If the file is being written, flush it first.",
+            )
+        return layout
+
+    def _listed(self, dataset: Any) -> Index:
+        """List the chunks: corners, masks of filters, offsets, sizes.
+
+        The library reports wrong corners where the index is an extensible array along an axis that
+        is not the first.
+        """
         from h5py import version
 
         if version.hdf5_version_tuple < USER_BLOCKS and dataset.file.userblock_size:
@@ -286,7 +333,12 @@ class Pieces:
             return len(numbers) > most or None  # an index may go round in circles
 
         dataset.id.chunk_iter(note)
-        columns = np.array(numbers).reshape(-1, width)
+        return np.array(numbers).reshape(-1, width)
+
+    @staticmethod
+    def _in_order(dataset: Any, columns: Index) -> tuple[Index, Index, Index, Index]:
+        """Sort the chunks in C order: corners, masks of filters, offsets, sizes."""
+        grid = tuple(-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True))
         where, (masks, offsets, sizes) = columns[:, :-3], columns[:, -3:].T
         places = np.ravel_multi_index(tuple((where // dataset.chunks).T), grid, mode="clip")
         order = np.argsort(places, kind="stable")
@@ -307,6 +359,12 @@ def is_plain(dataset: Any) -> bool:
     from h5py import h5t
 
     return bool(h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type()))
+
+
+def one_unlimited_axis(dataset: Any) -> int:
+    """Find the axis of a dataset that alone is unlimited; -1 if there is none, or several."""
+    axes = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
+    return axes[0] if len(axes) == 1 else -1
 
 
 def source_box(source: Any) -> Box:
