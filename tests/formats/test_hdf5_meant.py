@@ -313,6 +313,34 @@ def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
     assert [axis.offset for axis in desc.axes] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("place", "record_by", "sig_ndim"),
+    [
+        ("mapped_parameters", "spectrum", 1),
+        ("metadata/Signal", "spectrum", 1),
+        ("metadata/Signal", "image", 2),
+        ("metadata/Signal", "", 2),
+    ],
+)
+def test_axes_of_hyperspy_1_1_and_1_2_have_a_scale_alone(tmp_path, place, record_by, sig_ndim):
+    """Neither what is navigated nor a place in the array: their order is that of the array."""
+
+    def fill(file):
+        group = file.create_group("Experiments/a")
+        group["data"] = SCAN
+        for k, size in enumerate(SCAN.shape):
+            axis = {"name": f"n{k}", "scale": 0.5 + k, "offset": k, "size": size, "units": "eV"}
+            group.create_group(f"axis-{k}").attrs.update(axis)
+        group.create_group(place).attrs["record_by"] = record_by
+
+    path = write_hdf5(tmp_path / "a.hdf5", fill)
+    desc = describe(path)
+    assert axes_of(desc) == [(f"n{k}", "eV", 0.5 + k, k) for k in range(3)]
+    assert len(desc.sig_shape) == sig_ndim
+    assert desc.metadata["hdf5"]["axes_from"] == "HyperSpy"
+    check_format(path, SCAN, cuts=2)
+
+
 def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
     """Axes with values are a scale where these are equally spaced."""
 

@@ -74,8 +74,8 @@ def _hspy(tree: Tree, group: Any, picture: Picture) -> Calibration | None:
     parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
     if not parts or any(part is None for part in parts):
         return None
-    known = [{"navigate", "index_in_array"} & set(part.attrs) for part in parts]
-    if not all(known):
+    known = {"navigate", "index_in_array", "scale"}  # up to version 1.2 the last one alone
+    if not all(known & set(part.attrs) for part in parts):
         return None
     places = [int(number(attribute(part, "index_in_array"), k)) for k, part in enumerate(parts)]
     if sorted(places) == list(range(len(parts))):
