@@ -69,9 +69,8 @@ def describe(paths: Sequence[str]) -> tools.Description:
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3
     facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
-    return tools.describe_volume(
-        "metaimage", parts, shape, dtype, axes, facts, sig_dims=sig_dims, packed=packed, skip=skip
-    )
+    options = {"sig_dims": sig_dims, "packed": packed, "exact": True, "skip": skip}
+    return tools.describe_volume("metaimage", parts, shape, dtype, axes, facts, **options)
 
 
 def _axes(values: dict[str, Any]) -> list[tools.Axis]:

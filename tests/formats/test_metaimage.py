@@ -3,6 +3,7 @@
 import gzip
 import math
 import re
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -136,6 +137,21 @@ def test_pixels_that_no_stream_of_that_size_holds(tmp_path):
     )
     with pytest.raises(TruncatedFileError, match="ends inside the pixels"):
         dask_tiled.open_dataset(path).compute()
+
+
+@pytest.mark.parametrize("more", [1, 1 << 26])
+@pytest.mark.parametrize("library", [zlib, gzip])
+def test_streams_of_more_bytes_than_the_header_says(tmp_path, library, more):
+    """Of which there is never room for more than one."""
+    pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)
+    pixels.write_bytes(library.compress(VOLUME.tobytes() + bytes(more)))
+    tracemalloc.start()
+    with pytest.raises(CorruptFileError, match=r"a000\.raw: .*expected 240 bytes") as caught:
+        dask_tiled.open_dataset(path).compute()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.found == "more"
+    assert peak < 1 << 24
 
 
 def test_spacing_offset_and_direction(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import json
+import lzma
 import math
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,10 +22,11 @@ Bytes = npt.NDArray[np.uint8]
 
 NAMES = {"zlib": "deflate", "gzip": "deflate", "bz2": "bzip2"}
 """What numcodecs calls otherwise than :data:`~dask_tiled.formats.tools.compression.RATIOS` does."""
-STREAMS: Mapping[str, Callable[[], Any]] = {
-    "zlib": zlib.decompressobj,
-    "gzip": lambda: zlib.decompressobj(zlib.MAX_WBITS | 16),
-    "bz2": bz2.BZ2Decompressor,
+STREAMS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "zlib": lambda _: zlib.decompressobj(),
+    "gzip": lambda _: zlib.decompressobj(zlib.MAX_WBITS | 16),
+    "bz2": lambda _: bz2.BZ2Decompressor(),
+    "lzma": lambda config: lzma.LZMADecompressor(config["format"], None, config["filters"]),
 }
 """What decompresses up to some number of bytes, and no more."""
 LENGTHS = {"lz4": 0, "blosc": 4}
@@ -92,7 +94,7 @@ def unpacked(config: Mapping[str, Any], packed: Bytes, wanted: int) -> Any:
     name = config["id"]
     check_room(NAMES.get(name, name), len(packed), wanted)
     if name in STREAMS:
-        stream = STREAMS[name]()
+        stream = STREAMS[name](numcodecs.get_codec(dict(config)).get_config())
         content = stream.decompress(packed.data, wanted + 1)
         if not stream.eof:
             raise ValueError(f"no end after {len(content)} bytes")

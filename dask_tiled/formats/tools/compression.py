@@ -58,8 +58,8 @@ class Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Decompress until there is something; 0 bytes at the end."""
-        while not self._stream.eof:
+        """Decompress until there is something; 0 bytes at the end, and for an empty buffer."""
+        while len(buffer) and not self._stream.eof:  # to zlib, a limit of 0 is no limit
             packed = self._stream.unconsumed_tail or self._file.read(STEP)
             content = self._stream.decompress(packed, len(buffer))
             if not packed and not content:
@@ -128,27 +128,41 @@ def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
         raise TruncatedFileError(problem, path=file.path, expected=expected, found=found)
 
 
-def unpacker(dtype: np.dtype, offset: int = 0) -> BlockDecoder:
-    """Give the decoder of pixels from a byte of what is decompressed on."""
-    options = (("offset", offset), ("dtype", dtype.str))
+def unpacker(dtype: np.dtype, offset: int = 0, *, exact: bool = False) -> BlockDecoder:
+    """Return the decoder of pixels in a compressed file.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type in the file, of either byte order.
+    offset : int
+        Decompressed bytes before the pixels.
+    exact : bool
+        Whether decompressed bytes behind the pixels are an error.
+    """
+    options = (("offset", offset), ("dtype", dtype.str), ("exact", exact))
     return BlockDecoder(f"{__name__}:decode", dtype.newbyteorder("="), options)
 
 
-def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str) -> npt.NDArray[Any]:
+def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool) -> npt.NDArray[Any]:
     """Decompress a file, and take its pixels."""
-    packed = fetch(block.file, block.offset, block.offset + block.nbytes)
+    packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))
     wanted, filled = pixels.reshape(-1).view(np.uint8).data, 0
-    with _opened(io.BytesIO(packed.data), packed[:8].tobytes(), block.file.path) as stream:
+    with _opened(io.BytesIO(packed.data), packed[:8].tobytes(), path) as stream:
         if offset:
             stream.seek(offset)
         while n := stream.readinto(wanted[filled : filled + STEP]):
             filled += n
-        stream.read(1)  # at the end there is a checksum
+        more = stream.read(1)  # at the end there is a checksum
     if filled < len(wanted):
         problem = "the decompressed file ends inside the pixels"
         expected, found = (f"{offset + n} bytes" for n in (len(wanted), filled))
-        raise TruncatedFileError(problem, path=block.file.path, expected=expected, found=found)
+        raise TruncatedFileError(problem, path=path, expected=expected, found=found)
+    if exact and more:
+        problem = "the decompressed pixels are longer than the header says"
+        expected = f"{offset + len(wanted)} bytes"
+        raise CorruptFileError(problem, path=path, expected=expected, found="more")
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 

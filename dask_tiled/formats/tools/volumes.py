@@ -31,6 +31,7 @@ def describe_volume(
     *,
     sig_dims: int = 2,
     packed: bool | None = None,
+    exact: bool = False,
     skip: int = 0,
     decoder: Decoder | BlockDecoder | None = None,
     scaling: tuple[float, float] | None = None,
@@ -53,7 +54,7 @@ def describe_volume(
         How many of the last axes are signal axes.
     packed : bool, optional
         Whether parts are compressed; by default, whether the first file is, as a whole.
-    skip, decoder
+    exact, skip, decoder
         As for :func:`volume_layout`.
     scaling : tuple of float, optional
         Gain and offset, if pixels are to be scaled.
@@ -67,7 +68,8 @@ def describe_volume(
     if packed is None:
         packed = is_compressed(read_head(parts[0][0].path, 8))
     nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
-    layout = volume_layout(parts, nav, sig, dtype, skip=skip, packed=packed, decoder=decoder)
+    options: dict[str, Any] = {"skip": skip, "packed": packed, "exact": exact, "decoder": decoder}
+    layout = volume_layout(parts, nav, sig, dtype, **options)
     whole = isinstance(layout.decoders[0], BlockDecoder)
     base_shape = tuple(layout.columns().shape[0].tolist()) if whole else ()
     names = [axis.name for axis in axes]
@@ -87,6 +89,7 @@ def volume_layout(
     *,
     skip: int = 0,
     packed: bool = False,
+    exact: bool = False,
     decoder: Decoder | BlockDecoder | None = None,
 ) -> Layout:
     """Lay out an array in C order, one piece to a file, and show it in the shape ``nav + sig``.
@@ -103,6 +106,8 @@ def volume_layout(
         them.
     packed : bool
         Whether parts are compressed: blocks that are never cut.
+    exact : bool
+        Whether decompressed bytes behind the pixels are an error.
     decoder : Decoder or BlockDecoder, optional
         Of pixels that are not stored as numpy would; they must not be compressed. A BlockDecoder
         gets all of a file.
@@ -123,7 +128,7 @@ def volume_layout(
         problem = "compressed pixels cannot be found from the end of a file"
         least = "0 bytes to skip, or more"
         raise CorruptFileError(problem, path=files[0].path, expected=least, found=skip)
-    decoder = unpacker(dtype, skip) if packed else decoder or plain(dtype)
+    decoder = unpacker(dtype, skip, exact=exact) if packed else decoder or plain(dtype)
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
         if packed:
