@@ -7,12 +7,14 @@ Layout after the "Definition of NRRD File Format" of Teem, version 1.9 and later
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.formats import tools
 
@@ -31,13 +33,16 @@ INTEGERS = {
 }
 TYPES = {name: dtype for dtype, names in INTEGERS.items() for name in names.split(", ")}
 TYPES |= {"float": "f4", "double": "f8"}
-PACKED = {"raw": False, "gz": True, "gzip": True, "bz2": True, "bzip2": True}
+ENCODINGS = {"raw": "raw", **dict.fromkeys(("gz", "gzip", "bz2", "bzip2"), "packed")}
+ENCODINGS |= dict.fromkeys(("ascii", "text", "txt"), "text")
 SPACE = ("domain", "space", "???", "none")
 """Kinds of axes that are, or may be, axes of space."""
 NAMES = ("x", "y", "z", "t")
 KINDS = {"time": "t", "list": "list", "complex": "complex"}
 KINDS |= {f"{colours}-color": "s" for colours in ("rgb", "rgba", "hsv", "xyz", "3", "4")}
 """What axes of other kinds are called; ``component`` without a name here."""
+ONE_LINE = bytes.maketrans(b"\r\n\t,", b"    ")
+"""What stands between the numbers of a text."""
 VECTOR = re.compile(r"none|\(([^()]*)\)", re.IGNORECASE)
 
 
@@ -53,7 +58,7 @@ VECTORS = tools.Value(_vectors, "vectors such as (1,0,0)", ())
 QUOTED = tools.Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
 KEYS: tools.Keys = {
     "dimension": tools.whole(range(1, 17)), "type": tools.choice(TYPES),
-    "endian": tools.choice({"little": "<", "big": ">"}), "encoding": tools.choice(PACKED),
+    "endian": tools.choice({"little": "<", "big": ">"}), "encoding": tools.choice(ENCODINGS),
     "sizes": tools.several(tools.whole(tools.POSITIVE)),
     "datafile": tools.TEXT._replace(default=""), "lineskip": tools.whole(range(1 << 20), 0),
     "byteskip": tools.whole(range(-1, 1 << 62), 0), "spacings": tools.several(tools.NUMBER, ()),
@@ -74,20 +79,58 @@ def describe(paths: Sequence[str]) -> tools.Description:
     text, end = tools.read_text(file.path, END)
     pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
     fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
-    if TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}:
-        fields.setdefault("endian", "little")
+    one_byte = TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}
+    if one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text":
+        fields.setdefault("endian", "little")  # which does not matter
     values = tools.parse_keys(file.path, fields, KEYS)
     tools.check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
     dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
     parts = tools.pixel_files(file, "data file", values["datafile"], end)
     parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)
-    shape, packed, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
+    shape, encoding, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
     header = {tools.printable(k): tools.printable(v.lstrip("= ")) for k, v in pairs.items()}
-    facts = {"header": header}
-    return tools.describe_volume(
-        "nrrd", parts, shape, dtype, axes, facts, sig_dims=sig_dims, packed=packed, skip=skip
-    )
+    options: dict[str, Any] = {"packed": encoding == "packed", "skip": skip, "sig_dims": sig_dims}
+    if encoding == "text":
+        parts = [(part, at + skip) for part, at in parts]
+        _check_text(parts, math.prod(shape), skip)
+        dtype = dtype.newbyteorder("=")
+        options["decoder"] = tools.BlockDecoder(
+            f"{__name__}:decode", dtype, (("dtype", dtype.str),)
+        )
+    return tools.describe_volume("nrrd", parts, shape, dtype, axes, {"header": header}, **options)
+
+
+def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) -> None:
+    """Make sure that text can hold so many numbers, with a blank between any two."""
+    path, room = parts[0][0].path, sum((file.size - at + 1) // 2 for file, at in parts)
+    if skip < 0:
+        problem, expected = (
+            "text cannot be found from the end of a file",
+            "0 bytes to skip, or more",
+        )
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=skip)
+    if count > room:
+        problem, found = "a file of text of this size cannot hold the pixels", f"{room} at most"
+        raise tools.TruncatedFileError(problem, path=path, expected=f"{count} numbers", found=found)
+
+
+def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray[Any]:
+    """Read pixels that are written as text."""
+    text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
+    line, path = text.translate(ONE_LINE).strip() or b"no", block.file.path
+    expected = f"{math.prod(block.shape)} numbers of type {dtype}"
+    try:
+        values = np.loadtxt([line], dtype, comments=None, ndmin=1)
+    except ValueError as error:
+        problem = "the pixels are no numbers"
+        raise tools.CorruptFileError(
+            problem, path=path, expected=expected, found=str(error)
+        ) from error
+    if len(values) != math.prod(block.shape):
+        problem, found = "the text holds another number of pixels", len(values)
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found)
+    return values.reshape(block.shape)
 
 
 def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
@@ -113,7 +156,7 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
 FORMAT = tools.Format(
     name="nrrd",
     extensions=(".nrrd", ".nhdr"),
-    summary="all types in both byte orders, raw, gzip and bzip2, one file or many",
+    summary="all types in both byte orders, raw, gzip, bzip2 and text, one file or many",
     nav_shape_from="the header: all axes before the last two of space",
     sniff=sniff,
     describe=describe,

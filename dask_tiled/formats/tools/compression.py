@@ -43,6 +43,8 @@ SMALL, MOST_RATIO = 1 << 28, 1 << 17
 have no bounds of their own: of Blosc 2 and of many images, a few bytes are an even area."""
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
+MOST_BEFORE = 1 << 28
+"""Most decompressed bytes before pixels that are the last ones."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
 
 
@@ -136,7 +138,7 @@ def unpacker(dtype: np.dtype, offset: int = 0, *, exact: bool = False) -> BlockD
     dtype : numpy.dtype
         Type in the file, of either byte order.
     offset : int
-        Decompressed bytes before the pixels.
+        Decompressed bytes before the pixels; -1 if these are the last ones.
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
     """
@@ -148,21 +150,27 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool) 
     """Decompress a file, and take its pixels."""
     packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))
-    wanted, filled = pixels.reshape(-1).view(np.uint8).data, 0
+    wanted, filled, skip = pixels.reshape(-1).view(np.uint8), 0, max(offset, 0)
+    most = len(wanted) + (MOST_BEFORE if offset < 0 else 0)
     with _opened(io.BytesIO(packed.data), packed[:8].tobytes(), path) as stream:
-        if offset:
-            stream.seek(offset)
-        while n := stream.readinto(wanted[filled : filled + STEP]):
-            filled += n
+        if skip:
+            stream.seek(skip)
+        while filled < most:
+            at = filled % len(wanted)  # again at the start: all but the last bytes are dropped
+            count = stream.readinto(wanted.data[at : at + min(STEP, most - filled)])
+            if not count:
+                break
+            filled += count
         more = stream.read(1)  # at the end there is a checksum
     if filled < len(wanted):
         problem = "the decompressed file ends inside the pixels"
-        expected, found = (f"{offset + n} bytes" for n in (len(wanted), filled))
+        expected, found = (f"{skip + n} bytes" for n in (len(wanted), filled))
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
-    if exact and more:
-        problem = "the decompressed pixels are longer than the header says"
-        expected = f"{offset + len(wanted)} bytes"
+    if more and (exact or offset < 0):
+        problem, expected = "the decompressed file is too long", f"{skip + most} bytes at most"
         raise CorruptFileError(problem, path=path, expected=expected, found="more")
+    if filled % len(wanted):
+        wanted[:] = np.roll(wanted, -filled)
     return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 

@@ -102,8 +102,8 @@ def volume_layout(
     dtype : numpy.dtype
         Type in the files, of either byte order.
     skip : int
-        Bytes before the pixels of each part, after it was decompressed; -1 if its file ends with
-        them.
+        Bytes before the pixels of each part, after it was decompressed; -1 if they are the last
+        bytes.
     packed : bool
         Whether parts are compressed: blocks that are never cut.
     exact : bool
@@ -124,15 +124,11 @@ def volume_layout(
     _check_shape(files[0], nav + sig)
     box, corners = _equal_boxes(files, shape)
     strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
-    if packed and skip < 0:
-        problem = "compressed pixels cannot be found from the end of a file"
-        least = "0 bytes to skip, or more"
-        raise CorruptFileError(problem, path=files[0].path, expected=least, found=skip)
     decoder = unpacker(dtype, skip, exact=exact) if packed else decoder or plain(dtype)
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
         if packed:
-            check_ratio(file, skip + nbytes, start)
+            check_ratio(file, max(skip, 0) + nbytes, start)
         if isinstance(decoder, BlockDecoder):
             pieces.append(Piece(k, corner, box, start, strides, nbytes=file.size - start))
         else:
