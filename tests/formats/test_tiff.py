@@ -7,9 +7,12 @@ import struct
 import sys
 import threading
 import tracemalloc
+import zlib
 
 import dask
+import imagecodecs
 import numpy as np
+import PIL.Image
 import pytest
 import tifffile
 from hypothesis import given
@@ -288,6 +291,102 @@ def test_segments_that_were_never_written(tmp_path):
     path = tiny(tmp_path / "b.tif", frame[:2].tobytes(), (4, 4), **places, tag_42113=(2, *b"7\0"))
     expected[2:] = 7
     np.testing.assert_array_equal(open_dataset(path), expected)
+
+
+def test_a_real_page_of_one_strip_without_its_length(data):
+    """CCITT, to the end of the file."""
+    path = data.parent / "found" / "CCITT-G4-300dpi-StripByteCounts0.tif"
+    if not path.exists():
+        pytest.skip("no such file beside the checkout")
+    check(path)
+    assert open_dataset(path).sum().compute() == 546414
+
+
+@pytest.mark.parametrize(
+    ("compression", "behind"), [(1, b""), (1, b"?" * 50), (8, b""), (8, b"?" * 50), (32773, b"")]
+)
+def test_one_strip_without_its_length(tmp_path, compression, behind):
+    """It ends where something else begins, or the file does; as Pillow reads it."""
+    frame = counting_frames((6, 7), "u1")
+    encode = {1: bytes, 8: zlib.compress, 32773: imagecodecs.packbits_encode}[compression]
+    tags = {"tag_259": (3, compression), "tag_279": (4, 0)}
+    pixels = encode(frame.tobytes())
+    path = tiny(tmp_path / "a.tif", pixels + behind, frame.shape, **tags)
+    np.testing.assert_array_equal(open_dataset(path), frame)
+    np.testing.assert_array_equal(PIL.Image.open(path), frame)
+    last = tiny(tmp_path / "b.tif", b"", frame.shape, **tags)  # behind the entries
+    content = last.read_bytes()
+    at = content.index(struct.pack("<HHI", 273, 4, 1)) + 8
+    content = content[:at] + struct.pack("<I", len(content)) + content[at + 4 :] + pixels
+    last.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(last), frame)
+    np.testing.assert_array_equal(PIL.Image.open(last), frame)
+    last.write_bytes(content[:-1])
+    with pytest.raises(DatasetError, match=r"b\.tif"):
+        open_dataset(last).compute()
+
+
+LENGTHS = {
+    "a strip without a length": ((8, 50), (42, 0), "strip 1 at byte 50", "42 bytes", 0),
+    "no strip has a length": ((8, 50), (0, 0), "strip 0 at byte 8", "42 bytes", 0),
+    "too few bytes": ((8, 50), (8, 42), "strip 0 at byte 8", "42 bytes", 8),
+    "a length without a place": ((8, 0), (42, 42), "strip 1 at byte 0", "a place", 42),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_lengths_of_strips_that_cannot_be(tmp_path, case):
+    """Nothing is shown of what is not there: tifffile refuses short strips, or shows zeros."""
+    offsets, counts, *place, count = LENGTHS[case]
+    told = r"a\.tif: .*page 0, {}; expected {}.*found a byte count of {}$".format(*place, count)
+    frame = counting_frames((12, 7), "u1")
+    places = {"tag_273": (4, *offsets), "tag_278": (4, 6), "tag_279": (4, *counts)}
+    path = tiny(tmp_path / "a.tif", frame.tobytes(), frame.shape, **places)
+    with pytest.raises(CorruptFileError, match=told):
+        open_dataset(path)
+    if case == "too few bytes":
+        with pytest.raises(tifffile.TiffFileError):
+            tifffile.imread(path)
+
+
+def test_the_page_with_a_strip_of_too_few_bytes_is_named(tmp_path):
+    """Others can be read."""
+    frames = counting_frames((3, 6, 8), "u2")
+    path = write(tmp_path / "a.tif", frames, rowsperstrip=3, metadata=None)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[1].tags["StripByteCounts"].overwrite((48, 46))
+        expected = file.pages[2].asarray()
+    with pytest.raises(
+        CorruptFileError, match=r"page 1, strip 1 at byte .*48 bytes.*found a byte count of 46"
+    ):
+        open_dataset(path)
+    np.testing.assert_array_equal(expected, frames[2])
+
+
+@pytest.mark.parametrize("shape", [(15, 15), (40, 40)])
+def test_tiles_that_were_never_written(tmp_path, shape):
+    """The place that tifffile gives to a single one is that of what comes next."""
+    path, count = tmp_path / "a.tif", (1 + shape[0] // 16) ** 2
+    tiles = iter([b"", *[zlib.compress(b"1" * 256)] * 8][:count])
+    options = {"shape": shape, "dtype": "u1", "tile": (16, 16), "compression": "zlib"}
+    tifffile.imwrite(path, tiles, **options)
+    check(path)
+
+
+def test_old_style_jpeg_is_called_so(tmp_path):
+    """Its strips have no headers of their own."""
+    path = tiny(tmp_path / "a.tif", bytes(range(36)), (6, 6), tag_259=(3, 6))
+    with pytest.raises(DatasetError, match=r"old-style JPEG compression \(6\)") as caught:
+        open_dataset(path)
+    assert type(caught.value) is DatasetError
+    assert "Convert" in caught.value.hint
+
+
+def test_jpeg_files_as_strips_are_read_under_the_old_number(tmp_path):
+    frame = counting_frames((8, 8), "u1")
+    stored = imagecodecs.jpeg_encode(frame, level=95)
+    path = tiny(tmp_path / "a.tif", stored, (8, 8), tag_259=(3, 6))
+    np.testing.assert_array_equal(open_dataset(path), imagecodecs.jpeg_decode(stored))
 
 
 def test_pyramid(tmp_path):

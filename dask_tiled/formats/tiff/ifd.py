@@ -86,6 +86,13 @@ class Ifd(NamedTuple):
                     values[tag] = entry, self.source.value(entry)
         return values
 
+    def room(self, at: int) -> int:
+        """Count the bytes from a place to the next IFD or values, or to the end of the file."""
+        source = self.source
+        long = (entry for entry in self.entries.values() if size_of(entry) > len(entry[3]))
+        places = [self.at, source.after(self.at), *map(source.place, long), source.file.size]
+        return min((place for place in places if place > at), default=at) - at
+
     def corrupt(self, problem: str, **details: Any) -> CorruptFileError:
         """Make the error for something that is wrong in the IFD."""
         return self.source.corrupt(problem, self.at, **details)
@@ -131,9 +138,13 @@ class Source:
             if at in seen:
                 raise self.corrupt("the chain of IFDs goes in a circle", at)
             seen.add(at)
-            following = self._number(word, at + self.flavour.number.size + self._nbytes(at))
+            following = self.after(at)
             yield at
             at = following
+
+    def after(self, at: int) -> int:
+        """Return the place of the IFD that follows another one in its chain, or 0."""
+        return self._number(self.flavour.word, at + self.flavour.number.size + self._nbytes(at))
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""

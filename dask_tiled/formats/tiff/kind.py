@@ -25,6 +25,7 @@ LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # lead elsewhere
 MOST_PLACES_BYTES = 1 << 26
 MOST_VALUE_BYTES = 1 << 16
 MOST_LISTED = 256  # longer values are told of, and not shown
+OLD_JPEG = 6
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 DECODE = "dask_tiled.formats.tiff.decode:decode"
 
@@ -84,7 +85,7 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
             dtype=dtype,
             decoder=_decoder(ifd.source, page, dtype, axes, segment),
             blank=tools.unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
-            problem=_problem(page) if known else f"samples of {page.bitspersample} bits",
+            problem=_problem(ifd, page) if known else f"samples of {page.bitspersample} bits",
         )
 
 
@@ -164,11 +165,12 @@ def _dtype(page: Any) -> np.dtype | None:
     return None
 
 
-def _problem(page: Any) -> str:
+def _problem(ifd: Ifd, page: Any) -> str:
     """Say what is not known to decode the segments of a page."""
     compression = int(page.compression)
     if compression in IMAGE_CODECS:
-        return ""
+        known = compression != OLD_JPEG or _holds_jpeg(ifd)
+        return "" if known else f"old-style JPEG compression ({OLD_JPEG}) is not supported"
     if compression not in {1, *BYTE_CODECS}:
         return f"compression {compression}"
     if int(page.predictor) not in PREDICTORS:
@@ -178,6 +180,13 @@ def _problem(page: Any) -> str:
     if isinstance(page.bitspersample, tuple):
         return f"samples of {page.bitspersample} bits"
     return "complex integers" if page.sampleformat == 5 else ""
+
+
+def _holds_jpeg(ifd: Ifd) -> bool:
+    """Tell whether the first segment is a JPEG file, not only the coded part of one."""
+    entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
+    at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
+    return ifd.source.file.read(2, at) == b"\xff\xd8"
 
 
 def _decoder(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -99,6 +100,15 @@ class Pages:
         """Give the file of a page."""
         return self.files[self[row].file]
 
+    def name_of(self, row: int) -> str:
+        """Name a page by its number in the file; one of a pyramid by the byte of its IFD."""
+        ifd = self[row].ifd
+        with opened(self.file_of(row)) as source, suppress(tools.DatasetError):
+            for number, at in enumerate(source.chain()):
+                if at == ifd:
+                    return f"page {number}"
+        return f"the page at byte {ifd}"
+
     def tags(self, row: int) -> dict[str, Any]:
         """Read the entries of a page, as plain values by name."""
         with opened(self.file_of(row)) as source:
@@ -173,8 +183,8 @@ def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
     if not nbytes and isinstance(kind.decoder, tools.Decoder):
         nbytes = array("q", [kind.nbytes(kind.segment)]) * len(offsets)
-    elif not nbytes and len(offsets) == 1:
-        nbytes = array("q", [max(0, ifd.source.file.size - offsets[0])])
+    elif len(offsets) == 1 and not (nbytes and (nbytes[0] or kind.tiled)):
+        nbytes = array("q", [ifd.room(offsets[0]) if offsets[0] else 0])
     if not offsets or not nbytes:
         raise ifd.corrupt("strips or tiles in unknown places")
     return offsets, nbytes

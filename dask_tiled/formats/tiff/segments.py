@@ -19,6 +19,8 @@ from dask_tiled.model.pieces import Columns, joined
 
 MOST_SAMPLES = 1 << 62  # pixels of larger arrays cannot be numbered
 
+CONVERT = "Convert the file, for example by tiffcp -c none old.tif new.tif."
+
 
 def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
     """Lay out pages of one shape and type, of any kinds and files, as the frames of an array."""
@@ -36,8 +38,9 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
         own = np.flatnonzero(kinds == number)
         kind = pages.kinds[number]
         _check_kind(kind, first, pages.file_of(int(rows[own[0]])).path)
-        frames = (counts.cumsum() - counts)[own], counts[own]
-        boxes = _boxes_of(kind, *frames, inverse[own], *pages.segments(rows[own]))
+        frames, segments = ((counts.cumsum() - counts)[own], counts[own]), pages.segments(rows[own])
+        _check_segments(pages, kind, rows[own], *segments)
+        boxes = _boxes_of(kind, *frames, inverse[own], *segments)
         both = [decoders.setdefault(one, len(decoders)) for one in (kind.decoder, kind.blank)]
         axes = [0, *(1 + k for k in kind.kept)]
         shown = {name: getattr(boxes, name)[:, axes] for name in ("start", "shape", "strides")}
@@ -61,7 +64,31 @@ def _check_kind(kind: Kind, first: Kind, path: str) -> None:
         raise tools.DatasetError("the pages differ", path=path, expected=expected, found=found)
     if kind.problem:
         what = "a page is stored in a way that is not read"
-        raise tools.DatasetError(what, path=path, found=kind.problem)
+        raise tools.DatasetError(what, path=path, found=kind.problem, hint=CONVERT)
+
+
+def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbytes: Index) -> None:
+    """Make sure that segments have bytes enough, or neither a place nor bytes: never written."""
+    least = np.array([1])
+    if isinstance(kind.decoder, tools.Decoder):
+        shape, strides = _shapes_of(kind)[1], _strides_of(kind)
+        least = ((shape - 1) * strides).sum(axis=1) + kind.dtype.itemsize
+    wrong = np.where(offsets == 0, nbytes > 0, nbytes < least)
+    if kind.tiled and kind.n_segments == 1:  # some writers give a tile without bytes a place
+        wrong &= nbytes > 0
+    if wrong.any():
+        page, segment = np.argwhere(wrong)[0].tolist()
+        place, found = int(offsets[page, segment]), int(nbytes[page, segment])
+        expected = f"{np.broadcast_to(least, wrong.shape[1])[segment]} bytes or more"
+        what, row = "tile" if kind.tiled else "strip", int(rows[page])
+        where = f"{pages.name_of(row)}, {what} {segment} at byte {place}"
+        raise tools.CorruptFileError(
+            f"a {what} has too few bytes" if place else f"a {what} has bytes in no place",
+            path=pages.file_of(row).path,
+            where=where,
+            expected=expected if place else "a place behind the header",
+            found=f"a byte count of {found}",
+        )
 
 
 def _boxes_of(
@@ -71,13 +98,12 @@ def _boxes_of(
 
     Before the five axes of a page comes that of frames. The decoder of what was never written is 1.
     """
-    start = np.indices(counts_of(kind.full, kind.segment)).reshape(5, -1).T * kind.segment
-    shape = np.minimum(kind.segment, np.array(kind.full) - start)
+    start, shape = _shapes_of(kind)
     is_plain = isinstance(kind.decoder, tools.Decoder)
-    strides = np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize * is_plain
+    strides = _strides_of(kind) * is_plain
     page, segment = np.indices(offsets.shape).reshape(2, -1)
     steps = np.where(counts == 1, 0, kind.nbytes(kind.full))[page]
-    blank = ((offsets == 0) | (nbytes == 0)).ravel()
+    blank = (nbytes == 0).ravel()
     boxes = Columns(
         file=files[page],
         decoder=blank.astype(np.int64),
@@ -90,6 +116,17 @@ def _boxes_of(
     if not is_plain:
         return boxes
     return _join_frames(boxes if kind.tiled else _join_strips(boxes, kind.dtype.itemsize))
+
+
+def _shapes_of(kind: Kind) -> tuple[Index, Index]:
+    """Return where the segments of a page begin, and their shapes in it."""
+    start = np.indices(counts_of(kind.full, kind.segment)).reshape(5, -1).T * kind.segment
+    return start, np.minimum(kind.segment, np.array(kind.full) - start)
+
+
+def _strides_of(kind: Kind) -> Index:
+    """Return the bytes between neighbours in a segment without compression, along each axis."""
+    return np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize
 
 
 def _take(boxes: Columns, chosen: Index) -> Columns:
