@@ -77,23 +77,24 @@ def test_pieces_that_hold_another_size(config):
             assert size != 1000
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        # To LZMA a dictionary belongs, of as many bytes as the stream says.
-        assert peak < (1 << 20 if config["id"] != "lzma" else 1 << 24)
+        window = 8 << 20 if config["id"] == "lzma" else 0
+        assert peak < window + (1 << 20)
 
 
 @pytest.mark.parametrize("sized", [True, False])
 def test_zstandard_of_fewer_bytes(sized):
-    """numcodecs leaves the rest as it was, and does not say so."""
+    """numcodecs leaves the rest as it was, and does not say how much that is."""
     data = np.arange(1000, dtype="u1")
     packed = np.frombuffer(numcodecs.Zstd().encode(data), "u1")
     if not sized:
         stream = imagecodecs.zstd_encode(data.tobytes())
         packed = np.frombuffer(stream, "u1")
     out = np.empty(1000, "u1")
-    unzstd(packed, out)
+    assert unzstd(packed, out) == 1000
     np.testing.assert_array_equal(out, data)
-    with pytest.raises(ValueError, match="fewer bytes"):
-        unzstd(packed, np.empty(1001, "u1"))
+    assert unzstd(packed, np.empty(1001, "u1")) == 1000
+    twice = np.concatenate((packed, packed))
+    assert unzstd(twice, np.empty(2500, "u1")) == 2000
 
 
 def test_a_volume_that_is_too_large_for_its_bytes(tmp_path):

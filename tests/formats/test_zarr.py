@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+import zarr.codecs.numcodecs
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 
 from dask_tiled import (
     Axis,
@@ -23,6 +32,7 @@ from dask_tiled import (
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd
 
 FRAMES = counting_frames((6, 4, 8, 10), "uint16")
+BYTES = {"name": "bytes"}
 FIELDS = {"spacings": "2 0.5 3", "units": '"mrad" "nm" "s"'}
 SETTINGS = {
     "as it comes": {},
@@ -151,6 +161,111 @@ def test_arrays_of_others(tmp_path, options):
     assert arr.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(arr.compute(), array[:])
     np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), array[:][2, 3:, ::2])
+
+
+PACKERS = ("Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib", "Zstd")
+PIPELINES = {
+    **{name: {"compressors": (name, {})} for name in PACKERS},
+    "two compressors": {"compressors": (GzipCodec(), ZstdCodec())},
+    "many compressors": {"compressors": [(name, {}) for name in PACKERS]},
+    "sealed": {"compressors": (ZstdCodec(), Crc32cCodec())},
+    "checksums": {
+        "compressors": [("CRC32", {}), ("Adler32", {}), ("Fletcher32", {}), ("JenkinsLookup3", {})]
+    },
+    "shuffled": {"compressors": [("Shuffle", {}), ZstdCodec()], "dtype": "i4"},
+    "differences": {"filters": ("Delta", {"dtype": "i4", "astype": "i2"}), "dtype": "i4"},
+    "scaled": {
+        "filters": ("FixedScaleOffset", {"scale": 10, "offset": 1, "astype": "u2", "dtype": "f8"}),
+        "dtype": "f8",
+    },
+    "rounded": {"filters": ("Quantize", {"digits": 1, "dtype": "f4"}), "dtype": "f4"},
+    "rounded bits": {"filters": ("BitRound", {"keepbits": 7}), "dtype": "f4"},
+    "packed bits": {"filters": ("PackBits", {}), "dtype": "bool"},
+    "another type": {"filters": ("AsType", {"encode_dtype": "f8", "decode_dtype": "i2"})},
+    "transposed twice": {
+        "filters": [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(0, 2, 1))],
+    },
+    "truths": {"dtype": "bool", "compressors": GzipCodec()},
+    "shards in shards": {
+        "serializer": ShardingCodec(
+            chunk_shape=(2, 2, 6),
+            codecs=[ShardingCodec(chunk_shape=(1, 2, 3), codecs=[BytesCodec(), GzipCodec()])],
+        ),
+        "compressors": None,
+    },
+    "transposed shards": {
+        "filters": TransposeCodec(order=(1, 0, 2)),
+        "serializer": ShardingCodec(
+            chunk_shape=(1, 2, 3), codecs=[TransposeCodec(order=(2, 0, 1)), BytesCodec()]
+        ),
+        "compressors": None,
+    },
+}
+
+
+def made(codecs):
+    """Make the codecs of numcodecs, of which there are names and options."""
+    if isinstance(codecs, list):
+        return [*map(made, codecs)]
+    if isinstance(codecs, tuple) and isinstance(codecs[0], str):
+        return getattr(zarr.codecs.numcodecs, codecs[0])(**codecs[1])
+    return codecs
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("options", PIPELINES.values(), ids=PIPELINES)
+def test_codecs(tmp_path, options):
+    """As zarr decodes them, one by one and behind each other, with chunks that are not there."""
+    options = {"dtype": "i2", "compressors": None, **options}
+    codecs = {key: made(options.pop(key)) for key in {*options} - {"dtype", "serializer"}}
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(5, 7, 9), chunks=(4, 4, 6), fill_value=1, **options, **codecs
+    )
+    array[1:4, 2:5] = np.arange(81).reshape(3, 3, 9) % 7
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr.compute(), array[:])
+    np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), array[:][2, 3:, ::2])
+
+
+WRONG_CODECS = {
+    "vlen-bytes": ([{"name": "vlen-bytes"}], DatasetError),
+    "one that nobody knows": ([BYTES, {"name": "x\x00"}], DatasetError),
+    "pickle": ([BYTES, {"name": "numcodecs.pickle"}], DatasetError),
+    "none": ([], CorruptFileError),
+    "no list": (3, CorruptFileError),
+    "no names": ([{}], CorruptFileError),
+    "numbers": ([3], CorruptFileError),
+    "a list": ([{"name": []}], CorruptFileError),
+    "two serializers": ([BYTES, BYTES], CorruptFileError),
+    "a filter of bytes": (
+        [BYTES, {"name": "transpose", "configuration": {"order": [0, 1]}}],
+        CorruptFileError,
+    ),
+    "a transpose of other axes": (
+        [{"name": "transpose", "configuration": {"order": [0, 2]}}, BYTES],
+        CorruptFileError,
+    ),
+    "a transpose of none": ([{"name": "transpose"}, BYTES], CorruptFileError),
+    "objects": (
+        [{"name": "numcodecs.astype", "configuration": {"encode_dtype": "O"}}, BYTES],
+        CorruptFileError,
+    ),
+    "text": (
+        [{"name": "numcodecs.delta", "configuration": {"dtype": "u1", "astype": "S99"}}, BYTES],
+        CorruptFileError,
+    ),
+}
+
+
+@pytest.mark.parametrize(("codecs", "error"), WRONG_CODECS.values(), ids=WRONG_CODECS)
+def test_codecs_that_are_none(tmp_path, codecs, error):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=np.ones((4, 4), "u1"))
+    document = json.loads((path / "zarr.json").read_text())
+    (path / "zarr.json").write_text(json.dumps({**document, "codecs": codecs}))
+    with pytest.raises(DatasetError, match="codec") as caught:
+        open_dataset(path)
+    assert (type(caught.value), caught.value.path) == (error, str(path / "zarr.json"))
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")

@@ -1,11 +1,16 @@
-"""Text that grows is refused before it has: XML, JSON, TOML, and what regular expressions read."""
+"""What grows is refused before it has: XML, JSON, TOML, regular expressions, chunks of zarr."""
 
+import os
 import signal
+import subprocess
+import sys
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 from bombs import BESIDE, BOMBS, PLACES
 
+import dask_tiled
 from dask_tiled import CorruptFileError, describe, open_dataset
 from dask_tiled.formats.frms6 import _read_hdr
 from dask_tiled.formats.raw_csr import read_toml
@@ -177,3 +182,106 @@ def test_a_line_of_blanks(tmp_path):
 def test_regular_expressions(read, text):
     with limited():
         read(text)
+
+
+# Chunks of zarr
+
+
+EXPANDING = """
+import bz2, gzip, json, lzma, re, struct, sys, zlib
+from pathlib import Path
+import dask, numcodecs, numpy as np
+import dask_tiled
+
+dask.config.set(scheduler="synchronous")
+SIZE, MOST = 64 << 20, 16 << 20
+ZEROS = bytes(SIZE)
+BYTES, GZIP = {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
+
+def numcodec(name, **configuration):
+    return {"name": f"numcodecs.{name}", "configuration": configuration}
+
+def packed(name):
+    return numcodecs.get_codec({"id": name}).encode(ZEROS)
+
+zipped = gzip.compress(ZEROS)
+shard = zipped + struct.pack("<QQ", 0, len(zipped))
+sharding = {
+    "chunk_shape": [8, 4, 4], "codecs": [BYTES, GZIP], "index_codecs": [BYTES],
+}
+nested = {**sharding, "codecs": [{"name": "sharding_indexed", "configuration": sharding}]}
+names = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")
+BOMBS = {
+    "vlen-bytes": ("uint8", [{"name": "vlen-bytes"}], struct.pack("<I", SIZE) + bytes(100)),
+    "vlen-utf8": ("uint8", [{"name": "vlen-utf8"}], struct.pack("<I", SIZE) + bytes(100)),
+    "truths": ("bool", [BYTES, GZIP], zipped),
+    "transposed": ("uint8", [TRANSPOSE, BYTES, GZIP], zipped),
+    "gzip in gzip": ("uint8", [BYTES, GZIP, GZIP], gzip.compress(gzip.compress(ZEROS))),
+    "gzip in zstd": ("uint8", [BYTES, GZIP, {"name": "zstd"}], packed("zstd")),
+    "zlib in blosc": ("uint8", [BYTES, numcodec("zlib"), {"name": "blosc"}], packed("blosc")),
+    "sealed": ("uint8", [BYTES, GZIP, numcodec("crc32")], numcodecs.CRC32().encode(zipped)),
+    "shuffled": ("uint8", [BYTES, numcodec("shuffle"), GZIP], zipped),
+    "packed bits": ("bool", [numcodec("packbits"), BYTES, GZIP], zipped),
+    "differences": ("uint8", [numcodec("delta", dtype="u1"), BYTES, GZIP], zipped),
+    "text": ("uint8", [numcodec("astype", encode_dtype="S67108864"), BYTES, GZIP], zipped),
+    "a transposed shard": (
+        "uint8",
+        [{"name": "transpose", "configuration": {"order": [0, 1, 2]}},
+         {"name": "sharding_indexed", "configuration": sharding}],
+        shard,
+    ),
+    "a shard in a shard": (
+        "uint8",
+        [{"name": "sharding_indexed", "configuration": nested}],
+        shard + struct.pack("<QQ", 0, len(shard)),
+    ),
+    **{name: ("uint8", [BYTES, {"name": name}], packed(name)) for name in names[::6]},
+    **{f"numcodecs.{one}": ("uint8", [BYTES, numcodec(one)], packed(one)) for one in names},
+}
+
+def write(name, dtype, codecs, chunk):
+    grid = {"name": "regular", "configuration": {"chunk_shape": [8, 4, 4]}}
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": [8, 4, 4], "data_type": dtype,
+        "chunk_grid": grid, "chunk_key_encoding": {"name": "default"}, "fill_value": 0,
+        "codecs": codecs, "attributes": {},
+    }
+    path = Path(name) / "c/0/0/0"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(chunk)
+    (Path(name) / "zarr.json").write_text(json.dumps(document))
+
+def memory(key):
+    return int(re.search(key + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+write("honest", "uint8", [BYTES, GZIP, GZIP], gzip.compress(gzip.compress(bytes(128))))
+assert not dask_tiled.open_dataset("honest").compute().any()
+for name, bomb in BOMBS.items():
+    write(name, *bomb)
+    Path("/proc/self/clear_refs").write_text("5")  # the most that it has had begins anew
+    before = memory("VmRSS")
+    try:
+        dask_tiled.open_dataset(name).compute()
+    except dask_tiled.DatasetError as error:
+        assert not isinstance(error.__cause__, MemoryError), name
+        assert name in error.path, (name, error)
+    else:
+        raise AssertionError(name)
+    print(name, (memory("VmHWM") - before) >> 20)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells")
+def test_chunks_of_zarr_that_expand(tmp_path):
+    """Of every codec, and of codecs inside each other: nobody makes room for what they hold."""
+    env = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
+    command = [sys.executable, "-W", "ignore", "-c", EXPANDING]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    taken = {line.rpartition(" ")[0]: int(line.split()[-1]) for line in done.stdout.splitlines()}
+    assert len(taken) == 23
+    assert {name: mib for name, mib in taken.items() if mib > 16} == {}

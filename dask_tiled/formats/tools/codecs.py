@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tools.compression import check_room
+from dask_tiled.formats.tools.compression import SMALL, most_bytes
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 
@@ -26,9 +26,9 @@ STREAMS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "zlib": lambda _: zlib.decompressobj(),
     "gzip": lambda _: zlib.decompressobj(zlib.MAX_WBITS | 16),
     "bz2": lambda _: bz2.BZ2Decompressor(),
-    "lzma": lambda config: lzma.LZMADecompressor(config["format"], None, config["filters"]),
+    "lzma": lambda config: _lzma(**config),
 }
-"""What decompresses up to some number of bytes, and no more."""
+"""What decompresses up to some number of bytes, and no more, for a configuration."""
 LENGTHS = {"lz4": 0, "blosc": 4}
 """At which byte it stands how long all will be."""
 
@@ -81,43 +81,47 @@ def decode(block: Block, fetch: Fetch, *, config: str, stored: str) -> npt.NDArr
     return pixels.view(dtype).reshape(block.shape).astype(dtype.newbyteorder("="), copy=False)
 
 
-def unpacked(config: Mapping[str, Any], packed: Bytes, wanted: int) -> Any:
-    """Decompress, with room for so many bytes where the codec can be told; or else what it takes.
+def unpacked(config: Mapping[str, Any], packed: Bytes, most: int) -> Any:
+    """Decompress at most so many bytes, where the codec can be told; or else what it takes.
 
     Raises
     ------
     ValueError
-        It claims others, or what no codec could make of it. Codecs have errors of their own, too.
+        There are more, or it ends too early. Codecs have errors of their own, too.
     """
     import numcodecs
 
     name = config["id"]
-    check_room(NAMES.get(name, name), len(packed), wanted)
+    most = min(most, most_bytes(NAMES.get(name, name), len(packed)))
     if name in STREAMS:
-        stream = STREAMS[name](numcodecs.get_codec(dict(config)).get_config())
-        content = stream.decompress(packed.data, wanted + 1)
+        stream = STREAMS[name](config)
+        content = stream.decompress(packed.data, most + 1)
         if not stream.eof:
             raise ValueError(f"no end after {len(content)} bytes")
         return content
     if name == "zstd":
-        out = np.empty(wanted, np.uint8)
-        unzstd(packed, out)
-        return out
+        out = np.empty(most, np.uint8)
+        return out[: unzstd(packed, out)]
     if name in LENGTHS:
         at = LENGTHS[name]
         claimed = int.from_bytes(packed[at : at + 4].tobytes(), "little")
-        if claimed != wanted:
-            raise ValueError(f"{claimed} bytes, as it says")
+        if claimed > most:
+            raise ValueError(f"{claimed} bytes, as it says, where {most} can be at most")
     return numcodecs.get_codec(dict(config)).decode(packed)
 
 
-def unzstd(packed: Bytes, out: Bytes) -> None:
-    """Decompress Zstandard; numcodecs does not tell how much it has made.
+def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.LZMADecompressor:
+    limit = None if format == lzma.FORMAT_RAW else SMALL  # the window that a header asks for
+    return lzma.LZMADecompressor(format, limit, filters)
+
+
+def unzstd(packed: Bytes, out: Bytes) -> int:
+    """Decompress Zstandard, and tell how many bytes that makes, which numcodecs does not.
 
     Raises
     ------
     ValueError, RuntimeError
-        It is damaged, or something else than so many bytes.
+        It is damaged, or there are more bytes than room.
     """
     from numcodecs import Zstd
 
@@ -126,11 +130,11 @@ def unzstd(packed: Bytes, out: Bytes) -> None:
     single, flag = head[4] >> 5 & 1, head[4] >> 6
     at, length = 6 - single + (0, 1, 2, 4)[head[4] & 3], (single, 2, 4, 8)[flag]
     claimed = int.from_bytes(head[at : at + length], "little") + 256 * (flag == 1)
-    if not length or claimed != len(out):  # it does not say, or there is more than one frame
-        again = ~out
-        Zstd().decode(packed, again)
-        if (again != out).any():
-            raise ValueError(f"fewer bytes than {len(out)}")
+    if length and claimed == len(out):
+        return claimed
+    again = ~out  # it does not say, there are fewer bytes, or more than one frame
+    Zstd().decode(packed, again)
+    return int(np.count_nonzero(again == out))
 
 
 def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:

@@ -11,10 +11,20 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.codecs import unwritten
-from dask_tiled.formats.zarr.decoding import decode, unsealed
+from dask_tiled.formats.zarr.decoding import (
+    CODECS,
+    PLAIN,
+    Pipeline,
+    decode,
+    index_size,
+    is_big,
+    named,
+    read_index,
+)
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.indexing import Index
@@ -24,10 +34,6 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
 """More of them are not asked for, where the server does not list them."""
-PLAIN, SEALED = ("bytes",), ("bytes", "crc32c")
-"""What zarr takes for the codecs of chunks and of the index in shards that do not tell them."""
-ABSENT = np.uint64(2**64 - 1)
-"""What the index of a shard has for a chunk that is not there."""
 
 
 class Chunks:
@@ -57,41 +63,43 @@ class Chunks:
         self.files = [file]
         self.chunk: tuple[int, ...] = array.chunks
         self.stored: tuple[int, ...] = array.shards or array.chunks
-        self.codecs = _named(document["codecs"])
         self.shards: dict[str, Any] = {}
+        codecs = document["codecs"]
         if array.shards is not None:
-            self.shards = self.codecs[0]["configuration"]
-            self.codecs = _named(self.shards.get("codecs", PLAIN))
-        self.decoder = self._decoder(document)
+            self.shards = codecs[0]["configuration"]
+            codecs = self.shards.get("codecs", PLAIN)
+        self.decoder = self._decoder(codecs)
 
-    def _decoder(self, document: Mapping[str, Any]) -> Decoder | BlockDecoder:
-        serializer = self.codecs[0]
-        big = serializer.get("configuration", {}).get("endian") == "big"
-        stored = self.array.dtype.newbyteorder(">" if big else "<")
-        if len(self.codecs) == 1 and serializer["name"] == "bytes":
-            return plain(stored)
-        one = {
-            **document,
-            "shape": self.chunk,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": self.chunk}},
-            "chunk_key_encoding": {"name": "default"},
-            "codecs": self.codecs,
-            "attributes": {},
-            "dimension_names": None,
-        }
+    def _decoder(self, codecs: Sequence[Any]) -> Decoder | BlockDecoder:
+        path, dtype = self.files[0].path, self.array.dtype.newbyteorder("=")
+        try:
+            self.codecs = named(codecs)
+            Pipeline(self.codecs, self.chunk, dtype)
+            if self.shards:
+                index_size(self.shards, 1)
+        except NotImplementedError as error:
+            problem, name = "chunks are packed by a codec that is not read", str(error)
+            raise DatasetError(problem, path=path, expected=CODECS, found=name) from error
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            problem, told = "chunks cannot have these codecs", str(error) or repr(error)
+            raise CorruptFileError(problem, path=path, where="codecs", found=told) from error
+        if [codec["name"] for codec in self.codecs] == ["bytes"]:
+            return plain(dtype.newbyteorder(">" if is_big(self.codecs[0]) else "<"))
         options = (
-            ("document", json.dumps(one, sort_keys=True)),
+            ("codecs", json.dumps(self.codecs, sort_keys=True)),
             ("chunk", (1,) * self.lead + self.chunk),
-            ("stored", stored.str),
+            ("stored", dtype.str),
+            ("fill", self._fill().tobytes()),
         )
-        name = f"{decode.__module__}:{decode.__name__}"
-        return BlockDecoder(name, stored.newbyteorder("="), options)
+        return BlockDecoder(f"{decode.__module__}:{decode.__name__}", dtype, options)
+
+    def _fill(self) -> npt.NDArray[Any]:
+        return np.full(1, self.array.fill_value, self.array.dtype.newbyteorder("="))
 
     @property
     def decoders(self) -> list[Decoder | BlockDecoder]:
         """That of chunks, and that of those that are not there."""
-        value = np.full(1, self.array.fill_value, self.array.dtype)
-        return [self.decoder, unwritten(self.decoder.dtype, value.tobytes())]
+        return [self.decoder, unwritten(self.decoder.dtype, self._fill().tobytes())]
 
     @property
     def base_shape(self) -> tuple[int, ...]:
@@ -195,31 +203,24 @@ class Chunks:
 
     def _index(self, file: File, count: int) -> Index:
         """Read where the chunks of a shard begin, and how long they are."""
-        names = [codec["name"] for codec in _named(self.shards.get("index_codecs", SEALED))]
-        if tuple(names) not in (PLAIN, SEALED):
-            raise DatasetError("an index of shards is packed", path=file.path, found=names)
-        nbytes = 16 * count + 4 * (len(names) - 1)
+        nbytes = index_size(self.shards, count)
         at_end = self.shards.get("index_location", "end") == "end"
         offset = file.size - nbytes if at_end else 0
         if offset < 0:
             raise TruncatedFileError("a shard is too short", path=file.path, expected=nbytes)
         data = np.frombuffer(read_exactly(file.path, nbytes, offset, "the index of a shard"), "u1")
         try:
-            content = unsealed(data) if len(names) > 1 else data
+            places = read_index(self.shards, data, nbytes)
         except ValueError as error:
             problem, where = "the index of a shard is damaged", f"byte {offset}"
             raise CorruptFileError(
                 problem, path=file.path, where=where, found=str(error)
             ) from error
-        found = content.view("<u8").reshape(-1, 2)
-        absent = (found == ABSENT).all(axis=1)
-        beyond = ~absent & ((found > file.size).any(axis=1) | (found.sum(axis=1) > file.size))
+        beyond = places.sum(axis=1) > file.size
         if beyond.any():
             problem, expected = "a chunk reaches beyond its shard", f"{file.size} bytes"
-            place = found[beyond][0].tolist()
+            place = places[beyond][0].tolist()
             raise TruncatedFileError(problem, path=file.path, expected=expected, found=place)
-        places: Index = np.where(absent[:, None], 0, found).astype(np.int64)
-        places[absent, 0] = -1
         return places
 
     def _check_lengths(self, numbers: Index, nbytes: Index) -> None:
@@ -259,8 +260,3 @@ def _gaps(there: Index, grid: Sequence[int]) -> tuple[Index, Index]:
             cell += many * steps[k]
     corners = np.array(np.unravel_index(np.array(starts, np.int64), grid)).T
     return corners, np.array(counts, np.int64).reshape(-1, len(grid))
-
-
-def _named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Give codecs with their names, of which some are nothing else."""
-    return [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]

@@ -20,6 +20,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.formats.zarr.decoding import named
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.borders import Border, border
@@ -33,6 +34,10 @@ WRITTEN = "dask_tiled"
 """The attribute in which exports of this package say more of an array."""
 MOST_BYTES = 1 << 28
 """No document is longer."""
+NUMBERS = {"bool", "complex64", "complex128"} | {
+    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
+}
+"""Types of pixels; zarr has others."""
 MOST_PIXELS = 1 << 60
 """More of them in a chunk or a shard cannot be numbered by bytes."""
 
@@ -126,8 +131,6 @@ def _describe(
     name: str,
 ) -> Description:
     array = _opened(file, document)
-    if array.dtype.kind not in "biufc":
-        raise DatasetError("an array of something else", path=file.path, found=str(array.dtype))
     if not array.ndim or not all(array.shape):
         raise DatasetError("an array without pixels", path=file.path, found=array.shape)
     attributes = dict(array.attrs)
@@ -167,13 +170,21 @@ def _plain(value: Any) -> Any:
 
 
 def _opened(file: File, document: dict[str, Any]) -> Any:
-    """Let zarr read the document of an array."""
+    """Let zarr read the document of an array, but for its codecs, which it does not undo."""
     import zarr
     from zarr.core.buffer import default_buffer_prototype
 
-    text = json.dumps(document).encode()
-    contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
+    kind = document.get("data_type", "uint8")
+    if not isinstance(kind, str) or kind not in NUMBERS:
+        raise DatasetError("an array of something else", path=file.path, found=str(kind))
     try:
+        codecs = named(document["codecs"])
+        usual = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        if [codec["name"] for codec in codecs] == ["sharding_indexed"]:
+            shards = {"chunk_shape": codecs[0]["configuration"]["chunk_shape"], "codecs": usual}
+            usual = [{"name": "sharding_indexed", "configuration": shards}]
+        text = json.dumps({**document, "codecs": usual}).encode()
+        contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
         array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
         array.chunks, array.shards, dict(array.attrs)
     except Exception as error:
