@@ -1,7 +1,9 @@
 """zarr: what to_zarr wrote is opened as it was; what others wrote, as zarr reads it."""
 
+import gzip
 import json
 import pickle
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -282,6 +284,57 @@ def test_data_sets_of_xarray(tmp_path):
     for name, problem in (("none", "no such array"), ("../a", "no path in a group")):
         with pytest.raises(DatasetError, match=problem):
             open_dataset(tmp_path / "a.zarr", dataset=name)
+
+
+COORDINATES = {
+    "honest": {},
+    "packed by others": {"compressors": [GzipCodec(), ZstdCodec()]},
+    "in shards": {"chunks": (2,), "shards": (4,)},
+    "few of many": {"chunks": (1,), "stop": 3},
+    "longer chunks": {"chunks": (1 << 20,)},
+}
+
+
+@pytest.mark.parametrize("name", COORDINATES)
+def test_coordinates(tmp_path, name):
+    """They are read from any chunks; positions that were not written are the fill value."""
+    options = dict(COORDINATES[name])
+    stop = options.pop("stop", None)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("data", data=FRAMES[0], dimension_names=["t", "y", "x"])
+    t = group.create_array("t", shape=(4,), dtype="f8", fill_value=0.75, **options)
+    t[:stop] = np.array([0.75, 1, 1.25, 1.5])[:stop]
+    expected = Axis("t", "", 0.25, 0.75) if stop is None else Axis("t")
+    assert open_dataset(tmp_path / "a.zarr").axes[0] == expected
+
+
+def large_coordinates(folder, size, **options):
+    group = zarr.create_group(folder / "a.zarr")
+    shape = (size, 4, 4)
+    names = ["t", "y", "x"]
+    group.create_array("data", shape=shape, dtype="u1", chunks=(8, 4, 4), dimension_names=names)
+    return group.create_array("t", shape=(size,), dtype="f8", **options)
+
+
+@pytest.mark.parametrize("kind", ["a bomb", "nothing stored", "more than memory", "a long chunk"])
+def test_coordinates_that_are_not_read(tmp_path, kind):
+    """Nobody makes room for what an axis cannot need."""
+    size = {"nothing stored": 1 << 24, "more than memory": 1 << 31}.get(kind, 8)
+    chunk = {"a long chunk": 1 << 26}.get(kind, min(size, 1 << 16))
+    large_coordinates(tmp_path, size, chunks=(chunk,), compressors=GzipCodec())
+    place = tmp_path / "a.zarr" / "t" / "c" / "0"
+    place.parent.mkdir()
+    if size == 8:
+        place.write_bytes(gzip.compress(bytes(1 << 26)))
+    tracemalloc.start()
+    try:
+        desc = describe(tmp_path / "a.zarr")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert desc.axes == (Axis("t"), Axis("y"), Axis("x"))
+    assert desc.metadata["zarr"].get("unread_coordinates", ()) == ("t",) * (kind != "a bomb")
+    assert peak < 16 << 20
 
 
 @pytest.mark.parametrize("shards", [None, (4, 4, 8, 10)])

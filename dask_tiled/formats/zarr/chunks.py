@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import Any
 
@@ -25,6 +25,7 @@ from dask_tiled.formats.zarr.decoding import (
     named,
     read_index,
 )
+from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.indexing import Index
@@ -34,6 +35,8 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
 """More of them are not asked for, where the server does not list them."""
+MOST_PACKED = 1 << 24
+"""No chunk of a small array has more bytes."""
 
 
 class Chunks:
@@ -85,13 +88,17 @@ class Chunks:
             raise CorruptFileError(problem, path=path, where="codecs", found=told) from error
         if [codec["name"] for codec in self.codecs] == ["bytes"]:
             return plain(dtype.newbyteorder(">" if is_big(self.codecs[0]) else "<"))
-        options = (
-            ("codecs", json.dumps(self.codecs, sort_keys=True)),
-            ("chunk", (1,) * self.lead + self.chunk),
-            ("stored", dtype.str),
-            ("fill", self._fill().tobytes()),
-        )
+        options = tuple(self._options().items())
         return BlockDecoder(f"{decode.__module__}:{decode.__name__}", dtype, options)
+
+    def _options(self) -> dict[str, Any]:
+        """Give the options of :func:`~dask_tiled.formats.zarr.decoding.decode`."""
+        return {
+            "codecs": json.dumps(self.codecs, sort_keys=True),
+            "chunk": (1,) * self.lead + self.chunk,
+            "stored": self.array.dtype.newbyteorder("=").str,
+            "fill": self._fill().tobytes(),
+        }
 
     def _fill(self) -> npt.NDArray[Any]:
         return np.full(1, self.array.fill_value, self.array.dtype.newbyteorder("="))
@@ -154,6 +161,32 @@ class Chunks:
             decoder=np.pad(np.zeros_like(number), filled, constant_values=1),
             nbytes=np.pad(nbytes, filled),
         )
+
+    def pixels(self) -> npt.NDArray[Any]:
+        """Read all pixels of a small array.
+
+        Raises
+        ------
+        DatasetError
+            Chunks are damaged, or too long to be those of a small array.
+        """
+        found = np.full(self.array.shape, self._fill()[0])
+        for start, number, (offset, nbytes) in self._listed():
+            file = self.files[number]
+            if nbytes > MOST_PACKED:
+                problem = "a chunk is too long"
+                raise DatasetError(problem, path=file.path, expected=MOST_PACKED, found=nbytes)
+            box = tuple(map(slice, start, map(int.__add__, start, self.chunk)))
+            block = Block((), file, offset, nbytes, tuple(start), found[box].shape)
+            found[box] = decode(block, _fetch, **self._options())  # type: ignore[arg-type]
+        return found
+
+    def _listed(self) -> Iterator[tuple[list[int], int, list[int]]]:
+        """List the chunks that there are: where in the array, number of the file, where in it."""
+        for columns in map(self._of_file, self._written()):
+            for start, number, where in zip(*(column.tolist() for column in columns), strict=True):
+                if number >= 0 and all(map(int.__lt__, start, self.array.shape)):
+                    yield start, number, where
 
     def _written(self) -> Iterable[tuple[int, ...]]:
         """List the cells of the files that there may be, from the names in the folders."""
@@ -232,6 +265,10 @@ class Chunks:
             raise TruncatedFileError(
                 "a chunk has another length", path=path, expected=expected, found=found
             )
+
+
+def _fetch(file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(read_exactly(file.path, stop - start, start, "a chunk"), np.uint8)
 
 
 def _keys(folder: str, like: str) -> set[str]:

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole
+from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.decoding import named
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
-from dask_tiled.model.borders import Border, border
+from dask_tiled.model.borders import Border, border, within
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
@@ -38,6 +38,8 @@ NUMBERS = {"bool", "complex64", "complex128"} | {
     f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
 }
 """Types of pixels; zarr has others."""
+MOST_POINTS = 1 << 20
+"""Coordinates with more positions, or with more of them in a chunk, are not read."""
 MOST_PIXELS = 1 << 60
 """More of them in a chunk or a shard cannot be numbered by bytes."""
 
@@ -141,6 +143,8 @@ def _describe(
         sig_dims = told if isinstance(told, int) and told > 0 else 2
     split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=file.path))
     chunks = Chunks(array, document, file, int(not split), complete="written_by" in mark)
+    unread: list[str] = []
+    axes = _axes(array, file, mark, axes_of(image, name), split, unread)
     nav, sig = array.shape[:split], array.shape[split:]
     layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
     facts = {
@@ -150,11 +154,12 @@ def _describe(
         "attributes": attributes,
         "missing": mark.get("missing"),
     }
+    if unread:
+        facts["unread_coordinates"] = unread
     if name in levels_of(image):
         facts["levels"] = levels_of(image)
     told = mark.get("metadata")
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
-    axes = _axes(array, file, mark, axes_of(image, name), split)
     desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
     desc = replace(desc, instrument=told_instrument(mark))
     return with_missing(desc, mark, nav_shape)
@@ -201,7 +206,7 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
 
 
 def _axes(
-    array: Any, file: File, mark: Mapping[str, Any], of_image: Any, split: int
+    array: Any, file: File, mark: Mapping[str, Any], of_image: Any, split: int, unread: list[str]
 ) -> tuple[Axis, ...]:
     """Name the axes, and take scales from the export, from OME-Zarr, or from coordinates beside."""
     usual = nav_axes(split) + sig_axes(array.ndim - split)
@@ -216,32 +221,35 @@ def _axes(
             numbers = (float(given[key]) for key in ("scale", "offset"))
             one = Axis.calibrated(axis.name, str(given["units"]), *numbers, signed=True)
         if one is None and name and not mark:
-            one = _coordinate(os.path.dirname(file.path), name, size)
+            one = _coordinate(file, name, size, unread)
         found.append(replace(one or axis, name=name or axis.name))
     return tuple(found)
 
 
-def _coordinate(folder: str, name: str, size: int) -> Axis | None:
-    """Read an axis whose positions are equally far from each other, beside an array."""
-    import zarr
+def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | None:
+    """Read an axis whose positions are equally far from each other, beside an array.
 
+    Names of those that are too long to be read while an array is opened are put into a list.
+    """
+    folder = os.path.dirname(file.path)
     if is_url(folder) or "/" in name or ".." in name:
         return None
-    path, opened = os.path.join(os.path.dirname(folder), name), border()
     above = {os.path.join(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
-    beside = Border(above, outside=opened is not None and opened.outside)
-    for inside, folders, files in os.walk(path):  # all that zarr may read
-        for entry in (*folders, *files):
-            beside.check(os.path.join(inside, entry))
-        if not all(os.path.isfile(os.path.join(inside, entry)) for entry in files):
-            return None
+    opened = border()
     try:
-        # Given a path, zarr would take a name with "::" for a URL, and open something else.
-        array = zarr.open_array(zarr.storage.LocalStore(path, read_only=True), mode="r")
-        points = np.asarray(array[...]) if array.shape == (size,) else np.empty(0)
+        with within(Border(above, outside=opened is not None and opened.outside)):
+            file = File.at(os.path.join(os.path.dirname(folder), name, DOCUMENT))
+            document = _read(file)
+            array = _opened(file, document)
+            if array.shape != (size,) or array.dtype.kind not in "fiu":
+                return None
+            if max(size, array.chunks[0]) > MOST_POINTS:
+                unread.append(name)
+                return None
+            points = Chunks(array, document, file, 0, complete=False).pixels()
+    except OutsideFolderError:
+        raise
     except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
-        return None
-    if not len(points) or points.dtype.kind not in "fiu":
         return None
     return Axis.through(name, str(array.attrs.get("units", "")), points)
 
