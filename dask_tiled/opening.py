@@ -264,7 +264,8 @@ def describe(
         if follow:
             check_local(paths[0])
         whole = tuple(map(completed, paths))
-        with within(Border(paths, outside=outside_folder)):
+        named = whole if is_url(paths[0]) else paths
+        with within(Border(named, outside=outside_folder)):
             desc = _describe_begun(format, whole, common, format_options, listed=listed)
             if scan is not None and is_open:
                 scan = _filled(scan, desc, sync_offset)

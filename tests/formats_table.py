@@ -289,6 +289,18 @@ def make_zarr(folder, stem, *, dtype="u2", shape=(3, 4, 5, 7), **options):
     return Sample({"path": document}, expected, [*chunks, document], links=document)
 
 
+def make_zarr_2(folder, stem):
+    frames = counting_frames((3, 4, 5, 7), ">u2")
+    place = folder / f"{stem}.zarr"
+    options = {"chunks": (2, 3, 5, 4), "order": "F", "compressors": None, "fill_value": None}
+    array = zarr.create_array(place, shape=frames.shape, dtype=">u2", zarr_format=2, **options)
+    array[...] = frames
+    document = place / ".zarray"
+    chunks = sorted(path for path in place.iterdir() if path.name[0] != ".")
+    (place / ".zattrs").unlink()
+    return Sample({"path": document}, frames.astype("u2"), [*chunks, document], links=document)
+
+
 def make_edf(folder, stem, **options):
     frames = counting_frames((12, 5, 7), "u2")
     path = write_edf(folder / f"{stem}.edf", frames, **options)
@@ -477,5 +489,6 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "zarr picture": partial(
         make_zarr, shape=(12, 9), dtype="f4", chunks=(4, 5), filters=[TransposeCodec(order=(1, 0))]
     ),
+    "zarr 2": make_zarr_2,
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }

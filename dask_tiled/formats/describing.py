@@ -23,7 +23,7 @@ from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.instrument import Instrument
-from dask_tiled.model.paths import is_url, list_folder
+from dask_tiled.model.paths import is_file, is_url, list_folder
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -193,10 +193,23 @@ def _recognised(path: str) -> Format | None:
 
 
 def completed(path: str) -> str:
-    """Add the suffix that a user has left out, where the file is there with it only."""
-    if is_url(path) or (os.path.lexists(path) and not os.path.isdir(path)):
+    """Add the suffix that a user has left out, where the file is there with it only.
+
+    Of URLs, only those are asked for that look like folders.
+    """
+    every = [
+        (one, (one.implied,) if isinstance(one.implied, str) else one.implied)
+        for one in formats().values()
+    ]
+    implied = [(format, suffix) for format, suffixes in every for suffix in suffixes if suffix]
+    if is_url(path):
+        folders = [
+            path.rstrip("/") + suffix
+            for format, suffix in implied
+            if suffix[0] == "/" and path.endswith(("/", *format.extensions))
+        ]
+        return next(filter(is_file, folders), path)
+    if os.path.lexists(path) and not os.path.isdir(path):
         return path
-    suffixes = [format.implied for format in formats().values() if format.implied]
-    if os.path.isdir(path):
-        suffixes = [suffix for suffix in suffixes if suffix[0] == "/"]
-    return next((path + s for s in suffixes if os.path.isfile(path + s)), path)
+    whole = [path + s for _, s in implied if s[0] == "/" or not os.path.isdir(path)]
+    return next(filter(os.path.isfile, whole), path)

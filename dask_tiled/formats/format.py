@@ -49,8 +49,8 @@ class Format:
         something counts.
     peers : tuple of str
         Other libraries that read the format.
-    implied : str
-        Suffix that may be left out of a path; of a folder, a slash and the name of a file in it.
+    implied : str or tuple of str
+        Suffixes that may be left out of a path; of a folder, a slash and the name of a file in it.
     aliases : tuple of str
         What else people call the format, in small letters and ``_``.
     """
@@ -65,7 +65,7 @@ class Format:
     headers: Callable[[Description], Headers | Records] | None = None
     instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
     peers: tuple[str, ...] = ()
-    implied: str = ""
+    implied: str | tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -6,11 +6,13 @@ import pickle
 import tracemalloc
 
 import dask.array as da
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 import zarr.codecs.numcodecs
+from range_server import serving
 from zarr.codecs import (
     BloscCodec,
     BytesCodec,
@@ -414,6 +416,67 @@ def test_chunks_that_are_not_there_cost_nothing(tmp_path):
     assert len(arr.description.layout.pieces) < 20
 
 
+def document_of(shape, **more):
+    """Write the document of an array in one chunk."""
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 7,
+        "codecs": [BYTES],
+        "attributes": {},
+        **more,
+    }
+
+
+def group_of(name):
+    member = {name: {"node_type": "array", "shape": [1, 1]}}
+    return {
+        "zarr_format": 3,
+        "node_type": "group",
+        "consolidated_metadata": {"metadata": member},
+    }
+
+
+def image_of(name):
+    levels = {"multiscales": [{"datasets": [{"path": name}]}]}
+    return {"zarr_format": 3, "node_type": "group", "attributes": {"ome": levels}}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "/x", "..", ".", "", "a" * 300, "a/" * 3000])
+@pytest.mark.parametrize("place", ["dataset", "member", "level", "dimension"])
+def test_names_that_are_none(tmp_path, place, name):
+    """A typed error that names the document; of dimensions, that of one that is no text."""
+    document = tmp_path / "zarr.json"
+    made = {
+        "dataset": {"zarr_format": 3, "node_type": "group"},
+        "member": group_of(name),
+        "level": image_of(name),
+        "dimension": document_of([2, 2, 2], dimension_names=[name, "y", "x"]),
+    }
+    document.write_text(json.dumps(made[place]))
+    options = {"dataset": name} if place == "dataset" else {}
+    if place == "dimension" and name != "\ud800":
+        assert open_dataset(tmp_path, **options).dims == (name or "frame", "y", "x")
+        return
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(tmp_path, **options)
+    assert caught.value.path == str(document)
+
+
+def test_as_many_axes_as_there_can_be(tmp_path):
+    for ndim in (63, 64, 65, 3000):
+        (tmp_path / "zarr.json").write_text(json.dumps(document_of([1] * ndim)))
+        if ndim == 63:
+            assert open_dataset(tmp_path).compute().ravel().tolist() == [7]
+            continue
+        with pytest.raises(DatasetError, match="too many axes; expected 63"):
+            open_dataset(tmp_path)
+
+
 def rewritten(path, **mark):
     """Open an export in which something else is said."""
     document = json.loads((path / "zarr.json").read_text())
@@ -467,3 +530,148 @@ def test_documents_that_are_nested_too_deeply(tmp_path):
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
     with pytest.raises(CorruptFileError, match="inside each other"):
         rewritten(tmp_path / "a.zarr", metadata=deep(300))
+
+
+# Format 2
+
+
+OLD = {
+    "as it comes": {},
+    "big-endian": {"dtype": ">i4"},
+    "truths": {"dtype": "bool", "fill_value": True},
+    "complex": {"dtype": ">c8", "fill_value": 1 + 2j},
+    "not a number": {"dtype": "<f4", "fill_value": np.nan},
+    "no fill value": {"fill_value": None},
+    "columns first": {"order": "F"},
+    "columns first, packed bits": {
+        "dtype": "bool",
+        "order": "F",
+        "filters": [numcodecs.PackBits()],
+    },
+    "nothing packed": {"compressors": None},
+    "nothing packed, columns first": {"compressors": None, "order": "F", "dtype": ">u2"},
+    "folders": {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    "shuffled": {"filters": [numcodecs.Shuffle(2), numcodecs.Zlib()], "compressors": None},
+    "differences": {
+        "dtype": ">i4",
+        "filters": [numcodecs.Delta(">i4", "<i2")],
+        "compressors": numcodecs.LZ4(),
+    },
+    "scaled": {"dtype": "f8", "filters": [numcodecs.FixedScaleOffset(1, 10, "f8", ">u2")]},
+    "Blosc": {"compressors": numcodecs.Blosc("lz4", shuffle=2)},
+    "gzip": {"compressors": numcodecs.GZip()},
+    "zlib": {"compressors": numcodecs.Zlib()},
+    "bzip2": {"compressors": numcodecs.BZ2()},
+    "LZMA": {"compressors": numcodecs.LZMA()},
+    "Zstandard": {"compressors": numcodecs.Zstd()},
+}
+
+
+def old_array(path, **options):
+    """Write an array of format 2, of which some chunks are missing."""
+    options = {"dtype": "u2", "fill_value": 1, "zarr_format": 2, **options}
+    array = zarr.create_array(path, shape=(5, 7, 9), chunks=(2, 3, 4), **options)
+    array[1:3, 2:5] = np.arange(54).reshape(2, 3, 9) % 7
+    return array
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_format_2(tmp_path, name):
+    """As zarr reads it, here and from a server that lists nothing."""
+    array = old_array(tmp_path / "a.zarr", **OLD[name])
+    expected = array[:]
+    arr = open_dataset(tmp_path / "a.zarr")
+    assert arr.dtype == array.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(arr.compute(), expected)
+    np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), expected[2, 3:, ::2])
+    with serving(tmp_path) as server:
+        server.lists = False
+        for path in ("a.zarr", "a.zarr/.zarray"):
+            there = open_dataset(server.url(tmp_path / path))
+            np.testing.assert_array_equal(there.compute(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_data_sets_of_xarray_in_format_2(tmp_path, consolidated):
+    """Names of dimensions and coordinates are those of the attributes."""
+    coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"})}
+    stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
+    data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=2, consolidated=consolidated)
+    options = {} if consolidated else {"dataset": "stack"}
+    arr = open_dataset(tmp_path / "a.zarr", **options)
+    np.testing.assert_array_equal(arr.compute(), stack[1])
+    assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), Axis("x"))
+    assert open_dataset(tmp_path / "a.zarr", dataset="mean").shape == (3, 4)
+    with pytest.raises(DatasetError, match="no such array"):
+        open_dataset(tmp_path / "a.zarr", dataset="none")
+
+
+def old_image(group):
+    """Write a pyramid as OME-Zarr 0.4 has it, with coarser planes."""
+    axes = [{"name": "z", "unit": "micrometer"}, {"name": "y", "unit": "nanometer"}, {"name": "x"}]
+    datasets = [
+        {
+            "path": str(k),
+            "coordinateTransformations": [{"type": "scale", "scale": [3, 0.5 * 2**k, 2**k]}],
+        }
+        for k in range(2)
+    ]
+    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
+    for k in range(2):
+        group.create_array(
+            str(k), data=FRAMES[0, :, :: 1 + k, :: 1 + k], chunks=(1, 4, 4),
+            chunk_key_encoding={"name": "v2", "separator": "/"},
+        )  # fmt: skip
+
+
+def test_images_in_format_2(tmp_path):
+    """OME-Zarr 0.4: levels, names, scales and units, by the folder of an image or of its series."""
+    series = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
+    series.attrs["bioformats2raw.layout"] = 3
+    old_image(series.create_group("0"))
+    axes = (Axis("z", "µm", 3.0), Axis("y", "nm", 0.5), Axis("x"))
+    coarse = (Axis("z", "µm", 3.0), Axis("y", "nm", 1.0), Axis("x", "", 2.0))
+    image, part = tmp_path / "a.zarr" / "0", FRAMES[0, :, ::2, ::2]
+    with serving(tmp_path) as server:
+        for path in (str(image), server.url(image) + "/", server.url(tmp_path / "a.zarr")):
+            found = open_dataset(path)
+            np.testing.assert_array_equal(found.compute(), FRAMES[0])
+            assert found.axes == axes
+            assert found.metadata["zarr"]["levels"] == ("0", "1")
+    for path, name in ((image, "1"), (tmp_path / "a.zarr", "0/1")):
+        found = open_dataset(path, dataset=name)
+        np.testing.assert_array_equal(found.compute(), part)
+        assert found.axes == coarse
+
+
+UNREAD = {
+    "objects": ({"dtype": "|O"}, "something else; found |O"),
+    "records": ({"dtype": [["a", "<i4"]]}, "something else"),
+    "dates": ({"dtype": "<M8[ns]"}, "something else"),
+    "pickles": (
+        {"filters": [{"id": "pickle"}]},
+        "codec that is not read; .* found numcodecs.pickle",
+    ),
+    "categories": ({"filters": [{"id": "categorize"}]}, "codec that is not read"),
+    "another version": ({"zarr_format": 1}, "no document of zarr, format 2; found zarr_format 1"),
+    "another order": ({"order": "K"}, "no document of zarr, format 2"),
+    "a compressor without a name": ({"compressor": {}}, "no document of zarr, format 2"),
+    "no shape": ({"shape": None}, "zarr cannot read the document"),
+    "no type": ({"dtype": "abc"}, "no document of zarr, format 2"),
+    "a filter between compressors": (
+        {"filters": [{"id": "zlib"}, {"id": "delta", "dtype": "u2"}]},
+        "chunks cannot have these codecs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), UNREAD.values(), ids=UNREAD)
+def test_what_is_not_read_of_format_2(tmp_path, change, problem):
+    old_array(tmp_path / "a.zarr")
+    path = tmp_path / "a.zarr" / ".zarray"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DatasetError, match=problem) as caught:
+        open_dataset(tmp_path / "a.zarr")
+    assert caught.value.path == str(path)

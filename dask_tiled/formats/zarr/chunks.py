@@ -95,7 +95,7 @@ class Chunks:
         """Give the options of :func:`~dask_tiled.formats.zarr.decoding.decode`."""
         return {
             "codecs": json.dumps(self.codecs, sort_keys=True),
-            "chunk": (1,) * self.lead + self.chunk,
+            "chunk": self.chunk,
             "stored": self.array.dtype.newbyteorder("=").str,
             "fill": self._fill().tobytes(),
         }

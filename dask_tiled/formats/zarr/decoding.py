@@ -310,7 +310,8 @@ def decode(
             expected=f"{chunk} {dtype.name}",
             found=str(error) or repr(error),
         ) from error
+    lead = (1,) * (len(block.shape) - len(chunk))  # of what has no frames
     inside = tuple(slice(n) for n in block.shape)
-    return pixels[inside].astype(
+    return pixels.reshape(lead + chunk)[inside].astype(
         dtype.newbyteorder("="), copy=bool(np.may_share_memory(data, pixels))
     )

@@ -1,7 +1,7 @@
-"""Zarr, format 3: an array, or one in a group, in chunks or in shards.
+"""Zarr, formats 2 and 3: an array, or one in a group, in chunks or in shards.
 
-Layout facts: the Zarr core specification, version 3, and those of its codecs; names of dimensions
-and coordinates as xarray writes them.
+Layout facts: the Zarr specifications, versions 2 and 3, and those of its codecs; names of
+dimensions and coordinates as xarray writes them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.format import Format
-from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.decoding import named
+from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, read
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.borders import Border, border, within
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
-from dask_tiled.model.layout import Layout
+from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.paths import is_url, real
 
-DOCUMENT = "zarr.json"
 WRITTEN = "dask_tiled"
 """The attribute in which exports of this package say more of an array."""
-MOST_BYTES = 1 << 28
-"""No document is longer."""
+MOST_GROUPS = 8
+"""No more of them are looked through, one inside the other, for an array."""
 NUMBERS = {"bool", "complex64", "complex128"} | {
     f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
 }
@@ -49,7 +48,7 @@ def sniff(path: str, head: bytes) -> str | None:
     if not head.lstrip().startswith(b"{"):
         return "no JSON"
     known = b'"zarr_format"' in head and b'"node_type"' in head
-    return None if known or os.path.basename(path) == DOCUMENT else "no keys of a document"
+    return None if known or os.path.basename(path) in DOCUMENTS else "no keys of a document"
 
 
 def describe(
@@ -64,7 +63,8 @@ def describe(
     Parameters
     ----------
     paths : sequence of str
-        One document, ``zarr.json``; of a path, the folder will do.
+        One document: ``zarr.json``, or of format 2 ``.zarray`` or ``.zgroup``. The path of the
+        folder will do.
     nav_shape : tuple of int, optional
         Another shape for the frames, of which those that were missing stay so.
     dataset : str, optional
@@ -74,36 +74,28 @@ def describe(
         How many of the last axes are signal axes; by default what the export says, or 2.
     """
     file = File.only(paths, "zarr")
-    document, name = _read(file), ""
-    image = image_in(document)
-    if document.get("node_type") == "group":
-        name = _chosen(document, file.path) if dataset is None else dataset
-        if not isinstance(name, str) or ".." in name.split("/") or os.path.isabs(name):
-            raise DatasetError("no path in a group", path=file.path, found=repr(name))
-        try:
-            file = File.at(os.path.join(os.path.dirname(file.path), *name.split("/"), DOCUMENT))
-        except FileNotFoundError:
-            problem = "the group has no such array"
-            raise DatasetError(problem, path=file.path, found=name) from None
-        document = _read(file)
-    elif dataset is not None:
+    document, name, image = read(file), "", image_in({})
+    if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("this is an array, no group", path=file.path, found=dataset)
+    for _ in range(MOST_GROUPS):
+        if document["node_type"] == "array":
+            break
+        name, image = (
+            _chosen(document, file.path) if dataset is None else dataset,
+            image_in(document),
+        )
+        folder = member_of(os.path.dirname(file.path), name, file.path)
+        node, dataset = node_in(folder), None
+        if node is None:
+            problem = "the group has no such array"
+            raise DatasetError(problem, path=file.path, found=name)
+        file, document = node
+    else:
+        raise DatasetError("groups inside of each other", path=file.path, expected=MOST_GROUPS)
+    if not levels_of(image) and "/" in name:
+        above = node_in(os.path.dirname(os.path.dirname(file.path)))
+        image, name = image_in(above[1] if above else {}), os.path.basename(name)
     return _describe(file, document, nav_shape, sig_dims, image, name)
-
-
-def _read(file: File) -> dict[str, Any]:
-    if file.size > MOST_BYTES:
-        problem = "the document is too long"
-        raise CorruptFileError(problem, path=file.path, expected=MOST_BYTES, found=file.size)
-    try:
-        document = parse_json(file.read(file.size))
-        if document["zarr_format"] != 3 or document["node_type"] not in {"array", "group"}:
-            raise ValueError("another version")  # noqa: TRY301
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(
-            "no document of zarr, format 3", path=file.path, found=str(error)
-        ) from error
-    return document
 
 
 def _chosen(document: Mapping[str, Any], path: str) -> str:
@@ -113,6 +105,8 @@ def _chosen(document: Mapping[str, Any], path: str) -> str:
         return "data"
     for level in levels_of(image_in(document)):
         return level
+    if "bioformats2raw.layout" in document.get("attributes", ()):
+        return "0"  # the first image of a series
     sizes = {}
     with suppress(KeyError, TypeError, AttributeError, ValueError):
         for name, member in document["consolidated_metadata"]["metadata"].items():
@@ -133,6 +127,9 @@ def _describe(
     name: str,
 ) -> Description:
     array = _opened(file, document)
+    if array.ndim >= MAX_NDIM:
+        most = MAX_NDIM - 1
+        raise DatasetError("too many axes", path=file.path, expected=most, found=array.ndim)
     if not array.ndim or not all(array.shape):
         raise DatasetError("an array without pixels", path=file.path, found=array.shape)
     attributes = dict(array.attrs)
@@ -238,8 +235,7 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
     opened = border()
     try:
         with within(Border(above, outside=opened is not None and opened.outside)):
-            file = File.at(os.path.join(os.path.dirname(folder), name, DOCUMENT))
-            document = _read(file)
+            file, document = node_in(os.path.join(os.path.dirname(folder), name)) or (file, {})
             array = _opened(file, document)
             if array.shape != (size,) or array.dtype.kind not in "fiu":
                 return None
@@ -257,11 +253,11 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
 FORMAT = Format(
     name="zarr",
     extensions=(".zarr",),
-    summary="arrays of zarr, format 3, with any codec, in chunks or shards: what to_zarr writes",
+    summary="arrays of zarr, formats 2 and 3, in chunks or shards, OME-Zarr, what to_zarr writes",
     nav_shape_from="the shape of the array, all but its last axes",
     sniff=sniff,
     describe=describe,
     peers=("xarray", "zarr"),
-    implied="/zarr.json",
+    implied=tuple(f"/{name}" for name in DOCUMENTS),
     aliases=("ome_zarr",),
 )
