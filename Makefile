@@ -14,14 +14,21 @@ SOAK_ARGS ?= --minutes 60
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
+# With the lowest and the newest versions every Python has environments of its own.
+MINOR := $(if $(PYTHON),$(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+OLDEST := $(VENVS)/oldest-$(MINOR)/installed
+NEWEST := $(VENVS)/newest-$(MINOR)/installed
+UV := $(VENVS)/uv/bin/uv
 
-.PHONY: help environments demo test test-fast test-elsewhere test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
+.PHONY: help environments demo test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
 help:
 	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
 	@echo "make test-elsewhere  the whole suite as a stranger: another user, folder, language, one core"
+	@echo "make test-oldest  the suite with the lowest versions that pyproject.toml allows (PYTHON=, PYTEST_ARGS=)"
+	@echo "make test-newest  the suite with the newest, and pre-releases of dask, numpy, numba, xarray and zarr"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
@@ -49,6 +56,11 @@ test-fast: $(VENVS)/test/installed
 # It makes its environment itself, with a Python that another user can run.
 test-elsewhere:
 	@"$(PYTHON)" tests/elsewhere.py $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST)
+test-newest: $(NEWEST)
+test-oldest test-newest:
+	@$(<D)/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
 
 # The tests are those of the installed dask, with its own settings of pytest: none but these warnings.
 test-dask: $(VENVS)/test/installed
@@ -115,6 +127,22 @@ clean:
 	rm -rf $(VENVS) demo-output fuzzed docs/_build docs/_generated build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Wheels only: the lowest version that has one for this Python.
+$(OLDEST): WHICH := --resolution lowest-direct
+# A bound that is a pre-release lets uv choose pre-releases, of these and no others.
+$(NEWEST): WHICH := $(foreach name,dask distributed llvmlite numba numpy xarray zarr,'$(name)>=0.dev0')
+$(OLDEST) $(NEWEST): pyproject.toml $(UV)
+	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
+	@echo "making $(@D) with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv --clear $(@D)
+	@$(UV) pip install --quiet --python $(@D)/bin/python --only-binary :all: --no-binary dask-tiled \
+		$(WHICH) --editable '.[test]'
+	@touch $@
+
+$(UV):
+	@"$(PYTHON)" -m venv $(VENVS)/uv
+	@$(VENVS)/uv/bin/python -m pip install -qq --disable-pip-version-check 'uv>=0.9'
 
 # The stamp is written last: an installation that was interrupted is taken up again.
 $(VENVS)/%/installed: pyproject.toml

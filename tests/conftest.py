@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import platform
 import subprocess
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
@@ -63,9 +65,12 @@ def seed_of_commit():
 
 
 def pytest_report_header(config):
+    named = ("dask", "distributed", "numpy", "numba", "zarr", "xarray")
+    versions = [f"{name} {version(name)}" for name in named]
+    lines = [", ".join([*versions, f"python {platform.python_version()}"])]
     if config.option.fast or config.option.shuffle:
-        return f"drawn with --seed={config.option.seed}"
-    return None
+        lines.append(f"drawn with --seed={config.option.seed}")
+    return lines
 
 
 def pytest_collection_modifyitems(config, items):

@@ -18,6 +18,7 @@ USES = {
     "cli": "this command",
     "distributed": "clusters",
     "ffcv": "images in sample files",
+    "frms6": "gain maps of FRMS6 in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
     "hyperspy": "signals of HyperSpy",
     "nifti": "NIfTI",

@@ -273,14 +273,10 @@ def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
 
 
 def _read_mat(path: str) -> npt.NDArray[Any]:
-    try:
-        from scipy.io import loadmat  # type: ignore[import-untyped]
-    except ImportError as error:
-        hint = "Install scipy, or save the gain map as a .csv file."
-        raise tools.DatasetError(".mat files need scipy", path=path, hint=hint) from error
+    matlab = tools.require("scipy.io", "frms6", path)
     try:
         with tools.opened(path) as stream:
-            gain = loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
+            gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
     except Exception as error:  # scipy raises about anything on damaged files
         problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
         raise tools.CorruptFileError(

@@ -407,7 +407,7 @@ def test_operators_without_meaning(volumes):
     assert operator.neg(flags) is NotImplemented  # so dask has it
     with pytest.raises(TypeError):
         operator.sub(flags, flags)
-    with pytest.raises(OverflowError):
+    with pytest.raises((OverflowError, TypeError)):  # the latter by old releases of dask
         flags.astype("u1") + 300
 
 

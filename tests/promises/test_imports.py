@@ -3,9 +3,13 @@
 import ast
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import dask_tiled
 from dask_tiled.formats.registry import _MODULES
@@ -64,6 +68,8 @@ OF_DASK = {
     "dask.system.CPU_COUNT",
     "dask.utils.parse_bytes",
 }
+# Libraries whose objects the caller hands over, or that call the package.
+BROUGHT = {"icechunk", "pint"}  # napari brings pint
 # What brings names from everywhere.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
@@ -90,6 +96,18 @@ def package_of(module):
     """Give the package that a module lies in: modules beside them are the root."""
     first = module.split(".")[1] if "." in module else ""
     return first if first in ORDER else ""
+
+
+def required(tree):
+    """List the libraries that functions import by a name that they pass on."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = {"require", "import_module"}
+    return [
+        call.args[0].value
+        for call in calls
+        if ast.unparse(call.func).rpartition(".")[2] in named
+        if isinstance(call.args[0], ast.Constant)
+    ]
 
 
 def imports(tree, *, in_functions):
@@ -131,6 +149,25 @@ def test_libraries_stay_in_their_packages(trees):
         for name in imports(tree, in_functions=True):
             homes = [home for lib, home in ONLY_IN.items() if f"{name}.".startswith(f"{lib}.")]
             assert all(package_of(module) in home for home in homes), (module, name)
+
+
+def test_libraries_are_declared(trees):
+    """Each library that is imported, and no other, is a dependency or in an extra of users."""
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text("utf8"))["project"]
+    extras = project["optional-dependencies"]
+    users = Requirement(*extras["all"]).extras
+    lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    names = {
+        name.partition(".")[0]
+        for tree in trees.values()
+        for name in [*imports(tree, in_functions=True), *required(tree)]
+    }
+    installed = packages_distributions()
+    names -= {*sys.stdlib_module_names, "dask_tiled"}
+    homes = {name: {*map(canonicalize_name, installed[name])} for name in names}
+    assert {name for name, of in homes.items() if not of & declared} == BROUGHT
+    assert declared - set().union(*homes.values()) == set()
 
 
 def test_private_names_of_dask_are_in_one_module(trees):
