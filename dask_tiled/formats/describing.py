@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError, UnknownFormatError, nearest
-from dask_tiled.formats.detection import detect, named, recognised_by
+from dask_tiled.formats.detection import detect, disputed, named, recognised_by
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats
 from dask_tiled.formats.tools.series import natural_key
@@ -153,7 +153,12 @@ def describe_as(
         with np.errstate(all="ignore"):  # headers may hold any number
             desc = format.describe(paths, **{**given, **options})
     except DatasetError as error:
-        better = None if name is None else _recognised(paths[0])
+        if name is None:
+            other = disputed(format, paths[0], error)
+            if other is None:
+                raise
+            raise other from error
+        better = _recognised(paths[0])
         if better in (None, format) or error.hint is not None:
             raise
         values = {key: getattr(error, key) for key in ("path", "where", "expected", "found")}

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dask_tiled.errors import UnknownFormatError, nearest
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    UnknownFormatError,
+    nearest,
+)
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.files import is_refusal, read_head
+from dask_tiled.model.paths import absolute
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that a format sees when it says whether the file is its own."""
@@ -21,14 +29,30 @@ _SIGNATURES = (
     (0, b"\x1f\x8b", "a gzip file"), (0, b"\xfd7zXZ", "an xz file"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard file"), (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (257, b"ustar", "a tar archive"), (0, b"CDF", "a netCDF file of before version 4"),
-    (0, b"MATLAB 5", "a MATLAB file of before version 7.3"), (128, b"DICM", "a DICOM file"),
+    (0, b"MATLAB 5", "a MATLAB 5 file, of before version 7.3"), (128, b"DICM", "a DICOM file"),
     (0, b"ZISRAWFILE", "a Zeiss CZI file"), (0, b"\xda\xce\xbe\x0a", "a Nikon ND2 file"),
     (8, b"AVI ", "an AVI video"), (4, b"ftyp", "an MP4 video"), (0, b"PAR1", "a Parquet file"),
     (0, b"SQLite format 3", "an SQLite database"), (0, b"\x80\x04\x95", "a pickle of Python"),
     (0, b"version https://git-lfs", "a pointer of Git LFS: the file itself was not fetched"),
+    (0, b"{\nHEADER_BYTES=", "a diffraction image in the SMV format of ADSC detectors"),
+    (0, b"EHFA_HEADER_TAG", "an ERDAS Imagine file"),
 )
 # fmt: on
 """What else files begin with that people try to open: at which byte, what, and what it is."""
+_RECORDING = re.compile(rb"(0 {7}|\xffBIOSEMI)[ -~]{160}\d\d\.\d\d\.\d\d")
+"""Version, patient, recording and date."""
+_ADVICE = {
+    "a MATLAB 5": "Save it with -v7.3 in MATLAB, or read it with scipy.io.loadmat.",
+    "an EEG": "It holds no images; MNE-Python reads such files.",
+    "a gzip": "Decompress it.",
+    "a bzip2": "Decompress it.",
+    "an xz": "Decompress it.",
+}
+"""What to do, by the beginning of what it is."""
+_HINT = (
+    "Pass format= if you know it, or dtype= and sig_shape= if it holds plain frames;"
+    " formats() tells what is read."
+)
 _OF_ALL_KINDS = {".toml"}
 """Suffixes that say nothing: the settings of any program are called so."""
 
@@ -79,14 +103,36 @@ def detect(path: str) -> Format:
     if format is None and len(claimants) == 1 and suffix not in _OF_ALL_KINDS:
         return claimants[0]
     if format is None:
-        raise UnknownFormatError(
-            f"no format recognises the file, which looks like {_look(path)}",
-            path=path,
-            hint="Pass format= if you know it, or dtype= and sig_shape= if it holds plain frames;"
-            " formats() tells what is read.",
-            reasons=reasons,
-        )
+        raise unrecognised(path, reasons)
     return format
+
+
+def unrecognised(path: str, reasons: Mapping[str, str], **details: Any) -> UnknownFormatError:
+    """Return the error for a file whose content no format recognises."""
+    look = _signature(path) or _look(path)
+    hint = next((text for kind, text in _ADVICE.items() if look.startswith(kind)), _HINT)
+    problem = f"no format recognises the file, which looks like {look}"
+    return UnknownFormatError(problem, path=path, hint=hint, reasons=reasons, **details)
+
+
+def disputed(format: Format, path: str, error: DatasetError) -> UnknownFormatError | None:
+    """Return the error for a file that is wrong for a format that only its suffix speaks for.
+
+    Returns
+    -------
+    UnknownFormatError, optional
+        None if a format recognises the content, or if ``error`` calls nothing corrupt.
+    """
+    by_suffix = os.path.splitext(path)[1].lower() in format.extensions
+    short = isinstance(error, TruncatedFileError) and _signature(path)
+    if not by_suffix or not (short or isinstance(error, CorruptFileError)):
+        return None
+    reasons: dict[str, str] = {}
+    if recognised_by(formats().values(), path, reasons) is not None:
+        return None
+    found = str(error).removeprefix(f"{absolute(path)}: ")
+    expected = f"{format.name}, which the suffix stands for"
+    return unrecognised(path, reasons, expected=expected, found=found)
 
 
 def recognised_by(
@@ -107,12 +153,17 @@ def recognised_by(
     return None
 
 
+def _signature(path: str) -> str:
+    """Name what a file is by what it begins with; empty where that is unknown."""
+    head = read_head(path, HEAD_BYTES)
+    if _RECORDING.match(head):
+        return "an EEG recording (EDF, the European Data Format, or BDF)"
+    return next((kind for at, magic, kind in _SIGNATURES if head.startswith(magic, at)), "")
+
+
 def _look(path: str) -> str:
     """Say what people would call a file."""
     head = read_head(path, HEAD_BYTES)
-    for at, magic, kind in _SIGNATURES:
-        if head.startswith(magic, at):
-            return kind
     if not head.strip(b"\0"):
         return "nothing but zeros at its start: perhaps a copy was not finished"
     try:

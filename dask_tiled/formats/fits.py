@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,10 @@ TURNED = re.compile(r"(PC|CD)\d+_\d+")
 ORIENTATION = "rows as they are stored: by the standard, the first one is the lowest of a picture"
 
 
+Read: TypeAlias = Callable[[int, int], bytes]
+"""Reads some bytes from a byte on."""
+
+
 class Hdu(NamedTuple):
     """A header, as texts and what is made of them; the shape of its image; where its data lie."""
 
@@ -49,13 +53,14 @@ class Hdu(NamedTuple):
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first card."""
+    head = tools.read_start(path, CARD) if tools.is_compressed(head) else head
     return None if START.match(head) else "does not begin with 'SIMPLE  = T'"
 
 
 def describe(
     paths: Sequence[str], *, dataset: int | str | None = None, scaled: bool = False
 ) -> tools.Description:
-    """Describe an image of one file.
+    """Describe an image of one file, which may be compressed.
 
     Parameters
     ----------
@@ -67,10 +72,15 @@ def describe(
         BLANK says of single pixels is left to the metadata.
     """
     file = tools.File.only(paths, "fits")
-    number, (header, values, shape, offset, _) = _choose(file, dataset)
+    with tools.content_reader(file.path) as read:
+        number, (header, values, shape, offset, _) = _choose(file, read, dataset)
     kind, gain, zero = (values[key] for key in ("BITPIX", "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
-    decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1])) if moved else None
+    decoder: tools.Decoder | tools.BlockDecoder | None = None
+    if moved and tools.is_compressed(tools.read_head(file.path, 8)):
+        decoder = tools.unpacker(np.dtype(kind), offset, moved=np.dtype(moved))
+    elif moved:
+        decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1]))
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
     axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
@@ -80,17 +90,17 @@ def describe(
     )
 
 
-def _choose(file: tools.File, dataset: int | str | None) -> tuple[int, Hdu]:
+def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[int, Hdu]:
     """Go through the HDUs to the first with pixels, or through all of them to find one."""
-    hdus = [_read_hdu(file.path, 0)]
-    read = 0
+    hdus = [_read_hdu(file.path, read, 0)]
+    nbytes = 0
     while not (dataset is None and hdus[-1].shape):
         at = hdus[-1].end
-        if tools.read_head(file.path, 8, at) != b"XTENSION":  # anything may follow
-            break
-        hdus.append(_read_hdu(file.path, at))
-        read += hdus[-1].offset - at
-        if read > MAX_HEADERS:
+        if at > tools.most_bytes("deflate", file.size) or read(8, at) != b"XTENSION":
+            break  # anything may follow
+        hdus.append(_read_hdu(file.path, read, at))
+        nbytes += hdus[-1].offset - at
+        if nbytes > MAX_HEADERS:
             problem, expected = "there are too many headers", f"{MAX_HEADERS} bytes at most"
             raise tools.CorruptFileError(
                 problem, path=file.path, where=f"byte {at}", expected=expected
@@ -106,8 +116,8 @@ def _choose(file: tools.File, dataset: int | str | None) -> tuple[int, Hdu]:
     return number, hdus[number]
 
 
-def _read_hdu(path: str, at: int) -> Hdu:
-    header, offset = _read_header(path, at)
+def _read_hdu(path: str, read: Read, at: int) -> Hdu:
+    header, offset = _read_header(path, read, at)
     values = tools.parse_keys(path, header, KEYS)
     axes = {f"NAXIS{n}": LENGTH for n in range(values["NAXIS"], 0, -1)}
     sizes = tuple(tools.parse_keys(path, header, axes).values())
@@ -118,11 +128,16 @@ def _read_hdu(path: str, at: int) -> Hdu:
     return Hdu(header, values, shape, offset, offset + blocks * BLOCK)
 
 
-def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
+def _read_header(path: str, read: Read, at: int) -> tuple[dict[str, str], int]:
     """Read the cards of a header, and give the byte behind it."""
     header: dict[str, str] = {}
     for start in range(at, at + MAX_HEADER, BLOCK):
-        text = tools.read_exactly(path, BLOCK, start, "a header").decode("latin1")
+        text = read(BLOCK, start).decode("latin1")
+        if len(text) < BLOCK:
+            problem, found = "the file ends inside a header", f"{len(text)} bytes"
+            raise tools.TruncatedFileError(
+                problem, path=path, where=f"byte {start}", expected=f"{BLOCK} bytes", found=found
+            )
         cards = [text[k : k + CARD] for k in range(0, BLOCK, CARD)]
         for pair in filter(None, map(PAIR.match, filter(str.isprintable, cards))):
             header.setdefault(pair[1], _text(pair[2].strip()))
@@ -154,7 +169,7 @@ INSTRUMENT = {
 FORMAT = tools.Format(
     name="fits",
     extensions=(".fits", ".fit", ".fts"),
-    summary="FITS images and image extensions of all types, unsigned integers too",
+    summary="FITS images and image extensions of all types, unsigned too, compressed or not",
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,

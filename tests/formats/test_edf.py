@@ -108,11 +108,11 @@ def test_what_is_no_header(tmp_path):
     path = write_edf(tmp_path / "scan.edf", np.ones((2, 5, 7), "u2"))
     data = path.read_bytes()
     cases = {
-        b"0       a recording of the brain".ljust(1024): (dask_tiled.CorruptFileError, "byte 0"),
+        b"0       a recording of the brain".ljust(1024): (dask_tiled.UnknownFormatError, "byte 0"),
         data.replace(b"}\n", b"  "): (dask_tiled.TruncatedFileError, "byte 0"),
         data + b"and more": (dask_tiled.CorruptFileError, f"byte {len(data)}.*and more"),
-        b"\n" * 600: (dask_tiled.CorruptFileError, "no frames"),
-        b"{" * (1 << 21): (dask_tiled.CorruptFileError, "no header"),
+        b"\n" * 600: (dask_tiled.UnknownFormatError, "no frames"),
+        b"{" * (1 << 21): (dask_tiled.UnknownFormatError, "no header"),
     }
     for content, (error, match) in cases.items():
         path.write_bytes(content)

@@ -102,7 +102,7 @@ def test_file_of_frames_is_looked_for_beside_the_xml_file_only(tmp_path):
     for name in ("..", "", "/", "a/."):
         text = path.read_text().replace("../scan.raw", name)
         (folder / "b.xml").write_text(text)
-        with pytest.raises(CorruptFileError, match="names no file"):
+        with pytest.raises(UnknownFormatError, match=r"empad.*names no file"):
             describe(folder / "b.xml")
 
 
@@ -131,6 +131,8 @@ def test_hostile_xml_is_refused(tmp_path, name):
     path = tmp_path / "a.xml"
     path.write_text(HOSTILE[name])
     with pytest.raises(CorruptFileError, match="XML"):
+        describe(path, "empad")
+    with pytest.raises(UnknownFormatError, match=r"empad.*XML"):
         describe(path)
     with pytest.raises(UnknownFormatError) as caught:
         describe(path.rename(tmp_path / "a.data"))

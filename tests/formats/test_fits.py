@@ -1,5 +1,8 @@
 """FITS images against astropy, which reads and writes them."""
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +49,44 @@ def test_frames_of_either_byte_order_can_be_written(tmp_path, dtype):
     frames = counting_frames((2, 5, 7), dtype)
     path = write_fits(tmp_path / "sky.fits", frames)
     np.testing.assert_array_equal(fits.getdata(path), frames)
+
+
+@pytest.mark.parametrize(
+    ("module", "dtype"), [(gzip, "u2"), (gzip, "f4"), (gzip, "i1"), (bz2, "u8"), (lzma, "i4")]
+)
+def test_compressed_files(tmp_path, module, dtype):
+    """As astropy reads them; of any suffix."""
+    frames = counting_frames((2, 5, 7), dtype, bits=7)
+    plain = write_fits(tmp_path / "sky.fits", frames, None, frames[0] // 2)
+    suffix = {gzip: ".gz", bz2: ".bz2", lzma: ".xz"}[module]
+    for path in (tmp_path / f"sky.fits{suffix}", tmp_path / "sky.fit", tmp_path / "sky"):
+        path.write_bytes(module.compress(plain.read_bytes()))
+        assert dask_tiled.describe(path).format == "fits"
+        for number in (0, 2):
+            with fits.open(path, uint=True) as hdus:
+                stored = hdus[number].data
+            check_format(path, stored.astype(dtype), cuts=1, dataset=number)
+    path.write_bytes(module.compress(plain.read_bytes()[: 2880 + frames.nbytes - 1]))
+    with pytest.raises(dask_tiled.TruncatedFileError, match="inside the pixels"):
+        dask_tiled.open_dataset(path).compute()
+    path.write_bytes(module.compress(plain.read_bytes()[:2879]))
+    with pytest.raises(dask_tiled.TruncatedFileError, match="inside a header"):
+        dask_tiled.open_dataset(path)
+    path.write_bytes(module.compress(plain.read_bytes())[:-20])
+    with pytest.raises(dask_tiled.DatasetError, match="sky"):
+        dask_tiled.open_dataset(path).compute()
+
+
+@pytest.mark.timeout(60)
+def test_a_header_far_behind_in_a_compressed_file(tmp_path):
+    """Of a stream that can be terabytes, no more is decompressed than gzip could hold."""
+    path = tmp_path / "sky.fits"
+    cards = b"SIMPLE  = T", b"BITPIX  = 8", b"NAXIS   = 0", b"END"
+    table = b"XTENSION= 'BINTABLE'", b"BITPIX  = 8", b"NAXIS   = 1", b"NAXIS1  = %d" % 2**50, b"END"
+    blocks = (b"".join(card.ljust(80) for card in some).ljust(2880) for some in (cards, table))
+    path.write_bytes(bz2.compress(b"".join(blocks) + bytes(1 << 28)))
+    with pytest.raises(dask_tiled.DatasetError, match="no pixels"):
+        dask_tiled.open_dataset(path)
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import (
+    CorruptFileError,
     DatasetError,
     StaleFileError,
     TilingError,
@@ -120,6 +121,60 @@ def test_an_unknown_file_gives_two_lines(tmp_path, content, look):
     assert caught.value.reasons == dict(zip(formats(), sniffed, strict=True))
     assert ".reasons" in caught.value.__notes__[0]  # below a traceback
     assert pickle.loads(pickle.dumps(caught.value)).reasons == caught.value.reasons
+
+
+RECORDING = b"0       " + b"patient".ljust(80) + b"recording".ljust(80) + b"01.02.0310.11.12"
+OTHERS = {
+    "text": b"some words\n" * 1000,
+    "binary data": bytes(range(256)) * 40,
+    "a MATLAB 5 file": b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM" + bytes(9000),
+    "an EEG recording (EDF, the European Data Format": RECORDING + b"256     ".ljust(9000),
+    "a DICOM file": bytes(128) + b"DICM" + bytes(9000),
+}
+
+
+@pytest.mark.parametrize("look", OTHERS)
+def test_no_file_of_another_kind_is_called_corrupt_for_its_suffix(tmp_path, look):
+    """Nor truncated, where the content tells what it is; the format says what it found."""
+    path = tmp_path / "a"
+    for format in formats().values():
+        for suffix in format.extensions:
+            path = path.rename(tmp_path / f"a{suffix}") if path.exists() else path
+            path.write_bytes(OTHERS[look])
+            with pytest.raises(DatasetError) as caught:
+                open_dataset(path)
+            error = caught.value
+            if isinstance(error, UnknownFormatError):
+                assert f"looks like {look}" in str(error)
+                assert error.hint
+                named = (error.expected or format.name).removesuffix(
+                    ", which the suffix stands for"
+                )
+                assert named in formats()
+            else:
+                assert not isinstance(error, CorruptFileError)
+                assert not look.startswith("a") or type(error) is DatasetError, (suffix, error)
+
+
+@pytest.mark.parametrize(
+    ("name", "look", "advice"),
+    [
+        ("a.mat", "a MATLAB 5 file", "-v7.3"),
+        ("a.edf", "an EEG recording (EDF, the European Data Format", "MNE"),
+        ("a.map", "text", "Pass format="),
+        ("a.img", "binary data", "Pass format="),
+    ],
+)
+def test_sound_files_of_others_are_named(tmp_path, name, look, advice):
+    path = tmp_path / name
+    path.write_bytes(OTHERS[look])
+    with pytest.raises(UnknownFormatError) as caught:
+        open_dataset(path)
+    first, second = str(caught.value).splitlines()
+    assert f"{name}: no format recognises the file, which looks like {look}" in first
+    assert "which the suffix stands for; found" in first
+    assert first.count(name) < 3
+    assert advice in second
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".xyz", ""])

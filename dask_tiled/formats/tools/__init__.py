@@ -8,7 +8,9 @@ from dask_tiled.errors import (
 )
 from dask_tiled.formats.format import Format
 from dask_tiled.formats.tools.codecs import codec, unwritten
-from dask_tiled.formats.tools.compression import check_room, is_compressed, most_bytes, read_start
+from dask_tiled.formats.tools.compression import (
+    check_room, content_reader, is_compressed, most_bytes, read_start, unpacker,
+)
 from dask_tiled.formats.tools.dates import local_time, serial_date, since_1970
 from dask_tiled.formats.tools.detached import after_lines, pixel_files, pixels_beside, read_text
 from dask_tiled.formats.tools.headers import (
@@ -48,14 +50,15 @@ __all__ = [
     "Piece", "Place", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
     "after_lines", "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
     "check_bytes", "check_fields", "check_lengths", "check_room", "check_whole", "choice",
-    "choose_dataset", "codec", "common_stem", "converted", "count_frames", "decode_text",
-    "describe_volume", "fields_between", "file_size", "gather", "in_sequence", "is_compressed",
-    "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file", "named_in",
-    "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys", "parse_literal",
-    "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files", "pixels_beside",
-    "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head", "read_pairs",
-    "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype", "record_layout",
-    "require", "run_table", "serial_date", "several", "sig_axes", "since_1970", "size_of",
-    "stored_headers", "strides_of", "unwritten", "volume_layout", "whole", "wrong_field",
+    "choose_dataset", "codec", "common_stem", "content_reader", "converted", "count_frames",
+    "decode_text", "describe_volume", "fields_between", "file_size", "gather", "in_sequence",
+    "is_compressed", "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file",
+    "named_in", "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys",
+    "parse_literal", "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files",
+    "pixels_beside", "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head",
+    "read_pairs", "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype",
+    "record_layout", "require", "run_table", "serial_date", "several", "sig_axes", "since_1970",
+    "size_of", "stored_headers", "strides_of", "unpacker", "unwritten", "volume_layout", "whole",
+    "wrong_field",
 ]
 # fmt: on

@@ -12,14 +12,15 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, is_refusal, read_head
@@ -120,6 +121,30 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
         return bytes(stream.read(nbytes))
 
 
+@contextmanager
+def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int], bytes]]:
+    """Open a file for reading up to some bytes of its content from a byte on: ``read(nbytes, at)``.
+
+    A file that is compressed as a whole is read quickly in ascending order only.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be decompressed.
+    """
+    head = read_head(path, 8)
+    if not is_compressed(head):
+        yield partial(read_head, path)
+        return
+    with opened(path) as file, _opened(file, head, path) as stream:
+
+        def read(nbytes: int, at: int) -> bytes:
+            stream.seek(at)
+            return bytes(stream.read(nbytes))
+
+        yield read
+
+
 def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
     """Make sure that what is compressed from byte ``at`` on can be so many bytes."""
     _, codec = _kind_of(read_head(file.path, 8, at))
@@ -130,7 +155,9 @@ def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
         raise TruncatedFileError(problem, path=file.path, expected=expected, found=found)
 
 
-def unpacker(dtype: np.dtype, offset: int = 0, *, exact: bool = False) -> BlockDecoder:
+def unpacker(
+    dtype: np.dtype, offset: int = 0, *, exact: bool = False, moved: np.dtype | None = None
+) -> BlockDecoder:
     """Return the decoder of pixels in a compressed file.
 
     Parameters
@@ -141,12 +168,18 @@ def unpacker(dtype: np.dtype, offset: int = 0, *, exact: bool = False) -> BlockD
         Decompressed bytes before the pixels; -1 if these are the last ones.
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
+    moved : numpy.dtype, optional
+        Type of whole numbers that are stored in another one of that size, by half of its range
+        less or more.
     """
-    options = (("offset", offset), ("dtype", dtype.str), ("exact", exact))
-    return BlockDecoder(f"{__name__}:decode", dtype.newbyteorder("="), options)
+    shown = moved or dtype.newbyteorder("=")
+    options = {"offset": offset, "dtype": dtype.str, "exact": exact, "moved": moved and moved.str}
+    return BlockDecoder(f"{__name__}:decode", shown, tuple(options.items()))
 
 
-def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool) -> npt.NDArray[Any]:
+def decode(
+    block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool, moved: str | None
+) -> npt.NDArray[Any]:
     """Decompress a file, and take its pixels."""
     packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))
@@ -161,7 +194,7 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool) 
             if not count:
                 break
             filled += count
-        more = stream.read(1)  # at the end there is a checksum
+        more = stream.read(STEP)  # at the end, which is near as a rule, there is a checksum
     if filled < len(wanted):
         problem = "the decompressed file ends inside the pixels"
         expected, found = (f"{skip + n} bytes" for n in (len(wanted), filled))
@@ -171,7 +204,11 @@ def decode(block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool) 
         raise CorruptFileError(problem, path=path, expected=expected, found="more")
     if filled % len(wanted):
         wanted[:] = np.roll(wanted, -filled)
-    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    if moved is None:
+        return pixels
+    unsigned = np.dtype(f"u{pixels.itemsize}")
+    return (pixels.view(unsigned) ^ unsigned.type(1 << 8 * pixels.itemsize - 1)).view(moved)
 
 
 def _kind_of(head: bytes) -> tuple[Any, str]:
@@ -185,6 +222,8 @@ def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[An
     try:
         with opener(file) as stream:
             yield stream
+    except DatasetError:  # of who reads it
+        raise
     except BROKEN as error:
         if is_refusal(error):
             raise

@@ -109,8 +109,8 @@ def volume_layout(
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
     decoder : Decoder or BlockDecoder, optional
-        Of pixels that are not stored as numpy would; they must not be compressed. A BlockDecoder
-        gets all of a file.
+        Of pixels that are not stored as numpy would; of compressed ones, an :func:`unpacker`. A
+        BlockDecoder gets all of a file.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def volume_layout(
     _check_shape(files[0], nav + sig)
     box, corners = _equal_boxes(files, shape)
     strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
-    decoder = unpacker(dtype, skip, exact=exact) if packed else decoder or plain(dtype)
+    decoder = decoder or (unpacker(dtype, skip, exact=exact) if packed else plain(dtype))
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
         if packed:
