@@ -107,10 +107,13 @@ def detect(path: str) -> Format:
     return format
 
 
-def unrecognised(path: str, reasons: Mapping[str, str], **details: Any) -> UnknownFormatError:
+def unrecognised(
+    path: str, reasons: Mapping[str, str], *, hint: str | None = None, **details: Any
+) -> UnknownFormatError:
     """Return the error for a file whose content no format recognises."""
     look = _signature(path) or _look(path)
-    hint = next((text for kind, text in _ADVICE.items() if look.startswith(kind)), _HINT)
+    advice = next((text for kind, text in _ADVICE.items() if look.startswith(kind)), None)
+    hint = advice or hint or _HINT
     problem = f"no format recognises the file, which looks like {look}"
     return UnknownFormatError(problem, path=path, hint=hint, reasons=reasons, **details)
 
@@ -130,9 +133,11 @@ def disputed(format: Format, path: str, error: DatasetError) -> UnknownFormatErr
     reasons: dict[str, str] = {}
     if recognised_by(formats().values(), path, reasons) is not None:
         return None
-    found = str(error).removeprefix(f"{absolute(path)}: ")
+    told = {name: getattr(error, name) for name in ("where", "expected", "found")}
+    other = error.path if error.path and absolute(error.path) != absolute(path) else None
+    found = DatasetError(error.problem, path=other, **told)
     expected = f"{format.name}, which the suffix stands for"
-    return unrecognised(path, reasons, expected=expected, found=found)
+    return unrecognised(path, reasons, expected=expected, found=found, hint=error.hint)
 
 
 def recognised_by(

@@ -8,7 +8,7 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError
+from dask_tiled import DatasetError
 from dask_tiled.testing import check_format, counting_frames, write_tvips
 
 pytestmark = [
@@ -170,8 +170,9 @@ def test_wrong_options_are_refused(tmp_path, options):
 def test_series_without_its_first_file_is_refused(tmp_path):
     paths = write_tvips(tmp_path / "a", counting_frames((9, 6, 8), "u2"), frames_per_file=3)
     paths[0].unlink()
-    with pytest.raises(CorruptFileError, match="first file"):
+    with pytest.raises(dask_tiled.UnknownFormatError, match="first file") as caught:
         dask_tiled.describe(paths[1])
+    assert caught.value.hint == "The series header is in the file ..._000.tvips."
 
 
 @given(
