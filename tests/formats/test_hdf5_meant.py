@@ -296,6 +296,19 @@ def test_two_axes_come_before_one(tmp_path):
     assert list(listed(path)) == ["/one", "/two", "/table"]
 
 
+def test_an_empty_array_is_not_meant(tmp_path):
+    """While others hold numbers, however many axes it has."""
+
+    def fill(file):
+        file["empty"], file["table"], file["one"] = np.zeros((0, 8192)), SCAN[0, 0], SCAN[0, 0, :1]
+
+    path = write_hdf5(tmp_path / "a.h5", fill)
+    assert meant(path)[0] == "/table"
+    assert list(listed(path)) == ["/table", "/one", "/empty"]
+    with pytest.raises(DatasetError, match="the array is empty"):
+        describe(path, dataset="empty")
+
+
 @pytest.mark.parametrize(("record_by", "sig_ndim"), [("spectrum", 1), ("image", 2)])
 def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
     """Its axes say neither whether they are navigated, nor come in the order of the array."""

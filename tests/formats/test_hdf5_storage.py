@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import time
+import zlib
 
 import dask
 import numpy as np
@@ -315,18 +316,17 @@ def test_old_libraries_do_not_know_what_is_behind_a_user_block(tmp_path, monkeyp
         describe(tmp_path / "512.mat")
 
 
-@pytest.mark.parametrize("kind", ["compact", "bits", "12 of 16 bits"])
+@pytest.mark.parametrize("kind", ["compact", "12 of 16 bits"])
 def test_what_only_the_library_understands(tmp_path, kind):
-    """Data in a header, bit fields, and numbers with fewer bits than their bytes have."""
+    """Data in a header, and numbers with fewer bits than their bytes have."""
     path = tmp_path / "a.h5"
     data = np.random.default_rng(3).integers(0, 1 << 12, (6, 8, 10), "u2")
     with h5py.File(path, "w") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        kinds = {"bits": h5py.h5t.STD_B16BE, "compact": h5py.h5t.STD_U16LE}
-        dtype = kinds.get(kind, h5py.h5t.STD_U16LE).copy()
+        dtype = h5py.h5t.STD_U16LE.copy()
         if kind == "compact":
             properties.set_layout(h5py.h5d.COMPACT)
-        elif kind != "bits":
+        else:
             dtype.set_precision(12)
         space = h5py.h5s.create_simple(data.shape)
         made = h5py.h5d.create(file.id, b"d", dtype, space, properties)
@@ -431,6 +431,101 @@ def test_chunks_at_the_edges_that_are_not_filtered(tmp_path):
     check_format(path, data, cuts=4)
 
 
+@pytest.mark.usefixtures("no_library")
+@pytest.mark.parametrize("order", ["LE", "BE"])
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_bit_fields_are_the_bytes_that_they_fill(tmp_path, order, nbytes, filtered):
+    """Also those of one big-endian byte, which the library does not convert."""
+    path, stored = tmp_path / "a.h5", np.dtype({"LE": "<", "BE": ">"}[order] + f"u{nbytes}")
+    data = np.random.default_rng(3).integers(0, 256, (6, 8 * nbytes), "u1")
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((6, 8))
+        if filtered:
+            properties.set_deflate(4)
+        dtype, space = (
+            getattr(h5py.h5t, f"STD_B{8 * nbytes}{order}"),
+            h5py.h5s.create_simple((6, 8)),
+        )
+        made = h5py.h5d.create(file.id, b"d", dtype, space, properties)
+        content = zlib.compress(data.tobytes()) if filtered else data.tobytes()
+        made.write_direct_chunk((0, 0), content)
+    check_format(path, data.view(stored).astype(f"u{nbytes}"), cuts=3)
+
+
+def test_bit_fields_with_padding_are_not_called_corrupt(tmp_path):
+    """H5py does not read them either."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        content = h5py.h5t.STD_B16LE.encode()
+        dtype = h5py.h5t.decode(content[:-2] + b"\x0c\0")  # 12 bits
+        made = h5py.h5d.create(file.id, b"d", dtype, h5py.h5s.create_simple((3, 4)))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ones((3, 4), "u2"), dtype)
+    with pytest.raises(DatasetError, match="does not convert the type") as caught:
+        open_dataset(path).compute()
+    assert not isinstance(caught.value, CorruptFileError)
+
+
+ARRAYS = {
+    "whole": {},
+    "chunks": {"chunks": (2, 3)},
+    "deflated": {"chunks": (2, 3), "compression": 4},
+    "extensible": {"chunks": (2, 3), "maxshape": (5, None)},
+    "external": {"external": [("a.raw", 0, 5 * 7 * 4 * 6 * 2)]},
+}
+
+
+@pytest.mark.parametrize("how", ARRAYS)
+def test_elements_that_are_arrays_have_more_axes(tmp_path, monkeypatch, how):
+    """As h5py reads them: theirs are the last ones."""
+    path, data = tmp_path / "a.h5", COUNTS[:, :, :4, :6].astype("<i2")
+    monkeypatch.chdir(tmp_path)
+    with h5py.File(path, "w", libver="latest" if how == "extensible" else None) as file:
+        made = file.create_dataset("d", (5, 7), np.dtype(("<i2", (4, 6))), **ARRAYS[how])
+        written = 5 if how == "external" else 4
+        made[:written] = data[:written]
+    data[written:] = 0
+    check_format(path, data, cuts=4)
+
+
+def test_one_element_that_is_an_array(tmp_path):
+    """It is an array, too."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("d", (), np.dtype((">f4", (4, 6))))
+        made[()] = COUNTS[0, 0, :4, :6]
+    check_format(path, COUNTS[0, 0, :4, :6].astype("f4"))
+
+
+def test_virtual_datasets_without_an_end(tmp_path):
+    """As detectors write them while they measure: as long as their sources are, in turns too."""
+    unlimited, path = h5py.h5s.UNLIMITED, tmp_path / "a.h5"
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w", libver="latest") as file:
+            most = (None, *SHAPE[2:])
+            file.create_dataset("d", data=COUNTS[k], chunks=(1, *SHAPE[2:]), maxshape=most)
+    with h5py.File(path, "w", libver="latest") as file:
+        for name, count in [("one", 1), ("turns", 2)]:
+            layout = h5py.VirtualLayout((7 * count, *SHAPE[2:]), "i8", maxshape=most)
+            for k in range(count):
+                source = h5py.VirtualSource(f"{k}.h5", "d", SHAPE[1:], maxshape=most)
+                layout[k:unlimited:count] = source[0:unlimited]
+            file.create_virtual_dataset(name, layout)
+    check_format(path, COUNTS[0], dataset="one", cuts=4)
+    turns = COUNTS[:2].swapaxes(0, 1).reshape(14, *SHAPE[2:])
+    check_format(path, turns, dataset="turns", cuts=4)
+    with h5py.File(tmp_path / "0.h5", "r+") as file:
+        file["d"].resize(9, 0)
+        file["d"][7:] = 5
+    np.testing.assert_array_equal(
+        open_dataset(path, dataset="one")[6:, 0, 0], [COUNTS[0, 6, 0, 0], 5, 5]
+    )
+    (tmp_path / "1.h5").unlink()
+    with pytest.raises(TruncatedFileError, match=r"1\.h5"):
+        describe(path, dataset="turns")
+
+
 def test_equally_spaced_chunks_are_one_piece(tmp_path):
     """And those that follow each other here and there are few: frames are frames."""
     path = tmp_path / "a.h5"
@@ -520,10 +615,11 @@ def test_a_file_that_has_changed_is_stale(tmp_path):
 
 
 def plugin_tasks(folder):
-    """Write what plugins have to read: bit fields, parts of a virtual dataset, another filter."""
+    """Write what plugins have to read: 12 of 16 bits, parts of others, another filter."""
     hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     counts, path = COUNTS.astype("u2"), folder / "a.h5"
-    bits, properties = h5py.h5t.STD_B16LE, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    bits, properties = h5py.h5t.STD_U16LE.copy(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    bits.set_precision(12)
     properties.set_chunk(SHAPE)
     properties.set_filter(32008, 0, (0, 2))
     with h5py.File(path, "w") as file:

@@ -21,6 +21,8 @@ SECONDS, SECONDS_PER_BYTE = 5, 1e-6
 slowest codecs decode some MB in a second. On the clock it is ten times that."""
 MOST_MEMORY = 1 << 30
 """So much memory may it take, beside eight times the block."""
+NO_CONVERSION = "no appropriate function for conversion path"
+"""What the library says of types that it cannot convert, such as bit fields with padding."""
 
 
 def read(
@@ -50,6 +52,13 @@ def read(
     except (DatasetError, PermissionError):
         raise
     except Exception as error:
+        if NO_CONVERSION in str(error):
+            raise DatasetError(
+                "the HDF5 library does not convert the type of the dataset",
+                path=block.file.path,
+                where=dataset,
+                expected="numbers, or bit fields that fill their bytes",
+            ) from error
         raise corrupt_chunk(block, "a chunk that the HDF5 library reads", error) from error
     block.file.check()
     pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)

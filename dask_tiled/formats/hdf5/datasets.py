@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.filters import complex_type
-from dask_tiled.formats.hdf5.library import names_in
+from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import is_refusal
 
@@ -56,11 +56,12 @@ class Picture(NamedTuple):
     @property
     def size(self) -> tuple[bool, int]:
         """What makes an array larger than others: two axes or more, then pixels."""
-        return len(self.shape) > 1, math.prod(self.shape)
+        count = math.prod(self.shape)
+        return count > 0 and len(self.shape) > 1, count
 
     def facts(self) -> dict[str, Any]:
         """Tell about the array, for the metadata."""
-        chunks = self.members[0].chunks or ()
+        chunks = chunks_of(self.members[0])
         facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
         return {**facts, "title": self.title} if self.title else facts
 
@@ -126,19 +127,22 @@ def picture_of(path: str, item: Any) -> Picture | None:
     """Take a dataset for an array; None if it is none of numbers."""
     import h5py
 
-    dtype = _number_type(item) if isinstance(item, h5py.Dataset) and item.shape else None
-    return None if dtype is None else Picture(path, item.shape, dtype, (item,))
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
+        return None
+    dtype = _number_type(item)
+    shape = () if dtype is None else shape_of(item)
+    return Picture(path, shape, dtype, (item,)) if dtype is not None and shape else None
 
 
 def _number_type(dataset: Any) -> np.dtype | None:
     """Give the type of the pixels of a dataset; None if they are no numbers."""
     try:
-        dtype = _bare(dataset.dtype)
+        dtype = _bare(dataset.dtype.base)
     except BROKEN:  # a type that numpy has not
         return None
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     numbers = all(field.base.kind in "biufc" or field.names for field in fields)
-    if not numbers or dtype.hasobject or dtype.shape:
+    if not numbers or dtype.hasobject:
         return None
     return complex_type(dtype) or dtype
 

@@ -17,7 +17,7 @@ from dask_tiled.formats.hdf5.axes import calibration, named
 from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.instrument import INSTRUMENT
-from dask_tiled.formats.hdf5.library import filters_of, is_written_here
+from dask_tiled.formats.hdf5.library import filters_of, is_written_here, shape_of
 from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import DECODE, Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
@@ -156,7 +156,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     origin = [0] * len(stored)
     for member in picture.members:
         pieces.add(member, tuple(origin))
-        origin[-ndim] += member.shape[0]
+        origin[-ndim] += shape_of(member)[0]
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
     facts, base = {"hdf5": metadata}, pieces.base_shape()
     scan = read_scan(tree, nav[0]) if len(nav) == 1 else None

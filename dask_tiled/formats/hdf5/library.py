@@ -80,8 +80,18 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
         _kept[file, name] = open_file(file)[name]
         limit_waits(on=False)  # a block takes as long as it takes
     dataset = _kept[file, name]
-    inside = bounds[len(bounds) - dataset.ndim :]
-    return dataset[tuple(slice(*ends) for ends in inside)]
+    inside = tuple(slice(*ends) for ends in bounds[len(bounds) - len(shape_of(dataset)) :])
+    return dataset[inside[: dataset.ndim]][(..., *inside[dataset.ndim :])]
+
+
+def shape_of(dataset: Any) -> tuple[int, ...]:
+    """Return the shape of a dataset as h5py reads it: with the axes of elements that are arrays."""
+    return (*dataset.shape, *dataset.dtype.shape)
+
+
+def chunks_of(dataset: Any) -> tuple[int, ...]:
+    """Return the shape of the chunks of a dataset, as :func:`shape_of`; empty without chunks."""
+    return (*dataset.chunks, *dataset.dtype.shape) if dataset.chunks else ()
 
 
 def names_in(group: Any, most: int) -> list[str]:

@@ -18,7 +18,7 @@ from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.chunk_layout import EXTENSIBLE_ARRAY, ChunkLayout, chunk_layout
 from dask_tiled.formats.hdf5.filters import Filter, are_known, codec_of
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
-from dask_tiled.formats.hdf5.library import filters_of
+from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.codecs import unwritten
 from dask_tiled.formats.tools.compression import most_bytes
@@ -135,8 +135,15 @@ class Pieces:
             return
         value = np.zeros(1, self.stored)
         if dataset.id.get_create_plist().fill_value_defined():
-            fill = np.asarray(dataset.fillvalue)
-            value[0] = fill if fill.dtype.names == self.stored.names else fill.view(self.stored)
+            fill = np.asarray(dataset.fillvalue).reshape(-1)
+            if len({one.tobytes() for one in fill}) > 1:
+                raise DatasetError(
+                    "fill values that differ within an element are not read",
+                    path=dataset.file.filename,
+                    where=dataset.name,
+                    found=fill.tolist(),
+                )
+            value[:] = fill[:1] if fill.dtype.names == self.stored.names else fill.view(self.stored)
         pixel = value.astype(self.plain.dtype).tobytes()
         number = self.decoder(unwritten(self.plain.dtype, pixel))
         self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
@@ -146,13 +153,14 @@ class Pieces:
         from h5py import h5d
 
         kind, offset = dataset.id.get_create_plist().get_layout(), dataset.id.get_offset()
-        start, shape = (0,) * dataset.ndim, dataset.shape
+        shape = shape_of(dataset)
+        start = (0,) * len(shape)
         file = self.file(dataset.file.filename)
         if kind == h5d.CHUNKED:
             self._add_chunks(dataset, file, origin)
         elif kind == h5d.VIRTUAL:
             with self.tree.inside(dataset):
-                whole = self._add_sources(dataset, origin)
+                whole = not dataset.dtype.shape and self._add_sources(dataset, origin)
             if not whole:
                 self._add_blocks(dataset, file, origin)
         elif kind == h5d.COMPACT or not is_plain(dataset):
@@ -167,8 +175,8 @@ class Pieces:
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Let the library read a dataset, about as many chunks or rows at a time as READ_BYTES."""
-        shape = np.array(dataset.shape)
-        block = np.minimum(dataset.chunks or (1, *dataset.shape[1:]), shape)
+        shape = np.array(shape_of(dataset))
+        block = np.minimum(chunks_of(dataset) or (1, *shape[1:]), shape)
         for axis in reversed(range(len(shape))):
             times = max(1, READ_BYTES // (math.prod(block.tolist()) * self.stored.itemsize))
             block[axis] = min(shape[axis], block[axis] * times)
@@ -205,23 +213,24 @@ class Pieces:
     def _add_external(self, dataset: Any, origin: tuple[int, ...]) -> None:
         """Add bytes in files that have nothing else to say: they follow one another."""
         path, where = dataset.file.filename, f"the external files of {dataset.name}"
-        itemsize, total = self.stored.itemsize, math.prod(dataset.shape)
-        strides, decoder = strides_of(dataset.shape, itemsize), self.decoder(self.plain)
+        itemsize, shape = self.stored.itemsize, shape_of(dataset)
+        total = math.prod(shape)
+        strides, decoder = strides_of(shape, itemsize), self.decoder(self.plain)
         first = 0
         for name, offset, size in dataset.external:
             count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
             if rest:
                 raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
             file = self.file(self.tree.need(name, path, where))
-            for start, shape in boxes_between(first, first + count, dataset.shape):
-                place = int(np.ravel_multi_index(start, dataset.shape)) - first
+            for start, box in boxes_between(first, first + count, shape):
+                place = int(np.ravel_multi_index(start, shape)) - first
                 at = offset + place * itemsize
-                self.put(origin, start, shape, at, strides, file=file, decoder=decoder)
+                self.put(origin, start, box, at, strides, file=file, decoder=decoder)
             first += count
 
     def _add_chunks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add chunks, each as it is stored, and what was never written."""
-        shape, chunk = dataset.shape, dataset.chunks
+        shape, chunk = shape_of(dataset), chunks_of(dataset)
         blocks, pipeline = chunk, filters_of(dataset)
         nbytes = self.stored.itemsize * math.prod(chunk)
         columns = self._listed(dataset)
@@ -232,13 +241,13 @@ class Pieces:
             and one_unlimited_axis(dataset) > 0
         ):
             self._check_room(dataset, pipeline, nbytes, columns[:, -1])
-            if dataset.nbytes > MOST_SPARSE_BYTES:
+            if math.prod(shape) * self.stored.itemsize > MOST_SPARSE_BYTES:
                 raise DatasetError(
                     "the dataset is too large for an extensible array along an inner axis",
                     path=dataset.file.filename,
                     where=dataset.name,
                     expected=f"{MOST_SPARSE_BYTES} bytes at most",
-                    found=f"{dataset.nbytes} bytes",
+                    found=f"shape {shape}",
                 )
             self._add_blocks(dataset, file, origin)
             return
@@ -286,7 +295,8 @@ class Pieces:
     ) -> int:
         if is_plain(dataset) and are_known(filters):
             stored = np.dtype("u1") if self.stored.kind == "b" else self.stored
-            chunk = (1,) * (len(self.shape) - dataset.ndim) + dataset.chunks
+            chunk = chunks_of(dataset)
+            chunk = (1,) * (len(self.shape) - len(chunk)) + chunk
             return self.task(DECODE, stored=stored, chunk=chunk, filters=filters)
         return self.task(READ, dataset=dataset.name, origin=origin)
 
@@ -322,15 +332,16 @@ class Pieces:
                 found=version.hdf5_version,
                 hint='Run: pip install "h5py>=3.12"',
             )
-        grid = tuple(-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True))
-        numbers, width = array("q"), dataset.ndim + 3
-        most = width * math.prod(grid)
+        count = math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+        inner = (0,) * len(dataset.dtype.shape)
+        numbers, width = array("q"), dataset.ndim + len(inner) + 3
 
         def note(chunk: Any) -> bool | None:
             if not len(numbers) % (width * CHUNKS_OF_A_STEP):
                 go_on()
-            numbers.extend((*chunk.chunk_offset, chunk.filter_mask, chunk.byte_offset, chunk.size))
-            return len(numbers) > most or None  # an index may go round in circles
+            where = *chunk.chunk_offset, *inner
+            numbers.extend((*where, chunk.filter_mask, chunk.byte_offset, chunk.size))
+            return len(numbers) > width * count or None  # an index may go round in circles
 
         dataset.id.chunk_iter(note)
         return np.array(numbers).reshape(-1, width)
@@ -338,11 +349,12 @@ class Pieces:
     @staticmethod
     def _in_order(dataset: Any, columns: Index) -> tuple[Index, Index, Index, Index]:
         """Sort the chunks in C order: corners, masks of filters, offsets, sizes."""
-        grid = tuple(-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True))
+        shape, chunk = shape_of(dataset), chunks_of(dataset)
+        grid = tuple(-(-n // size) for n, size in zip(shape, chunk, strict=True))
         where, (masks, offsets, sizes) = columns[:, :-3], columns[:, -3:].T
-        places = np.ravel_multi_index(tuple((where // dataset.chunks).T), grid, mode="clip")
+        places = np.ravel_multi_index(tuple((where // chunk).T), grid, mode="clip")
         order = np.argsort(places, kind="stable")
-        astray = (where % dataset.chunks).any() or ((where < 0) | (where >= dataset.shape)).any()
+        astray = (where % chunk).any() or ((where < 0) | (where >= shape)).any()
         if astray or (np.diff(places[order]) == 0).any():
             raise CorruptFileError(
                 "the index of the chunks is wrong",
@@ -358,7 +370,10 @@ def is_plain(dataset: Any) -> bool:
     """Tell whether the bytes of a dataset are what numpy takes them for."""
     from h5py import h5t
 
-    return bool(h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type()))
+    stored = dataset.id.get_type()
+    bits = [getattr(h5t, f"STD_B{8 * n}{order}") for n in (1, 2, 4, 8) for order in ("LE", "BE")]
+    same = h5t.py_create(dataset.dtype, logical=True).equal(stored)
+    return bool(same) or any(stored.equal(one) for one in bits)
 
 
 def one_unlimited_axis(dataset: Any) -> int:
@@ -373,6 +388,8 @@ def source_box(source: Any) -> Box:
 
     none: Box = (), ()
     into, taken = source.vspace, source.src_space
+    if is_unlimited(into) or is_unlimited(taken):
+        return none
     whole = taken.get_select_type() == h5s.SEL_ALL or (
         taken.get_select_npoints() == math.prod(taken.shape)
     )
@@ -386,3 +403,13 @@ def source_box(source: Any) -> Box:
     shape = tuple(c * b for c, b in zip(count, block, strict=True))
     box = all(c == 1 or s == b for c, s, b in zip(count, stride, block, strict=True))
     return (start, shape) if box else none
+
+
+def is_unlimited(space: Any) -> bool:
+    """Tell whether a selection has no end."""
+    from h5py import h5s
+
+    if space.get_select_type() != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
+        return False
+    _, _, count, block = space.get_regular_hyperslab()
+    return h5s.UNLIMITED in count + block
