@@ -27,7 +27,7 @@ def axes_of(desc):
 MEANT = {
     "Camera_Ceta_Imaging_Micro.emd": "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Data",
     "fei_example_dpc_titles.emd": "/Data/Image/15c7bc815fc74329b0dbe36f041c17ed/Data",
-    "Test_SI_16x16_215_kx.emd": "/Data/Image/3997ddbe7d8c448e97ed660387f5ac44/Data",
+    "Test_SI_16x16_215_kx.emd": "/Data/Image/f03a0d4a7c05495f95856e6708f94863/Data",
     "example_spectrum.emd": "/signals/__unnamed__/data",
     "Focus_2021-03-16_051.hdf5": "/entry1/counter0/data",
     "Sample_Image_2021-03-16_095.hdf5": "/entry1/counter0/data",
@@ -45,7 +45,10 @@ def test_real_files_open_what_they_mean(data, row):
     assert next(iter(desc.metadata["hdf5"]["datasets"])) == dataset
     with h5py.File(path) as file:
         stored = file[dataset][()]
-    check_format(path, stored[..., 0] if stored.ndim > len(desc.shape) else stored, cuts=4)
+    if "/Data/Image" in dataset:
+        frames = np.moveaxis(stored, -1, 0)
+        stored = frames if len(frames) > 1 else frames[0]
+    check_format(path, stored, cuts=4)
 
 
 @by_file(VELOX, "row")
@@ -143,6 +146,77 @@ def test_pairs_are_complex_numbers(tmp_path, rest, chunks):
         pairs[name] = SCAN[k]
     path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", pairs, chunks=chunks))
     check_format(path, (SCAN[0] + 1j * SCAN[1]).astype("c8"))
+
+
+def column(said):
+    """Write JSON as Velox does, for one frame."""
+    content = np.zeros((60000, 1), "u1")
+    document = json.dumps(said).encode()
+    content[: len(document), 0] = np.frombuffer(document, "u1")
+    return content
+
+
+PIXELS = {
+    "PixelSize": {"width": "2e-9", "height": "3e-9"},
+    "PixelUnitX": "m",
+    "PixelUnitY": "m",
+    "Offset": {"x": "-4e-9", "y": "0"},
+}
+
+
+def add_eels(file, name, stored, **options):
+    group = file.create_group(f"Data/EelsSpectrumImage/{name}")
+    group.create_dataset("Data", data=stored, **options)
+    group["Metadata"] = column({"Optics": {"AccelerationVoltage": "300000"}})
+    group["AcquisitionMetadata"] = column({"Data": {"offset": 395.5, "dispersion": 0.25}})
+    group = file.require_group("Data/SpectrumImage/cd")
+    if "Metadata" not in group:
+        group["Data"], group["Metadata"] = np.zeros((9, 1), "u1"), column({"BinaryResult": PIXELS})
+
+
+@pytest.mark.parametrize("chunks", [None, (5, 9, 1), (2, 4, 2)])
+def test_spectrum_images_of_eels(tmp_path, chunks):
+    """They are shown as (y, x, energy)."""
+    stored = np.random.default_rng(0).integers(0, 99, (5, 9, 4), "u2")  # x, energy, y
+    path = write_hdf5(tmp_path / "a.emd", lambda file: add_eels(file, "ab", stored, chunks=chunks))
+    expected = stored.transpose(2, 0, 1)
+    check_format(path, expected)
+    for dataset in ("EELS", "Data/EelsSpectrumImage/ab", 0):
+        desc = describe(path, dataset=dataset)
+        assert (desc.nav_shape, desc.sig_shape) == ((4, 5), (9,))
+        assert axes_of(desc) == [
+            ("y", "nm", pytest.approx(3), 0),
+            ("x", "nm", pytest.approx(2), pytest.approx(-4)),
+            ("Energy loss", "eV", 0.25, 395.5),
+        ]
+    facts = desc.metadata["hdf5"]["facts"]
+    assert facts["/Data/EelsSpectrumImage/ab/AcquisitionMetadata"]["Data"]["dispersion"] == 0.25
+
+
+def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
+    """A picture of a detector opens: neither a map of an element nor a spectrum image."""
+
+    def fill(file):
+        add_eels(file, "ab", SCAN[0])
+        add_eels(file, "bc", SCAN[:, :1, :1])
+        recorded = {"Detector": "BF", "DetectorIndex": "5"}
+        pictures = {
+            "1": {"Detector": "SuperXG2"},
+            "2": recorded,
+            "3": recorded | {"Detector": "HAADF"},
+        }
+        for name, said in pictures.items():
+            add_velox(file, name, SCAN[:1], json.dumps({"BinaryResult": said}).encode())
+
+    path = write_hdf5(tmp_path / "a.emd", fill)
+    assert meant(path)[0] == "/Data/Image/3/Data"
+    assert [place.split("/")[3] for place in listed(path)] == ["3", "2", "1", "ab", "bc"]
+    dataset = "/Data/EelsSpectrumImage/ab"
+    check_format(path, SCAN[0], dataset=dataset, cuts=2)
+    desc = describe(path, dataset=dataset)
+    assert desc.dims == ("x", "Energy loss")
+    assert desc.sig_shape == SCAN[0].shape[1:]
+    check_format(path, SCAN[:, :1, :1].transpose(2, 0, 1), dataset="/Data/EelsSpectrumImage/bc")
 
 
 def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):

@@ -49,8 +49,7 @@ class Calibration(NamedTuple):
 def calibration(tree: Tree, picture: Picture) -> Calibration:
     """Read the axes of an array, by the first convention that it follows."""
     if picture.order:
-        axes = velox.axes(picture, velox.metadata(tree, picture))
-        return Calibration("Velox", axes, len(picture.order) - 1)
+        return Calibration("Velox", velox.axes(tree, picture), velox.sig_dims(picture))
     path = picture.path if picture.is_series else posixpath.dirname(picture.path)
     group = tree.get(tree.root, path)
     found = (read(tree, group, picture) for read in (_hspy, _nexus, _emd, _eiger))

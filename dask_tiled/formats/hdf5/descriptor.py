@@ -134,7 +134,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     if with_facts:
         attributes = {name: plain_attributes(tree.get(tree.root, name)) for name in around}
         said.read(picture)
-    orientation = "the last axis of the file, frames, is the first" if picture.order else ""
+    orientation = f"the axes of the file in the order {picture.order}" if picture.order else ""
     metadata = {
         "dataset": picture.path,
         "dataset_from": choice.told_by,

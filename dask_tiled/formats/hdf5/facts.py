@@ -59,8 +59,9 @@ class Facts:
         """Read them."""
         self.complete = True
         if picture.order:
-            path = f"{posixpath.dirname(picture.path)}/Metadata"
-            self._note(path, velox.metadata(self.tree, picture))
+            for name in ("Metadata", "AcquisitionMetadata"):
+                path = f"{posixpath.dirname(picture.path)}/{name}"
+                self._note(path, velox.metadata(self.tree, picture, name))
             return
         for path, group in self._groups(picture):
             try:

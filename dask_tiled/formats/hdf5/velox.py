@@ -1,7 +1,9 @@
 """EMD files of Velox: their pictures and spectra, what these are called, and their axes.
 
 Layout facts: files of Velox 2.9 to 3.10. A picture lies as (y, x, frame), a spectrum as (channel,
-frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros.
+frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros. A
+spectrum image of EELS lies as (x, channel, y), or (x, channel) of a line; ``AcquisitionMetadata``
+beside it calibrates the channels, and the ``SpectrumImage`` of the file its pixels (RosettaSciIO).
 ``Operations`` made the pictures, and ``Displays`` show them: each tells in JSON which by its path,
 itself or by a reference, and says what it is called.
 """
@@ -21,10 +23,19 @@ from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.markup import parse_json
 from dask_tiled.model.description import Axis
 
-PICTURE = re.compile(r"/Data/(Image|Spectrum)/[^/]+/Data")
+PICTURE = re.compile(r"/Data/(Image|Spectrum|EelsSpectrumImage)/[^/]+/Data")
 EVENTS = re.compile(r"/Data/(SpectrumStream|SpectrumImage)(/.*)?")
-ORDERS = {"Image": (2, 0, 1), "Spectrum": (1, 0)}
-"""How axes are shown: frames first."""
+ORDERS: Mapping[tuple[str, int], tuple[int, ...]] = {
+    ("Image", 3): (2, 0, 1),
+    ("EelsSpectrumImage", 3): (2, 0, 1),
+    ("EelsSpectrumImage", 2): (0, 1),
+    ("Spectrum", 2): (1, 0),
+}
+"""How axes are shown, by kind and number of axes: frames first, or channels last."""
+EELS = {"EelsSpectrumImage": "EELS"}
+"""The kind whose first axis is no frame, and its title."""
+KINDS = [kind for kind, _ in ORDERS]
+"""In this order they are listed."""
 MOST_TEXT = 1 << 20
 """JSON with more bytes is not read."""
 MOST_TITLES = 1000
@@ -41,25 +52,40 @@ def is_velox(found: Found) -> bool:
 
 
 def _is_picture(picture: Picture) -> bool:
-    match = PICTURE.fullmatch(picture.path)
     return (
-        match is not None
-        and len(picture.shape) == len(ORDERS[match[1]])
+        PICTURE.fullmatch(picture.path) is not None
+        and (_kind(picture), len(picture.shape)) in ORDERS
         and "Metadata" in picture.members[0].parent
     )
 
 
+def _kind(picture: Picture) -> str:
+    return picture.path.split("/")[2]
+
+
+def sig_dims(picture: Picture) -> int:
+    """Count the signal axes: those of a picture, or the channels of a spectrum."""
+    return 2 if _kind(picture) == "Image" else 1
+
+
 def pictures(tree: Tree, found: Found) -> list[Picture]:
-    """List the pictures, then the spectra, as they are shown, with their titles."""
+    """List the pictures, then the spectra, as they are shown, with their titles.
+
+    Of the pictures, those that a detector recorded come before the maps of elements that were made
+    of spectra, and HAADF comes first.
+    """
     titles = _titles(tree)
     listed = []
-    for one in sorted(filter(_is_picture, found.pictures.values()), key=lambda one: one.path):
-        order = ORDERS[one.path.split("/")[2]]
+    for one in filter(_is_picture, found.pictures.values()):
+        kind, said = _kind(one), metadata(tree, one)
+        order = ORDERS[kind, len(one.shape)]
         shape = tuple(one.shape[axis] for axis in order)
-        title = titles.get(posixpath.dirname(one.path)) or _detector(metadata(tree, one))
-        shape = shape[1:] if shape[0] == 1 else shape
-        listed.append(one._replace(shape=shape, order=order, title=title))
-    return listed
+        title = titles.get(posixpath.dirname(one.path)) or _detector(said) or EELS.get(kind, "")
+        recorded = "DetectorIndex" in _part(said, "BinaryResult")
+        shape = shape[1:] if shape[0] == 1 and kind not in EELS else shape
+        rank = KINDS.index(kind), not recorded, title != "HAADF", one.path
+        listed.append((rank, one._replace(shape=shape, order=order, title=title)))
+    return [one for _, one in sorted(listed, key=lambda item: item[0])]
 
 
 def refuse_events(tree: Tree, path: str) -> None:
@@ -76,9 +102,9 @@ def refuse_events(tree: Tree, path: str) -> None:
         raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
 
 
-def metadata(tree: Tree, picture: Picture) -> Json:
+def metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
     """Read what is said of the first frame; nothing where that cannot be read."""
-    found = tree.look(picture.members[0].parent, "Metadata")
+    found = tree.look(picture.members[0].parent, path)
     if getattr(found, "ndim", 0) != 2 or found.dtype != "u1" or found.shape[0] > MOST_TEXT:
         return {}
     try:
@@ -88,20 +114,32 @@ def metadata(tree: Tree, picture: Picture) -> Json:
     return _parse(column.tobytes().partition(b"\0")[0])
 
 
-def axes(picture: Picture, said: Json) -> tuple[Axis, ...]:
+def axes(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
     """Read the axes of a picture or spectrum, from what is said of its first frame."""
-    result = _part(said, "BinaryResult")
-    inner: tuple[Axis, ...]
-    if len(picture.order) == len(ORDERS["Spectrum"]):
-        inner = (_energies(said, result),)
-    else:
-        size, offset = _part(result, "PixelSize"), _part(result, "Offset")
-        names = {"y": "height", "x": "width"}
-        inner = tuple(
-            _length(name, result.get(f"PixelUnit{name.upper()}"), size.get(key), offset.get(name))
-            for name, key in names.items()
-        )
+    from h5py import Group
+
+    said = metadata(tree, picture)
+    if _kind(picture) in EELS:
+        channels = _part(metadata(tree, picture, "AcquisitionMetadata"), "Data")
+        step, start = (_number(channels.get(key)) for key in ("dispersion", "offset"))
+        energies = Axis.calibrated("Energy loss", "eV", step, start)
+        maps = tree.look(picture.members[0].file, "Data/SpectrumImage")
+        names = names_in(maps, 1) if isinstance(maps, Group) else []
+        said = metadata(tree, picture, f"/Data/SpectrumImage/{names[0]}/Metadata") if names else {}
+        return (*_lengths(said)[3 - len(picture.shape) :], energies)
+    inner = _lengths(said) if sig_dims(picture) == 2 else (_energies(said),)
     return (Axis("frame"),) * (len(picture.shape) - len(inner)) + inner
+
+
+def _lengths(said: Json) -> tuple[Axis, ...]:
+    """Make the axes of pixels, y and x."""
+    result = _part(said, "BinaryResult")
+    size, offset = _part(result, "PixelSize"), _part(result, "Offset")
+    names = {"y": "height", "x": "width"}
+    return tuple(
+        _length(name, result.get(f"PixelUnit{name.upper()}"), size.get(key), offset.get(name))
+        for name, key in names.items()
+    )
 
 
 def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
@@ -120,8 +158,8 @@ def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
     return Axis(name, f"{PREFIXES[power]}m", axis.scale * factor, axis.offset * factor)
 
 
-def _energies(said: Json, result: Json) -> Axis:
-    name = result.get("Detector")
+def _energies(said: Json) -> Axis:
+    name = _part(said, "BinaryResult").get("Detector")
     for detector in _part(said, "Detectors").values():
         if isinstance(detector, dict) and detector.get("DetectorName") == name:
             step, start = (_number(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
