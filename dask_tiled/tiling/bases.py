@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask import config
 from dask.array.core import normalize_chunks
+from dask.utils import parse_bytes
 from numpy.lib.array_utils import normalize_axis_index
 
 from dask_tiled.errors import TilingError
@@ -167,6 +170,34 @@ class Base(NamedTuple):
     def at(self, start: int) -> Base:
         """Give the blocks of the part of the axis that begins at ``start``."""
         return Base(self.size, (self.lead + start) % self.size)
+
+
+def least_count(
+    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
+) -> int:
+    """Count chunks along all axes that are still to be read; of those that dask chooses, all.
+
+    Where it chooses some of the sizes, there may be more.
+    """
+    if isinstance(chunks, Mapping):
+        named = [chunks.get(name, chunks.get(k)) for k, name in enumerate(dims)]
+        given = [chunks.get(k - len(shape)) if one is None else one for k, one in enumerate(named)]
+    else:
+        given = [*chunks] if isinstance(chunks, tuple | list) else [chunks] * len(shape)
+    sizes = zip(shape, given, strict=False)
+    whole = [(n, int(one)) for n, one in sizes if isinstance(one, int | np.integer) and one > 0]
+    count = sum(ceil_div(n, one) for n, one in whole)
+    for one in given:
+        if isinstance(one, str):
+            with suppress(ValueError):  # which is said when they are read
+                limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
+                count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
+    return count
+
+
+def ceil_div(size: int, part: int) -> int:
+    """Count the parts that an axis is cut into."""
+    return -(-size // part)
 
 
 def read_chunks(

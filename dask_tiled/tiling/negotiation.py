@@ -25,12 +25,14 @@ from dask_tiled.tiling.bases import (
     Base,
     Chunks,
     bases,
+    ceil_div,
     even_size,
     file_blocks,
     fill,
     frame_bytes,
     frames_base,
     largest_divisor,
+    least_count,
     least_sizes,
     read_chunks,
     split,
@@ -137,8 +139,11 @@ def negotiate(
     _say_what_is_known(q)
     check_positive("align_bytes", align_bytes)
     if chunks is None:
-        chunks = make_chunks(q, chunk_limit(q, chunk_bytes, memory_bytes), align_bytes)
+        limit = chunk_limit(q, chunk_bytes, memory_bytes)
+        asked = chunk_bytes is not None or any(wish.nbytes is not None for wish in wishes)
+        chunks = make_chunks(q, limit, align_bytes, asked=asked)
     else:
+        check_count(desc, least_count(chunks, desc.shape, desc.dtype, desc.dims))
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         sizes = tuple(map(max, chunks))
         q.say("chunks", f"{sizes} at most: as given, or as slicing left them")
@@ -251,8 +256,36 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
     return limit
 
 
-def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
-    """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut."""
+MOST_CHUNKS = 1 << 22
+"""More of them take seconds and gigabytes before anything is computed."""
+
+
+def check_count(desc: Description, count: int) -> None:
+    """Make sure that there are not too many chunks, before there is room for any.
+
+    Raises
+    ------
+    TilingError
+        There are.
+    """
+    if count > MOST_CHUNKS:
+        size = f"{desc.shape} {desc.dtype}, {format_bytes(desc.nbytes)}"
+        raise TilingError(
+            "the array has too many chunks",
+            path=desc.files[0].path,
+            expected=f"at most {MOST_CHUNKS}",
+            found=f"{count}, for {size}",
+            hint="Pass larger chunks=, or set dask's array.chunk-size; if the size is wrong, pass"
+            " nav_shape=.",
+        )
+
+
+def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Chunks:
+    """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut.
+
+    Where a user has asked for the limit, there may be more of them than of the usual size, as long
+    as there is room for their sizes along each axis.
+    """
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
     pixels = max(1, limit // q.pixel_bytes)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
@@ -261,17 +294,20 @@ def make_chunks(q: Question, limit: int, align_bytes: int) -> Chunks:
     else:
         sig_sizes = sig
         q.say("signal", f"{sig_sizes}: frames are never cut unless pixels alone are asked for")
+    frames = max(1, pixels // math.prod(sig_sizes))
+    nav_sizes = fill(nav, frames, q.nav_bases)
+    counts = [*map(ceil_div, nav + sig, nav_sizes + sig_sizes)]
+    check_count(q.desc, sum(counts) if asked else math.prod(counts))
     sig_chunks = tuple(
         split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, q.sig_bases, strict=True)
     )
-    frames = max(1, pixels // math.prod(sig_sizes))
-    return (_nav_chunks(q, frames, align_bytes) if nav else ()) + sig_chunks
+    return (_nav_chunks(q, frames, nav_sizes, align_bytes) if nav else ()) + sig_chunks
 
 
-def _nav_chunks(q: Question, frames: int, align_bytes: int) -> Chunks:
+def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: int) -> Chunks:
     """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
     nav, bases = q.desc.nav_shape, q.nav_bases
-    sizes, leads = [*fill(nav, frames, bases)], [base.lead for base in bases]
+    sizes, leads = [*usual], [base.lead for base in bases]
     where = "divided evenly"
     cut = max((k for k, n in enumerate(nav) if n > sizes[k]), default=0)
     inner = math.prod(nav[cut + 1 :])

@@ -28,6 +28,7 @@ from dask_tiled import (
     CorruptFileError,
     DatasetError,
     StaleFileError,
+    TilingError,
     TruncatedFileError,
     describe,
     open_dataset,
@@ -475,6 +476,15 @@ def test_as_many_axes_as_there_can_be(tmp_path):
             continue
         with pytest.raises(DatasetError, match="too many axes; expected 63"):
             open_dataset(tmp_path)
+
+
+def test_more_pixels_than_can_be_chunked(tmp_path):
+    """They are described; opened, they would be millions of chunks."""
+    (tmp_path / "zarr.json").write_text(json.dumps(document_of([2**55, 4, 4])))
+    assert describe(tmp_path).nav_shape == (2**55,)
+    with pytest.raises(TilingError, match="too many chunks") as caught:
+        open_dataset(tmp_path)
+    assert caught.value.path == str(tmp_path / "zarr.json")
 
 
 def rewritten(path, **mark):

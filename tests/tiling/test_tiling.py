@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import tracemalloc
 
 import dask
 import numpy as np
@@ -20,6 +21,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
+from dask_tiled.tiling.negotiation import MOST_CHUNKS
 
 MIB = 1 << 20
 unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 5)
@@ -794,3 +796,52 @@ def test_tile_bytes_that_are_none(size):
 def test_options_that_are_no_sizes(option, value):
     with pytest.raises(TilingError, match=option):
         negotiate(describe((9,), (8, 8)), **{option: value})
+
+
+@pytest.mark.parametrize("frames", [2**50, 2**55, 10**16])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"requests": TilingRequest("pixel")},
+        {"requests": TilingRequest("frame"), "align_bytes": 4096},
+        {"chunks": "auto"},
+        {"chunks": (1000, -1, -1)},
+        {"chunks": ("auto", 2, -1)},
+        {"chunks": {"frame": 1000}},
+        {"chunks": {0: 1000}},
+        {"chunks": {-3: 1000}},
+        {"chunks": 7},
+        {"chunks": "1MiB"},
+        {"chunks": [5, 4, 4]},
+    ],
+    ids=repr,
+)
+def test_too_many_chunks_are_refused_before_they_are_made(frames, options):
+    """However many frames a header claims, or a user asks for: numbers, and no memory."""
+    claimed = describe((frames,), (4, 4), "u1")
+    asked = describe((3,), (4, 4), "u1").with_frames((frames // 2**24, 2**24))
+    for desc in (claimed, asked):
+        if "chunks" in options and desc is asked:
+            continue
+        tracemalloc.start()
+        try:
+            with pytest.raises(TilingError, match="too many chunks") as caught:
+                negotiate(desc, **options)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < MIB
+        assert int(caught.value.found.split(",")[0]) > MOST_CHUNKS
+        assert str(desc.shape) in caught.value.found
+
+
+@pytest.mark.parametrize("terabytes", [10, 100])
+def test_honest_sizes_have_chunks_as_ever(terabytes):
+    """Of 128 MiB: so many fewer than are refused."""
+    frames = terabytes * 10**12 // 2**19
+    count = len(negotiate(describe((frames,), (512, 512)), memory_bytes=1 << 40).chunks[0])
+    assert frames / 256 <= count <= 1.02 * frames / 256
+    assert len(negotiate(describe((10**6,), (4, 4)), chunks=(1, -1, -1)).chunks[0]) == 10**6
+    small = negotiate(describe((50, 50, 50), (50, 50)), TilingRequest("pixel", nbytes=1))
+    assert math.prod(map(len, small.chunks)) > MOST_CHUNKS
