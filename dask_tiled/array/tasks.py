@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from dask_tiled.array.dask_names import (
 )
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.tile_loop import show_tiles
+from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
+from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Chunks
 
@@ -42,9 +46,41 @@ def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = N
 
 
 def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
-    """Read the pixels of a box."""
+    """Read the pixels of a box, part by part where the numbers of its frames take memory, too."""
     with Workspace() as workspace:
-        return Reader(source, box, workspace).whole(out)
+        parts = _parts(source.layout, box)
+        if parts is None:
+            return Reader(source, box, workspace).whole(out)
+        pixels = np.empty([b - a for a, b in box], source.dtype) if out is None else out
+        for part in parts:
+            place = tuple(
+                slice(a - start, b - start) for (a, b), (start, _) in zip(part, box, strict=True)
+            )
+            Reader(source, part, workspace).whole(pixels[place])
+        return pixels
+
+
+MOST_FRAMES = 1 << 18
+"""The numbers and offsets of so many frames take some 20 MiB."""
+
+
+def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
+    """Cut a box into parts of fewer frames, which follow one another in C order.
+
+    None where they are few, or where blocks decode as a whole: each is decoded once.
+    """
+    nav = box[: layout.nav_ndim]
+    sizes = [b - a for a, b in nav]
+    if math.prod(sizes) <= MOST_FRAMES or any(isinstance(d, BlockDecoder) for d in layout.decoders):
+        return None
+    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_FRAMES)
+    steps = [1] * axis + [MOST_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
+    starts = (range(a, b, step) for (a, b), step in zip(nav, steps, strict=True))
+    return (
+        tuple((a, min(a + step, b)) for a, step, (_, b) in zip(corner, steps, nav, strict=True))
+        + box[len(nav) :]
+        for corner in product(*starts)
+    )
 
 
 class ChunkJob:

@@ -256,6 +256,8 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
     return limit
 
 
+MOST_FRAMES = 1 << 20
+"""In a chunk, the numbers and offsets of more frames take more than the pixels of usual chunks."""
 MOST_CHUNKS = 1 << 22
 """More of them take seconds and gigabytes before anything is computed."""
 
@@ -294,7 +296,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
     else:
         sig_sizes = sig
         q.say("signal", f"{sig_sizes}: frames are never cut unless pixels alone are asked for")
-    frames = max(1, pixels // math.prod(sig_sizes))
+    frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
     counts = [*map(ceil_div, nav + sig, nav_sizes + sig_sizes)]
     check_count(q.desc, sum(counts) if asked else math.prod(counts))

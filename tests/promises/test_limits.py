@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,29 @@ def test_exports_and_hdf5_files_with_hardly_any_left(tmp_path):
 def test_a_hundred_thousand_files(tmp_path):
     many_files(tmp_path, "raw", 100_000)
     run(HUNDRED_THOUSAND, cwd=tmp_path)
+
+
+# Memory for frames of few pixels
+
+
+@pytest.mark.usefixtures("synchronous")
+@pytest.mark.parametrize("shape", [(1 << 24, 1, 1), (3, 5, 1 << 20, 1, 1)])
+def test_frames_of_one_pixel(tmp_path, shape):
+    """Numbers and offsets of frames take less than the pixels, whatever the chunks."""
+    pixels = np.arange(np.prod(shape), dtype="u4").astype("u1").reshape(shape)
+    np.save(tmp_path / "a.npy", pixels)
+    arr = dask_tiled.open_dataset(tmp_path / "a.npy", chunks=-1)
+    arr[..., :2, :, :].compute()  # the kernel is compiled
+    tracemalloc.start()
+    try:
+        found = arr.compute()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found, pixels)
+    assert peak < 3 * pixels.nbytes
+    usual = dask_tiled.open_dataset(tmp_path / "a.npy").chunks
+    assert np.prod([max(sizes) for sizes in usual]) <= 1 << 20
 
 
 # Disks that fail
