@@ -352,8 +352,7 @@ HOSTILE = [0, -1, 8, 27307, 2**15 - 1, -(2**15), 2**31 - 1, 2**62, np.nan, np.in
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of casts to fields
-@pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), [("nifti 1", ">"), ("nifti 2", "<")])
 def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, kind, order):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3, 2), "i2"), KINDS[kind], order)
     whole = path.read_bytes() + bytes(20)
