@@ -682,7 +682,7 @@ def test_plugins_read_the_values_of_axes_there_too(tmp_path):
         describe(path, dataset="d")
 
 
-@pytest.mark.parametrize("name", ["gzip", "summed", "lzf", "blosc", "bits lz4"])
+@pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
 def test_damaged_chunks(tmp_path, name):
     """Whatever their bytes are: pixels, or a typed error that names the place."""
     path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=SHAPE, **pipeline(name))
@@ -691,7 +691,7 @@ def test_damaged_chunks(tmp_path, name):
     good = path.read_bytes()
     rng = np.random.default_rng(4)
     failed = []
-    for k in range(12):
+    for k in range(30):
         data = bytearray(good)
         span = 20 if k % 2 else chunk.size
         at = chunk.byte_offset + int(rng.integers(span))
@@ -702,7 +702,7 @@ def test_damaged_chunks(tmp_path, name):
         except CorruptFileError as error:
             failed.append((error.path, error.where))
     assert set(failed) <= {(str(path), f"byte {chunk.byte_offset}")}
-    assert failed
+    assert failed or name in {"only shuffled", "bits"}
 
 
 def test_threads_decode_beside_each_other(tmp_path, monkeypatch):

@@ -701,6 +701,39 @@ def test_pages_that_share_their_lists_of_strips(tmp_path):
         open_dataset(path)
 
 
+def damaged(rng, content):
+    """Flip a byte, more often among the entries than among the pixels."""
+    content = bytearray(content)
+    with_pixels = rng.integers(2)
+    at = rng.integers(len(content)) if with_pixels else rng.integers(min(500, len(content)))
+    content[at] = rng.integers(256)
+    return bytes(content)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bigtiff": True, "compression": "zlib", "predictor": 2}, {"imagej": True}],
+    ids=repr,
+)
+@pytest.mark.slow
+def test_damaged_files(tmp_path, options):
+    """A hundred flipped bytes and forty lengths: pixels, or an error that names the file."""
+    frames = counting_frames((3, 20, 24), "u1", bits=6)
+    path = write(tmp_path / "a.tif", frames, **options)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(len(str(options)))
+    contents = [damaged(rng, whole) for _ in range(100)]
+    contents += [whole[:n] for n in np.linspace(0, len(whole) - 1, 40, dtype=int)]
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            arr = open_dataset(path, format="tiff")
+            arr[(0,) * (arr.ndim - 2)][:40, :40].compute()
+        except DatasetError as error:
+            assert error.path == str(path)  # noqa: PT017 - pixels are as right as an error is
+
+
 @pytest.mark.parametrize("codec", ["jpeg2000", "jpegxl", "lerc", "png"])
 def test_bilevel_images_of_codecs_are_true_or_false(tmp_path, codec):
     """Whatever number a codec gives for white: bytes of bools are 0 or 1."""
