@@ -109,7 +109,7 @@ def test_every_change_is_noticed(tmp_path, request, name, rests):
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
     """Run the program that changes files, and give its counts."""
-    runs = 400 if LONG else 32
+    runs = 400 if LONG else 20
     command = [sys.executable, PROGRAM, tmp_path_factory.mktemp("files"), str(runs), "7"]
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, check=False, timeout=3000

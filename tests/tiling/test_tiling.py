@@ -321,9 +321,11 @@ def test_nonsense_is_no_request(options):
 
 
 @pytest.mark.parametrize("wish", ["frames", ["frames"], [None], 3])
-def test_nonsense_is_not_negotiated(wish):
+def test_nonsense_is_not_negotiated(raw, wish):
     with pytest.raises(TilingError):
         negotiate(describe((9,), (8, 8)), wish)
+    with pytest.raises(TilingError):
+        open_raw(raw, tiling=wish)
 
 
 @pytest.mark.parametrize("chunk_bytes", [0, -1, "1 MiB", 1.5])
