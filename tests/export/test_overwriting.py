@@ -312,6 +312,11 @@ def part_with_an_array(folder):
     ours(folder, "a.zarr").rename(folder / "out.zarr.part" / "a.zarr")
 
 
+def part_with_an_array_like_a_replaced_one(folder):
+    (folder / "out.zarr.part").mkdir()
+    zarr.create_array(folder / "out.zarr.part" / "replaced", data=PIXELS)
+
+
 def parent_of_the_source(folder):
     """Files that are exported lie in the folder."""
     (folder / "out.zarr").mkdir()
@@ -324,7 +329,7 @@ KEPT = [
     named_like_chunks, a_file, empty_folder, empty_folders, a_pipe, a_pipe_inside, a_socket_inside,
     added_file, added_array, added_chunk, added_attributes, appended, changed_coordinates,
     no_record, two_records, two_exports, sample_file, foreign_part, part_file, part_link,
-    part_with_an_array, parent_of_the_source,
+    part_with_an_array, part_with_an_array_like_a_replaced_one, parent_of_the_source,
 ]  # fmt: skip
 
 
