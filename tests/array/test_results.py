@@ -219,13 +219,6 @@ def test_what_others_want_too_is_read_once(paths, loads):
     np.testing.assert_array_equal(total, FRAMES.sum(axis=(0, 1), dtype="u8"))
 
 
-@pytest.mark.slow
-def test_processes_put_it_together(paths):
-    """Memory of one process is nothing to another."""
-    found = opened(paths, "big-endian", ROWS).compute(scheduler="processes")
-    np.testing.assert_array_equal(found, FRAMES)
-
-
 def test_a_copy_has_no_memory():
     """Whatever tasks in other places give, dask puts it together."""
     grid = Grid.of(((1, 2), (4,)))

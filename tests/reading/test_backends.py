@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.model import open_files
-from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading import backends
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import (
@@ -22,7 +21,6 @@ from dask_tiled.reading.backends import (
     BACKENDS,
     BLOCK_BYTES,
 )
-from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -94,67 +92,6 @@ def test_every_layout_through_every_backend(layouts, data):
                 found = arr[index].compute()
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected[index], err_msg=io)
-
-
-@pytest.fixture(scope="module")
-def layouts_of_units(layouts):
-    """Those that need not be decoded block by block: layout and shape of the frames."""
-    found = {
-        name: (open_dataset(**options, nav_shape=len(frames)).description.layout, frames.shape)
-        for name, (options, frames) in layouts.items()
-    }
-    return {
-        name: (layout, shape)
-        for name, (layout, shape) in found.items()
-        if not any(isinstance(decoder, BlockDecoder) for decoder in layout.decoders)
-    }
-
-
-@EVERY_BACKEND
-@given(data=st.data())
-def test_windows_hold_the_bytes_that_they_promise(layouts_of_units, io, data):
-    """All units once, each in a window that is the content of the file at its place."""
-    names = sorted(layouts_of_units)
-    layout, shape = layouts_of_units[data.draw(st.sampled_from(names), label="layout")]
-    box = []
-    for n in shape:
-        start = data.draw(st.integers(0, n - 1))
-        box.append((start, data.draw(st.integers(start + 1, n))))
-    limit = data.draw(st.sampled_from([None, 1, 64, 4000]), label="limit")
-    region = region_of(layout, tuple(box))
-    with BACKENDS[io]() as backend:
-        for ranges in frame_ranges(layout, region.frames, region.sig):
-            with open(ranges.file.path, "rb") as stream:
-                content = np.frombuffer(stream.read(), np.uint8)
-            parts = []
-            for part, found, base in backend.windows(ranges, limit):
-                first, stop = part.span
-                assert base <= first < stop <= base + len(found)
-                assert found.dtype == np.uint8
-                if part.units is ranges.units:  # frames may have been put beside each other
-                    places = np.searchsorted(ranges.frames, part.frames)
-                    there = part._replace(offsets=ranges.offsets[places], ascending=False)
-                else:
-                    there = part
-                low, high = part.units.reach
-                for at, place in zip(part.offsets - base, there.offsets, strict=True):
-                    np.testing.assert_array_equal(
-                        found[at + low : at + high], content[place + low : place + high]
-                    )
-                parts.append(there)
-            assert sum(part.nbytes for part in parts) == ranges.nbytes
-            for name in ("starts", "dests"):
-                units = [np.sort(all_units(p, name)) for p in (*parts, ranges)]
-                if ranges.units.pick is None:
-                    whole = np.sort(np.concatenate(units[:-1]))
-                    np.testing.assert_array_equal(whole, units[-1])
-
-
-def all_units(ranges, name):
-    """List the places of all units, in the file or in the output."""
-    runs = ranges.runs()
-    step = runs.step if name == "starts" else runs.out_step
-    return np.add.outer(getattr(runs, name), np.arange(runs.length) * step).ravel()
 
 
 # Memory

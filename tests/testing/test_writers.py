@@ -401,17 +401,6 @@ def test_counting_frames_have_no_value_twice_where_that_is_possible(dtype, bits)
         assert frames.real.max() < 2**bits
 
 
-@pytest.mark.parametrize(("dtype", "bits"), [("uint8", None), ("bool", None), ("uint32", 1)])
-def test_counting_frames_differ_in_rows_columns_and_frames(dtype, bits):
-    frames = counting_frames((40, 256, 256), dtype, bits=bits)
-    for axis in range(3):
-        lines = np.moveaxis(frames, axis, 0).reshape(frames.shape[axis], -1)
-        assert len({line.tobytes() for line in lines}) == len(lines)
-    rows = frames.reshape(-1, 256)
-    assert len({row.tobytes() for row in rows}) == len(rows)
-    assert abs(frames.astype(bool).mean() - (0.5 if frames.max() == 1 else 1)) < 0.01
-
-
 def test_counting_frames_lazily_are_the_same():
     shape = (3, 5, 7, 11)
     frames = counting_frames(shape, "uint16", bits=10)
@@ -420,11 +409,3 @@ def test_counting_frames_lazily_are_the_same():
     np.testing.assert_array_equal(np.reshape(list(iter_frames(frames)), shape), frames)
     assert counting_frames((0, 4, 4), "uint8").shape == (0, 4, 4)
     assert list(iter_counting_frames((0, 4, 4), "uint8")) == []
-
-
-@pytest.mark.parametrize("bits", [0, 9])
-def test_counting_frames_refuse_bits_that_do_not_fit(bits):
-    with pytest.raises(ValueError, match="expected 1 to 8"):
-        counting_frames((2, 2), "uint8", bits=bits)
-    with pytest.raises(TypeError, match="numeric"):
-        counting_frames((2, 2), "U4")
