@@ -15,6 +15,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 from dask_tiled.reading import backends
+from dask_tiled.tiles import apply_masks
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -73,6 +74,10 @@ def test_any_frames(path, data):
     assert found.dtype == np.uint64
     np.testing.assert_array_equal(found, shown.sum(axis=0))
     np.testing.assert_allclose(mean, shown[::2].mean(axis=0))
+    np.testing.assert_array_equal(arr.max(axis=(1, 2)), shown.max(axis=(1, 2)))
+    masks = np.random.default_rng(0).random((2, *shown.shape[1:]))
+    expected = np.einsum("fyx,myx->fm", shown, masks)
+    np.testing.assert_allclose(apply_masks(arr, masks).compute(), expected)
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -308,6 +308,14 @@ def test_series(server, tmp_path, lists):
     np.testing.assert_array_equal(arr.compute(), frames)
 
 
+def test_servers_that_fail_to_list(server, tmp_path):
+    """Files are asked for by name."""
+    server.listing_status = 500
+    frames = counting_frames((12, 4, 128), "u2", bits=12)
+    members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
+    np.testing.assert_array_equal(open_dataset(server.url(members[1])).compute(), frames)
+
+
 def test_requests_that_are_wrong_are_not_repeated(server, url):
     arr = scan(url)
     server.reset()
