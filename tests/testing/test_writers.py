@@ -409,3 +409,11 @@ def test_counting_frames_lazily_are_the_same():
     np.testing.assert_array_equal(np.reshape(list(iter_frames(frames)), shape), frames)
     assert counting_frames((0, 4, 4), "uint8").shape == (0, 4, 4)
     assert list(iter_counting_frames((0, 4, 4), "uint8")) == []
+
+
+@pytest.mark.parametrize("bits", [0, 9])
+def test_counting_frames_refuse_bits_that_do_not_fit(bits):
+    with pytest.raises(ValueError, match="expected 1 to 8"):
+        counting_frames((2, 2), "uint8", bits=bits)
+    with pytest.raises(TypeError, match="numeric"):
+        counting_frames((2, 2), "U4")
