@@ -1,5 +1,9 @@
 """What several tests ask: of errors, of damaged files, of facts, of how something is computed."""
 
+import ctypes
+import os
+from contextlib import contextmanager
+
 import pytest
 from dask._task_spec import TaskRef
 from dask.blockwise import Blockwise
@@ -98,3 +102,25 @@ def recipe_of(result):
     value = layers[value.key][value.key].value if isinstance(value, TaskRef) else value
     (recipe,) = value.recipes
     return recipe
+
+
+@contextmanager
+def unprivileged():
+    """Refuse root what is refused to the owner of a file, in this thread; others lose nothing."""
+    if os.geteuid():
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "capset"):
+        pytest.skip("root has no capabilities that it can lay down here")
+    version = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the third, of this thread
+    capabilities = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable ones, twice
+    libc.capget(version, capabilities)
+    before = capabilities[0]
+    capabilities[0] &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    libc.capset(version, capabilities)
+    try:
+        yield
+    finally:
+        capabilities[0] = before
+        libc.capset(version, capabilities)

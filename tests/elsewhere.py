@@ -38,10 +38,17 @@ class Stranger:
         """Return the exit status; that of a shell for a command that cannot be run."""
         options = {"cwd": "/", "user": self.user, **self.options, **options}
         try:
-            return subprocess.run(command, check=False, **options).returncode
+            process = subprocess.Popen(command, **options)
         except OSError as error:
-            print(error, file=sys.stderr)
+            print(error)
             return 126
+        try:
+            return process.wait()
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if isinstance(stop, SystemExit):  # Ctrl-C reaches both
+                process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
 
     def owns(self, path, *, files=True):
         """Hand a folder over, with all that is in it, or with folders alone."""
@@ -63,6 +70,10 @@ def choose_python(stranger):
     """Return the Python that runs this, or that of the system where it is for its user alone."""
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):
         if stranger.run(python, "-c", CAN_RUN) == 0:
+            if python != sys.executable:
+                print(
+                    f"user {stranger.user} runs {python}, as {sys.executable} is not for all users"
+                )
             return python
     raise SystemExit(f"user {stranger.user} finds no Python >= 3.11; set PYTHON=/path/to/python")
 

@@ -9,7 +9,7 @@ import click
 
 from dask_tiled.command_line.failures import INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
-from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, LEVELS, PAIR
+from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, LEVELS, PAIR, PATH
 
 # Each is called as the parameter of to_zarr that it is handed to.
 EXPORT = (
@@ -66,7 +66,7 @@ EXPORT = (
 
 @click.command(cls=Opening)
 @files
-@click.argument("store", type=click.Path(), metavar="OUT.zarr")
+@click.argument("store", type=PATH, metavar="OUT.zarr")
 @click.option("--verify", "check", is_flag=True, help="Read it back, and compare every bit.")
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from dask_tiled.command_line.values import CHUNKS, PAIR, SIZES, TILING, VALUE
+from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SIZES, TILING, VALUE
 
 if TYPE_CHECKING:
     from dask_tiled.array.tiled_array import TiledArray
@@ -49,7 +49,7 @@ OPENING = (
     ),
     click.Option(
         ["--roi"],
-        type=click.Path(),
+        type=PATH,
         metavar="FILE.npy",
         help="Frames that are wanted: a mask of the scan, or their numbers.",
     ),
@@ -128,7 +128,7 @@ def with_options(options: Sequence[click.Option]) -> Callable[[Function], Functi
     return add
 
 
-files = click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+files = click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 
 
 def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:

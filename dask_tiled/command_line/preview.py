@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.values import PATH
 
 
 @click.command(cls=Opening)
 @files
 @click.option(
-    "--output", "-o", "target", required=True, type=click.Path(), help="Where to: .png, .svg, .pdf."
+    "--output", "-o", "target", required=True, type=PATH, help="Where to: .png, .svg, .pdf."
 )
 @click.option("--frames", type=int, help="Read so many frames at most, at equal distances.")
 @with_options(OPENING)

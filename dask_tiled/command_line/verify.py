@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.values import PATH
 
 
 @click.command(cls=Opening)
 @files
-@click.argument("store", type=click.Path(), metavar="OUT.zarr")
+@click.argument("store", type=PATH, metavar="OUT.zarr")
 @click.option(
     "--progress/--no-progress",
     default=None,

@@ -1,6 +1,7 @@
 """What goes wrong is one line on the standard error, with an exit code, and never a traceback."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 import zarr
+from checks import unprivileged
 from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
@@ -122,10 +124,12 @@ def test_a_warning_is_printed_once(scan, monkeypatch):
     assert stderr == "dask-tiled: warning: such pixels are rare\ndask-tiled: enough\n"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_file_that_may_not_be_read(scan):
+@pytest.mark.parametrize("words", ["info scan.mib", "info other.mib --roi scan.mib"])
+def test_a_file_that_may_not_be_read(scan, words):
+    shutil.copy(scan, "other.mib")
     os.chmod(scan, 0)
-    assert "Permission denied" in refused("info", scan)
+    with unprivileged():
+        assert refused(*words.split()) == f"dask-tiled: {scan}: Permission denied"
 
 
 def test_what_nobody_expected_is_one_line_too(scan, monkeypatch):

@@ -96,8 +96,9 @@ def test_descriptions(sample_of, name):
     assert hash(again) == hash(desc)
     if len(desc.files) == 1:
         arr = open_dataset(**sample.options)
-        assert len(pickle.dumps(desc)) < 4096
-        assert len(pickle.dumps(arr._source)) < 4096
+        folder = os.fsencode(os.path.dirname(desc.files[0].path))
+        for value in (desc, arr._source):
+            assert len(pickle.dumps(value).replace(folder, b"")) < 4096
         assert not arr._source.is_large
 
 
