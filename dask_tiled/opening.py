@@ -87,7 +87,7 @@ def open_dataset(
         shape stays as it is.
     roi : boolean array or sequence of int, optional
         Which frames are shown, on one axis: a mask of the scan's shape, or places in it counted in
-        C order, in any order.
+        C order, in any order. What is masked in a masked array is not selected.
     tiling : str, TilingRequest or sequence of them, optional
         What the consumers of the array wish, or just "frame", "tile", "chunk" or "pixel"; see
         :func:`negotiate`.
@@ -435,6 +435,9 @@ def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
         found = np.asarray(roi)
     except ValueError as error:
         raise DatasetError("roi is no array", path=path, found=str(error)) from error
+    if isinstance(roi, np.ma.MaskedArray):
+        unmasked = ~np.ma.getmaskarray(roi)
+        found = found & unmasked if found.dtype == bool else found[unmasked]
     if found.dtype == bool and found.shape == nav_shape:
         places = np.flatnonzero(found)
     elif found.dtype.kind in "iu" and found.ndim == 1:

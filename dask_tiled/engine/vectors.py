@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Operand, Select
 from dask_tiled.engine.folding import are_narrow, can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
@@ -538,8 +539,11 @@ class Vectors:
         """Convert pixels, if they are of another type or wanted elsewhere."""
         if value.dtype == dtype and to is None:
             return value
+        name = primitive_of(value.dtype, dtype)
+        if name is None:
+            raise NoPrimitive(dtype)
         to = to or self._register(("cast", number), dtype)
-        self._own("truth" if dtype.kind == "b" else "cast", [value], to)
+        self._own(name, [value], to)
         return to
 
     def _own(self, name: str, operands: list[Value], out: Value) -> None:
@@ -586,9 +590,10 @@ def _is_exact(step: Step) -> bool:
 def about_the_mean(results: Array, count: Any) -> None:
     """Turn a value and the sums of differences from it into number, mean and spread."""
     shift, total, squares = np.moveaxis(results, -1, 0)
-    with np.errstate(all="ignore"):  # infinite pixels have no spread
+    with np.errstate(all="ignore"):  # infinite pixels have no spread; that of others may overflow
         total /= np.maximum(count, 1)
-        squares -= count * total * total
+        fits = np.isfinite(squares) | ~np.isfinite(total)
+        np.subtract(squares, count * total * total, out=squares, where=fits)
         total += np.where(np.equal(count, 0), 0, shift)
     shift[...] = count
 

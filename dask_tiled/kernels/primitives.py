@@ -33,6 +33,33 @@ def cast(a, b, c, out, n):
         converted[k] = pixels[k]
 
 
+def _truncate(wide, upper):
+    """Make a primitive that converts floats to whole numbers by way of those of a wider type.
+
+    What does not fit that is its least number, or else the processor would decide, by place.
+    Numbers ``upper`` are those from the limit of the wider type up to twice that, too.
+    """
+    least = wide(np.iinfo(wide).min)
+    limit = -float(least)
+
+    def primitive(a, b, c, out, n):
+        pixels, converted = carray(a, n), carray(out, n)
+        kind, real = converted.dtype.type, pixels.dtype.type
+        low, high = real(-limit - 1), real(limit)
+        for k in range(n):
+            x = pixels[k]
+            above = upper and x >= high
+            x = x - high if above else x
+            number = wide(x) if (low < x) & (x < high) else least
+            converted[k] = kind(number ^ least if above else number)
+
+    return primitive
+
+
+truncate32 = _truncate(np.int32, upper=False)
+truncate64, truncate_u64 = _truncate(np.int64, upper=False), _truncate(np.int64, upper=True)
+
+
 def truth(a, b, c, out, n):
     """Tell which pixels are not zero."""
     pixels, converted = carray(a, n), carray(out, n)

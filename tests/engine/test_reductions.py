@@ -322,6 +322,21 @@ def test_small_spreads_about_large_means(tmp_path, dtype, first):
     assert (arr.var(axis=(0, 1)).compute() >= 0).all()
 
 
+@pytest.mark.parametrize("values", [[1e200, 2e200, 3e200], [1, np.inf, 3], [1, np.nan, 1e200]])
+def test_spreads_whose_squares_overflow(tmp_path, values):
+    frames = np.resize(np.roll(values, 1), (4, 5, 60))
+    path = write_npy(tmp_path / "scan.npy", frames)
+    for chunks in (-1, (1, 2, 60), (3, 5, 17)):
+        arr = dask_tiled.open_dataset(path, chunks=chunks)
+        for name in ("var", "std", "nanvar", "nanstd"):
+            for axis in (None, 2, (1, 2)):
+                found = getattr(da, name)(arr, axis=axis)
+                assert on_tiles(found)
+                with np.errstate(all="ignore"):
+                    expected = getattr(np, name)(frames, axis=axis)
+                np.testing.assert_array_equal(found.compute(), expected, name)
+
+
 def test_spreads_of_what_does_not_vary(tmp_path):
     frames = np.full((5, 4, 8, 64), 0.1, "f8")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 4, 3, 64))

@@ -199,6 +199,16 @@ def test_what_is_no_offset(path, sync_offset):
 # roi
 
 
+def test_what_a_roi_masks_is_not_selected(path):
+    mask, hidden = np.arange(12).reshape(3, 4) % 3 == 0, np.arange(12).reshape(3, 4) > 5
+    arr = opened(path, nav_shape=(3, 4), roi=np.ma.array(mask, mask=hidden, fill_value=True))
+    assert_same(arr, FRAMES[[0, 3]])
+    arr = opened(path, nav_shape=(3, 4), roi=np.ma.array([5, 99, 0], mask=[0, 1, 0]))
+    assert_same(arr, FRAMES[[5, 0]])
+    with pytest.raises(DatasetError, match="selects no frame"):
+        opened(path, roi=np.ma.masked_all(12, bool))
+
+
 def test_roi_of_places_in_any_order(path):
     """Indices as numpy takes them: again, backwards, negative."""
     places = [5, 0, 11, 5, 5, -1, -12, 3]

@@ -1,0 +1,44 @@
+"""Which primitive converts pixels, so that what does not fit becomes what it becomes in numpy."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+ODD = (-1.0, 200.0, 7e4, -7e4, 3e9, -3e9, 1e10, 1e19, 1e20, np.inf, -np.inf, np.nan)
+"""Floats that do not fit some types of whole numbers, in no type exactly at its limit."""
+
+
+def primitive_of(pixel: np.dtype, dtype: np.dtype) -> str | None:
+    """Return the primitive that converts pixels of a type as numpy does.
+
+    None if numpy converts floats in another way on this machine: C leaves it to the processor.
+    """
+    if dtype.kind == "b":
+        return "truth"
+    if pixel.kind != "f" or dtype.kind not in "iu":
+        return "cast"
+    if not _is_as_here(pixel, dtype):
+        return None
+    if dtype.itemsize < 4 or dtype == np.int32:
+        return "truncate32"
+    return "truncate_u64" if dtype == np.uint64 else "truncate64"
+
+
+@cache
+def _is_as_here(pixel: np.dtype, dtype: np.dtype) -> bool:
+    """Whether numpy converts odd floats, one by one, as the primitives do."""
+    with np.errstate(all="ignore"):
+        odd = [np.array([x], pixel) for x in ODD]
+        return all(int(x.astype(dtype)[0]) == _truncated(float(x[0]), dtype) for x in odd)
+
+
+def _truncated(x: float, dtype: np.dtype) -> int:
+    """Return what the primitives make of a float."""
+    half = 1 << (31 if dtype.itemsize < 4 or dtype == np.int32 else 63)
+    most = 2 * half if dtype == np.uint64 else half
+    number = int(x) if -half <= x < most else most if x >= most else -half
+    size = 8 * dtype.itemsize
+    number %= 1 << size
+    return number - (1 << size) if dtype.kind == "i" and number >> (size - 1) else number
