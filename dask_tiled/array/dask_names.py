@@ -1,123 +1,101 @@
 """Names of dask that are not public: where dask has them, and what happens without them.
 
-No other module imports such names from dask. A name that dask no longer has is a class that is
-never an instance, a function or a key of dask: what is matched by it matches nothing, and the work
-stays dask's. One warning says so.
+No other module imports such names from dask. What is matched by a name that dask no longer has
+matches nothing, and the work stays dask's. One warning says so.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
+
+from dask_tiled.foreign import Use, find, missing_of
 
 NO_TILES = "arrays are plain dask arrays"
 DASK_COMPUTES = "dask computes this, chunk by chunk"
 
 
-class Use(NamedTuple):
-    """What a name of dask is used for, and what happens if dask no longer has it."""
-
-    use: str
-    without: str = DASK_COMPUTES
+def _use(use: str, without: str = DASK_COMPUTES) -> Use:
+    return Use(use, without)
 
 
 NAMES = {
     "dask._task_spec": {
-        "Alias": Use("tasks that show a chunk under another name"),
-        "DataNode": Use("values that many tasks share", NO_TILES),
-        "List": Use("the nested chunks of an array in the last task"),
-        "Task": Use("tasks: the function and its arguments", NO_TILES),
-        "TaskRef": Use("arguments of tasks that are results of others", NO_TILES),
+        "Alias": _use("tasks that show a chunk under another name"),
+        "DataNode": _use("values that many tasks share", NO_TILES),
+        "List": _use("the nested chunks of an array in the last task"),
+        "Task": _use("tasks: the function and its arguments", NO_TILES),
+        "TaskRef": _use("arguments of tasks that are results of others", NO_TILES),
     },
     "dask.array.chunk": {
-        "all": Use("the first step of all"),
-        "any": Use("the first step of any"),
-        "argmax": Use("the first step of argmax"),
-        "argmin": Use("the first step of argmin"),
-        "astype": Use("casts"),
-        "coarsen": Use("binned pixels"),
-        "getitem": Use("slices"),
-        "max": Use("the first step of argmax"),
-        "min": Use("the first step of argmin"),
-        "nanprod": Use("the first step of nanprod"),
-        "nansum": Use("the first step of nansum, nanmean, nanvar and nanstd"),
-        "prod": Use("the first step of prod"),
-        "sum": Use("the first step of sum"),
+        "all": _use("the first step of all"),
+        "any": _use("the first step of any"),
+        "argmax": _use("the first step of argmax"),
+        "argmin": _use("the first step of argmin"),
+        "astype": _use("casts"),
+        "coarsen": _use("binned pixels"),
+        "getitem": _use("slices"),
+        "max": _use("the first step of argmax"),
+        "min": _use("the first step of argmin"),
+        "nanprod": _use("the first step of nanprod"),
+        "nansum": _use("the first step of nansum, nanmean, nanvar and nanstd"),
+        "prod": _use("the first step of prod"),
+        "sum": _use("the first step of sum"),
     },
     "dask.array.core": {
-        "_concatenate2": Use("the later steps of reductions"),
-        "finalize": Use("the last task, which concatenates chunks"),
-        "getter": Use("chunks of the arrays that xarray holds"),
+        "_concatenate2": _use("the later steps of reductions"),
+        "finalize": _use("the last task, which concatenates chunks"),
+        "getter": _use("chunks of the arrays that xarray holds"),
     },
     "dask.array.einsumfuncs": {
-        "chunk_einsum": Use("einsum"),
+        "chunk_einsum": _use("einsum"),
     },
     "dask.array.reductions": {
-        "_nanmax_skip": Use("nanmax"),
-        "_nanmin_skip": Use("nanmin"),
-        "_sqrt": Use("the axes of a standard deviation", "std has no named axes"),
-        "arg_agg": Use("the last step of argmin and argmax"),
-        "arg_chunk": Use("the first step of argmin and argmax"),
-        "arg_combine": Use("the steps of argmin and argmax between"),
-        "chunk_max": Use("max"),
-        "chunk_min": Use("min"),
-        "mean_agg": Use("the last step of mean"),
-        "mean_chunk": Use("the first step of mean"),
-        "mean_combine": Use("the steps of mean between"),
-        "moment_agg": Use("the last step of var and std"),
-        "moment_chunk": Use("the first step of var and std"),
-        "moment_combine": Use("the steps of var and std between"),
-        "nannumel": Use("the first step of nanmean, nanvar and nanstd"),
+        "_nanmax_skip": _use("nanmax"),
+        "_nanmin_skip": _use("nanmin"),
+        "_sqrt": _use("the axes of a standard deviation", "std has no named axes"),
+        "arg_agg": _use("the last step of argmin and argmax"),
+        "arg_chunk": _use("the first step of argmin and argmax"),
+        "arg_combine": _use("the steps of argmin and argmax between"),
+        "chunk_max": _use("max"),
+        "chunk_min": _use("min"),
+        "mean_agg": _use("the last step of mean"),
+        "mean_chunk": _use("the first step of mean"),
+        "mean_combine": _use("the steps of mean between"),
+        "moment_agg": _use("the last step of var and std"),
+        "moment_chunk": _use("the first step of var and std"),
+        "moment_combine": _use("the steps of var and std between"),
+        "nannumel": _use("the first step of nanmean, nanvar and nanstd"),
     },
     "dask.array.routines": {
-        "_block_hist": Use("histograms"),
-        "_matmul": Use("matrix products"),
-        "_tensordot": Use("tensordot"),
+        "_block_hist": _use("histograms"),
+        "_matmul": _use("matrix products"),
+        "_tensordot": _use("tensordot"),
     },
     "dask.blockwise": {
-        "Blockwise": Use("layers that call one function on all chunks", NO_TILES),
-        "_fuse_annotations": Use("annotations of what is made of several layers", NO_TILES),
-        "blockwise": Use("the symbolic layers of opened arrays", NO_TILES),
-        "blockwise_token": Use("the arguments of a symbolic layer"),
+        "Blockwise": _use("layers that call one function on all chunks", NO_TILES),
+        "_fuse_annotations": _use("annotations of what is made of several layers", NO_TILES),
+        "blockwise": _use("the symbolic layers of opened arrays", NO_TILES),
+        "blockwise_token": _use("the arguments of a symbolic layer"),
     },
     "dask.core": {
-        "flatten": Use("keys of nested chunks", NO_TILES),
+        "flatten": _use("keys of nested chunks", NO_TILES),
     },
     "dask.highlevelgraph": {
-        "Layer": Use("layers of graphs", NO_TILES),
-        "MaterializedLayer": Use("layers that list their tasks", NO_TILES),
+        "Layer": _use("layers of graphs", NO_TILES),
+        "MaterializedLayer": _use("layers that list their tasks", NO_TILES),
     },
     "dask.layers": {
-        "ArrayBlockIdDep": Use("the position of a chunk, for its task", NO_TILES),
-        "ArraySliceDep": Use("the slices of a chunk in what xarray holds"),
+        "ArrayBlockIdDep": _use("the position of a chunk, for its task", NO_TILES),
+        "ArraySliceDep": _use("the slices of a chunk in what xarray holds"),
     },
     "dask.utils": {
-        "IndexCallable": Use("vindex", NO_TILES),
-        "apply": Use("binned pixels"),
-        "methodcaller": Use("reshaped chunks"),
+        "IndexCallable": _use("vindex", NO_TILES),
+        "apply": _use("binned pixels"),
+        "methodcaller": _use("reshaped chunks"),
     },
 }
 """By the module of dask: the names, their use, and what happens without them."""
-
-
-class NoSuchNameError(NotImplementedError):
-    """A name of dask was called that dask no longer has."""
-
-
-class Missing(type):
-    """The class of the classes that stand for names that dask no longer has."""
-
-    def __call__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102 - nothing is made
-        raise NoSuchNameError(f"dask has no {cls.__name__}")
-
-
-def find(module: str, name: str) -> Any:
-    """Return what dask calls ``name``, or a class that stands for what is missing."""
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError):
-        return Missing(f"{module}.{name}", (), {})
 
 
 class Module:
@@ -134,12 +112,7 @@ class Module:
 @cache
 def missing() -> dict[str, Use]:
     """Return the listed names that dask does not have."""
-    return {
-        f"{module}.{name}": use
-        for module, names in NAMES.items()
-        for name, use in names.items()
-        if isinstance(find(module, name), Missing)
-    }
+    return missing_of(NAMES)
 
 
 chunk = Module("dask.array.chunk")

@@ -23,7 +23,6 @@ from dask_tiled.array.dask_names import (
     ArrayBlockIdDep,
     Layer,
     MaterializedLayer,
-    NoSuchNameError,
     blockwise,
     flatten,
 )
@@ -35,6 +34,7 @@ from dask_tiled.array.tasks import Grid, held
 from dask_tiled.array.wrapped import unwrapped
 from dask_tiled.engine.vectors import Reduction
 from dask_tiled.errors import warn_once
+from dask_tiled.foreign import NoSuchNameError
 
 MOST_CHUNKS = 10_000
 """So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.errors import warn_once
+
 
 class _UFunc(ctypes.Structure):
     """The beginning of PyUFuncObject."""
@@ -60,7 +62,9 @@ def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
     if ufunc.__name__ in NEEDS_PYTHON and dtypes[0].kind in "iu":
         return None
     found = _UFunc.from_address(id(ufunc))
-    if (found.nin, found.nout, found.ntypes) != (ufunc.nin, 1, len(ufunc.types)):
+    if (found.nin, found.nout, found.ntypes) != (ufunc.nin, ufunc.nout, len(ufunc.types)):
+        problem = f"PyUFuncObject of numpy {np.__version__} is not as documented"
+        warn_once(f"{problem}: ufuncs are called tile by tile", RuntimeWarning)
         return None
     number = ufunc.types.index(signature)
     address = found.functions[number]

@@ -6,18 +6,20 @@ import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from zarr.abc.buffer import Buffer, NDBuffer
 from zarr.abc.codec import ArrayBytesCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer
 from zarr.registry import register_codec
 
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.pieces import FARTHEST
 from dask_tiled.reading.ranges import Units
+
+if TYPE_CHECKING:
+    from zarr.core.array_spec import ArraySpec
 
 NAME = "dask_tiled.units"
 """Name of the codec, and of its entry point."""

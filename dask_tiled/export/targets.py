@@ -169,14 +169,16 @@ class StorePlace:
     """A path in a zarr store; its keys are those below that."""
 
     def __init__(self, store: Store, prefix: str) -> None:
+        from zarr.storage import StorePath
+
         self.store = store
         self.prefix = prefix
         with telling_of(str(store)):
-            _wait(store._ensure_open())  # noqa: SLF001 - zip files do not do so by themselves
+            _wait(StorePath.open(store, ""))  # zip files are not opened by themselves
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Set the bytes of a key."""
-        from zarr.core.buffer import default_buffer_prototype
+        from zarr.buffer import default_buffer_prototype
 
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         try:
@@ -194,7 +196,7 @@ class StorePlace:
             First byte and the one after the last; ``(-n, None)`` for the last n bytes.
         """
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
-        from zarr.core.buffer import default_buffer_prototype
+        from zarr.buffer import default_buffer_prototype
 
         wanted: Any = None
         if part is not None:
@@ -353,7 +355,7 @@ class Target:
             What zarr calls the level's metadata: it may not be in the store yet.
         """
         import zarr
-        from zarr.core.buffer import default_buffer_prototype
+        from zarr.buffer import default_buffer_prototype
 
         place = self._place_here()
         contents = {"zarr.json": document}

@@ -13,11 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-
 from dask_tiled.errors import DatasetError
+from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.model.files import read_head
+
+IN_MEMORY = "kernels are compiled in every process"
+NAMES = {
+    "numba.core.caching": {
+        "FunctionCache": Use("where the machine code of a function is", IN_MEMORY),
+        "IndexDataCacheFile": Use("the files of the machine code of a function", IN_MEMORY),
+    },
+}
+"""By the module of numba: the names, their use, and what happens without them."""
+FunctionCache: Any = find("numba.core.caching", "FunctionCache")
+IndexDataCacheFile: Any = find("numba.core.caching", "IndexDataCacheFile")
+CHANGED = (AttributeError, NotImplementedError, TypeError)
+"""What is raised where numba keeps machine code in another way."""
 
 MOST_BYTES = 1 << 26
 """No function has more."""
@@ -34,7 +46,7 @@ SOURCES = digest_of(Path(__file__).parent)
 """Of what this process compiles: taken early, before anybody changes a module."""
 
 
-class CodeCache(FunctionCache):
+class CodeCache(FunctionCache):  # type: ignore[misc]
     """Where numba looks for a function's machine code, and leaves it.
 
     ``options`` tell with what it is compiled, beside its types.
@@ -58,7 +70,7 @@ class CodeCache(FunctionCache):
             super().save_overload(sig, data)
 
 
-class _Files(IndexDataCacheFile):
+class _Files(IndexDataCacheFile):  # type: ignore[misc]
     """The files of one function, without numba's index, in which processes overwrite each other."""
 
     def load(self, key: Any) -> Any:
@@ -114,7 +126,7 @@ def look() -> CacheState:
     """Read all machine code of this package that is on disk, and load none of it."""
     try:
         folder = Path(CodeCache(digest_of, None).cache_path)
-    except RuntimeError:  # of numba
+    except (RuntimeError, *CHANGED):  # of numba
         return CacheState(None, 0, 0, ())
     contents = {path.name: _content(path) for path in sorted(folder.glob("*.nbc"))}
     damaged = [

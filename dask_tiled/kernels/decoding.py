@@ -15,13 +15,14 @@ from __future__ import annotations
 import importlib
 import threading
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numba import njit, types
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.kernels.code_cache import CodeCache
+from dask_tiled.errors import DatasetError, warn_once
+from dask_tiled.kernels.code_cache import CHANGED, IN_MEMORY, CodeCache
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.kernels.words import (
     LINE_BYTES,
@@ -288,14 +289,18 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     with _COMPILING, NOTICE.timed():
         kernel = njit(**options)(python)
         try:
+            kernel._cache.__class__  # noqa: SLF001, B018 - numba calls what is there
             kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
             kernel.compile(signature)
-        except Exception:  # noqa: BLE001 - numba finds no folder, or cannot load what it wrote
+        except Exception as error:  # noqa: BLE001 - numba finds no folder, or cannot load a file
+            if isinstance(error, CHANGED):
+                numba_is = f"numba {version('numba')} keeps machine code in another way"
+                warn_once(f"{numba_is} ({error}): {IN_MEMORY}", RuntimeWarning)
             kernel = njit(**options)(python)
             try:
                 kernel.compile(signature)
-            except FileNotFoundError as error:  # numba asks for it
+            except FileNotFoundError as lost:  # numba asks for it
                 problem = "kernels cannot be compiled: the working directory is gone"
-                raise DatasetError(problem, hint="Go to another one: os.chdir.") from error
+                raise DatasetError(problem, hint="Go to another one: os.chdir.") from lost
         kernel.disable_compile()
     return kernel

@@ -43,6 +43,9 @@ WIDTHS = {
 NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS = range(9)
 PRIMITIVES = {
     "cast": (ALL, NONE, NONE, ALL),
+    "truncate32": (ALL, NONE, NONE, ALL),
+    "truncate64": (ALL, NONE, NONE, ALL),
+    "truncate_u64": (ALL, NONE, NONE, ALL),
     "truth": (ALL, NONE, NONE, ALL),
     "spread": (ONE, NONE, NONE, ALL),
     "select": (ALL, ALL, ALL, ALL),

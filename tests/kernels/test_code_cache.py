@@ -1,21 +1,24 @@
 """Machine code that is not what was written is never loaded: it is compiled, and written again."""
 
 import contextlib
+import importlib.util
 import os
 import pickle
 import shutil
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 from hypothesis import settings
+from numba.core import caching
 from numba.core.registry import cpu_target
 
-from dask_tiled.kernels import code_cache
+from dask_tiled.kernels import code_cache, decoding
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
 
@@ -219,6 +222,37 @@ def test_a_full_disk_costs_no_second_compilation(folder, monkeypatch):
     assert isinstance(kernel._cache, CodeCache)
     assert list(kernel.overloads) == [SIGNATURE.args]
     assert not [file for file in folder.rglob("*") if file.is_file()]
+
+
+def _unpacked(kernel):
+    out, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
+    kernel(np.arange(1, 9, dtype="u1"), zero, 8, out, zero, 64, 1, 8, 0)
+    return out
+
+
+@pytest.mark.parametrize("name", code_cache.NAMES["numba.core.caching"])
+def test_without_a_name_of_numba(folder, monkeypatch, name):
+    part = types.ModuleType(caching.__name__)
+    vars(part).update({key: value for key, value in vars(caching).items() if key != name})
+    monkeypatch.setitem(sys.modules, caching.__name__, part)
+    spec = importlib.util.find_spec(code_cache.__name__)
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    monkeypatch.setattr(decoding, "CodeCache", fresh.CodeCache)
+    with pytest.warns(RuntimeWarning, match=rf"{name}\): kernels are compiled in every process"):
+        kernel = compiled.__wrapped__("bits")
+    np.testing.assert_array_equal(_unpacked(kernel), _unpacked(compiled("bits")))
+    assert fresh.look().folder is None
+    assert not [file for file in folder.rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("name", ["_data_name", "_data_path", "_dump", "_open_for_write"])
+@pytest.mark.usefixtures("folder")
+def test_files_that_numba_names_in_another_way(monkeypatch, name):
+    monkeypatch.delattr(caching.IndexDataCacheFile, name)
+    with pytest.warns(RuntimeWarning, match=f"{name}.*: kernels are compiled in every process"):
+        kernel = compiled.__wrapped__("bits")
+    np.testing.assert_array_equal(_unpacked(kernel), _unpacked(compiled("bits")))
 
 
 BITS = """

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dask_tiled.array.dask_names import NAMES, NO_TILES, find
+from dask_tiled.array.dask_names import NAMES, NO_TILES
+from dask_tiled.foreign import find
 
 CANARY = Path(__file__).parents[1] / "canary.py"
 LISTED = [(module, name) for module, names in NAMES.items() for name in names]
@@ -44,5 +45,5 @@ def test_what_is_missing_matches_nothing():
     missing = find("dask.array.chunk", "no_such_function")
     assert missing != find("dask.array.chunk", "no_such_function")
     assert not isinstance(sum, missing)
-    with pytest.raises(NotImplementedError, match=r"dask has no dask\.array\.chunk\.no_such_"):
+    with pytest.raises(NotImplementedError, match=r"there is no dask\.array\.chunk\.no_such_"):
         missing(1)

@@ -1,6 +1,7 @@
 """How the modules depend on each other, how large they are, and what importing them costs."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -21,6 +22,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Packages import from those before them only; "" is the root, a module for each verb of users.
 ORDER = [
     "errors",
+    "foreign",
     "remote",
     "model",
     "formats",
@@ -70,6 +72,33 @@ OF_DASK = {
 }
 # Libraries whose objects the caller hands over, or that call the package.
 BROUGHT = {"icechunk", "pint"}  # napari brings pint
+# Modules of other packages that are not public, and what each module of ours imports from them.
+PRIVATE = ("llvmlite", "numba.core", "numpy._core", "numpy.core", "xarray.core", "zarr.core")
+FROM_PRIVATE = {
+    "dask_tiled.kernels.fused_folds": {"llvmlite.ir"},  # this and cgutils: numba documents them
+    "dask_tiled.kernels.gathering": {"llvmlite.ir", "numba.core.cgutils"},
+    "dask_tiled.kernels.primitives": {"llvmlite.ir"},
+    "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
+    "dask_tiled.export.targets": {"zarr.core.sync.sync"},
+    "dask_tiled.export.xarray_engine": {  # what xarray's page on backends names
+        "xarray.core.indexing.ExplicitIndexer",
+        "xarray.core.indexing.IndexingSupport",
+        "xarray.core.indexing.LazilyIndexedArray",
+        "xarray.core.indexing.explicit_indexing_adapter",
+    },
+}
+# Attributes with such names of objects of other packages.
+OF_OTHERS = {
+    "dask_tiled.errors": {"_getframe"},
+    "dask_tiled.export.sources": {"_store_dict"},
+    "dask_tiled.export.virtual_store": {"_check_writable", "_ensure_open"},
+    "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
+    "dask_tiled.kernels.code_cache": {
+        *("_cache_path", "_data_name", "_dump", "_impl", "_open_for_write", "_source_stamp")
+    },
+    "dask_tiled.kernels.decoding": {"_cache"},
+    "dask_tiled.remote.stores": {"_strip_protocol"},
+}
 # What brings names from everywhere.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
 # What derives from classes of a library cannot import that later: it is imported later itself.
@@ -180,6 +209,38 @@ def test_private_names_of_dask_are_in_one_module(trees):
         assert names <= OF_DASK | modules, module
 
 
+def test_private_names_of_others_are_listed(trees):
+    for module, tree in trees.items():
+        names = {
+            name
+            for name in imports(tree, in_functions=True)
+            if f"{name}.".startswith(tuple(f"{one}." for one in PRIVATE))
+            or (not name.startswith(("dask_tiled", "__future__")) and "._" in f".{name}")
+        }
+        listed = FROM_PRIVATE.get(module, set())
+        assert names - {name.rpartition(".")[0] for name in listed} == listed, module
+
+
+def test_private_attributes_of_others_are_listed(trees):
+    """They are those of which no module of the package is the origin."""
+    own, used = {"_asdict", "_fields", "_replace"}, {}  # of named tuples
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                own.add(node.value)  # of __slots__
+            elif isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
+                if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in {"self", "cls"}:
+                    own.add(node.attr)
+                else:
+                    used.setdefault(module, set()).add(node.attr)
+    found = {module: names - own for module, names in used.items() if names - own}
+    assert found == OF_OTHERS
+
+
 def test_heavy_modules_are_imported_in_functions(trees):
     for module, tree in trees.items():
         names = imports(tree, in_functions=False)
@@ -196,7 +257,7 @@ def test_no_test_imports_from_another():
 
 def test_tests_mirror_the_package():
     """Each package has a folder, and each format a file."""
-    packages = {package_of(module) for module in MODULES} - {"", "errors"}
+    packages = {package_of(module) for module in MODULES} - {"", "errors", "foreign"}
     assert packages <= {path.name for path in TESTS.iterdir()}
     formats = {path.name for path in (TESTS / "formats").iterdir()}
     assert {f"test_{name}.py" for name in _MODULES} <= formats

@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 def _opened(file: File, document: dict[str, Any]) -> Any:
     """Let zarr read the document of an array, but for its codecs, which it does not undo."""
     import zarr
-    from zarr.core.buffer import default_buffer_prototype
+    from zarr.buffer import default_buffer_prototype
 
     kind = document.get("data_type", "uint8")
     if not isinstance(kind, str) or kind not in NUMBERS:

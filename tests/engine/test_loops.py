@@ -1,0 +1,29 @@
+"""Loops of ufuncs are called where they are known to lie; where not, the ufuncs themselves are."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from checks import on_tiles
+
+import dask_tiled
+from dask_tiled.engine import loops, vectors
+from dask_tiled.testing import write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+
+@pytest.mark.parametrize("lacking", ["ob_refcnt", "nin", "data"])
+def test_ufuncs_that_lie_in_memory_in_another_way(tmp_path, monkeypatch, lacking):
+    fields = [field for field in loops._UFunc._fields_ if field[0] != lacking]
+    fields.append((lacking, ctypes.c_void_p))
+    other = type("_UFunc", (ctypes.Structure,), {"_fields_": fields})
+    monkeypatch.setattr(loops, "_UFunc", other)
+    monkeypatch.setattr(vectors, "loop_of", loops.loop_of.__wrapped__)
+    pixels = np.random.default_rng(0).random((4, 5, 32))
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "floats.npy", pixels))
+    total = np.log1p(np.hypot(arr, 2)).sum((1, 2))
+    assert on_tiles(total)
+    with pytest.warns(RuntimeWarning, match="PyUFuncObject of numpy .* called tile by tile"):
+        found = total.compute()
+    np.testing.assert_allclose(found, np.log1p(np.hypot(pixels, 2)).sum((1, 2)))
