@@ -13,6 +13,47 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
+# Hides every library that the dependencies of this package, and theirs, do not bring.
+ALONE = """
+import sys, warnings
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+brought, waiting = set(), [Requirement("dask-tiled")]
+for one in waiting:
+    extras, name = one.extras | {""}, canonicalize_name(one.name)
+    brought.add(name)
+    for other in map(Requirement, requires(name) or ()):
+        needed = not other.marker or any(other.marker.evaluate({"extra": x}) for x in extras)
+        if needed and canonicalize_name(other.name) not in brought:
+            waiting.append(other)
+homes = packages_distributions().items()
+hidden = {name for name, of in homes if not brought.intersection(map(canonicalize_name, of))}
+
+class Hiding:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+assert {"h5py", "xarray", "pandas", "rich"} <= hidden
+sys.meta_path.insert(0, Hiding())
+"""
+OPENED = """
+import numpy as np
+from dask_tiled import open_dataset
+from dask_tiled.testing import counting_frames, write_mib, write_npy
+
+frames = counting_frames((3, 4, 8, 8), "uint16")
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    for path in (write_npy("scan.npy", frames), write_mib("scan.mib", frames, kind="U16")):
+        arr = open_dataset(path, nav_shape=(3, 4))
+        assert np.array_equal(arr.compute(), frames)
+        assert np.array_equal(arr.sum(axis=(2, 3)).compute(), frames.sum(axis=(2, 3)))
+print(*{str(x.message).partition(":")[0] for x in warned if issubclass(x.category, RuntimeWarning)})
+"""
+
 
 def run(*command, **options):
     return subprocess.run(
@@ -59,3 +100,11 @@ def test_the_wheel_works(built, tmp_path):
     assert Path(place).is_relative_to(tmp_path)
     assert version in built[1].name
     assert re.match(r"\d+\.\d+", version)
+
+
+@pytest.mark.parametrize(
+    ("planning", "warned"), [("False", ""), ("True", "array.query-planning is on")]
+)
+def test_the_dependencies_suffice(tmp_path, planning, warned):
+    env = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": planning}
+    assert run("-c", ALONE + OPENED, cwd=tmp_path, env=env).stdout.strip() == warned
