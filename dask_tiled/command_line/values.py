@@ -100,4 +100,4 @@ TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
 COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
 LEVELS = Typed("levels", read_levels, "auto or 3")
 PATH = click.Path(readable=False)
-"""A path that is opened without being checked first: what the system refuses is said in its words."""
+"""A path that is not checked before it is opened: errors are those of the system."""

@@ -372,7 +372,7 @@ def test_what_is_mounted_inside_is_kept(tmp_path):
         "except dask_tiled.DatasetError as error:\n"
         "    print(error.where)\n"
     )
-    bind = f"mount --bind '{tmp_path / 'a b'}' '{inside}' && exec '{sys.executable}' {script}"
+    bind = f"mount --bind '{tmp_path / 'a b'}' '{inside}' && exec '{sys.executable}' '{script}'"
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", bind]
     try:
         subprocess.run([*command[:3], "true"], check=True, capture_output=True)
