@@ -234,10 +234,11 @@ def _unpacked(kernel):
 def test_without_a_name_of_numba(folder, monkeypatch, name):
     part = types.ModuleType(caching.__name__)
     vars(part).update({key: value for key, value in vars(caching).items() if key != name})
-    monkeypatch.setitem(sys.modules, caching.__name__, part)
     spec = importlib.util.find_spec(code_cache.__name__)
     fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, caching.__name__, part)
+        spec.loader.exec_module(fresh)
     monkeypatch.setattr(decoding, "CodeCache", fresh.CodeCache)
     with pytest.warns(RuntimeWarning, match=rf"{name}\): kernels are compiled in every process"):
         kernel = compiled.__wrapped__("bits")
