@@ -157,6 +157,7 @@ def test_text_is_read_once_for_a_chunk(tmp_path, monkeypatch):
     ("text", "kind"),
     [
         (b"1 2 3", TruncatedFileError),
+        (b"1    2    3", TruncatedFileError),
         (b"1 2 3 four", CorruptFileError),
         (b"1 2 3 40000", CorruptFileError),
         (b"1 2 3 4.5", CorruptFileError),

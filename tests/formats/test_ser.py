@@ -1,5 +1,6 @@
 """TIA series: real files and written ones, against RosettaSciIO, ncempy and LiberTEM."""
 
+import contextlib
 import struct
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, TruncatedFileError
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.testing import check_format, counting_frames, iter_counting_frames, write_ser
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -121,6 +122,23 @@ def test_axes_are_those_of_the_file(tmp_path):
         write_ser(path, spectra, sig_dims=1, calibrations=[calibration])
         found = dask_tiled.describe(path).axes[-1]
         assert f"{found.name} {found.units}" == axis
+
+
+@pytest.mark.parametrize("sig_dims", [1, 2])
+@pytest.mark.slow
+def test_hostile_numbers(tmp_path, sig_dims):
+    """Any four or eight bytes of the headers may be 0, huge or negative."""
+    frames = counting_frames((2, 1, 3, 5)[2 - sig_dims :], "u4")
+    path = write_ser(tmp_path / "a.ser", frames, sig_dims=sig_dims, gaps=(0, 1))
+    content = path.read_bytes()
+    last = dask_tiled.describe(path).layout.columns().offset[-1]
+    for at in range(0, last, 2):
+        for value in (0, 0x7FFFFFFF, 1 << 63):
+            spoilt = bytearray(content)
+            struct.pack_into("<Q" if value >> 32 else "<I", spoilt, at, value)
+            path.write_bytes(spoilt)
+            with contextlib.suppress(DatasetError):
+                assert dask_tiled.describe(path, format="ser").nbytes <= frames.nbytes
 
 
 def test_elements_that_differ_or_overlap(tmp_path):
