@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import quote
 
 import fsspec
 import icechunk
@@ -293,6 +294,8 @@ def test_what_cannot_be_written_is_told(arr, tmp_path):
 @pytest.fixture
 def repository(tmp_path):
     """Make a repository in memory that may point to the files of a folder."""
+    if quote(str(tmp_path)) != str(tmp_path):
+        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
     there = f"file://{tmp_path}/"
     config = icechunk.RepositoryConfig.default()
     local = icechunk.local_filesystem_store(str(tmp_path))

@@ -3,6 +3,7 @@
 import math
 import re
 import struct
+import time
 import warnings
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
@@ -288,6 +289,17 @@ def flat(tree, path=""):
             yield plain(path + key), value
 
 
+@pytest.fixture
+def in_utc(monkeypatch):
+    """RosettaSciIO takes seconds since 1970 for a time of this machine's zone."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_utc")
 @pytest.mark.parametrize("name", READ)
 def test_rosettasciio_reads_the_same(data, name):
     expected, found = theirs(READ[name], data / name), instrument_of(data / name)
