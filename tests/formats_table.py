@@ -298,7 +298,8 @@ def make_zarr_2(folder, stem):
     document = place / ".zarray"
     chunks = sorted(path for path in place.iterdir() if path.name[0] != ".")
     (place / ".zattrs").unlink()
-    return Sample({"path": document}, frames.astype("u2"), [*chunks, document], links=document)
+    files = [*chunks, document]
+    return Sample({"path": document}, frames.astype("u2"), files, known_by="suffix", links=document)
 
 
 def make_edf(folder, stem, **options):

@@ -256,7 +256,7 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
     return limit
 
 
-MOST_FRAMES = 1 << 20
+MOST_FRAMES = 1 << 18
 """In a chunk, the numbers and offsets of more frames take more than the pixels of usual chunks."""
 MOST_CHUNKS = 1 << 22
 """More of them take seconds and gigabytes before anything is computed."""
@@ -298,7 +298,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
         q.say("signal", f"{sig_sizes}: frames are never cut unless pixels alone are asked for")
     frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
-    counts = [*map(ceil_div, nav + sig, nav_sizes + sig_sizes)]
+    counts = [ceil_div(n, max(1, k)) for n, k in zip(nav + sig, nav_sizes + sig_sizes, strict=True)]
     check_count(q.desc, sum(counts) if asked else math.prod(counts))
     sig_chunks = tuple(
         split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, q.sig_bases, strict=True)

@@ -60,6 +60,7 @@ REFUSED = {
     "zarr": "lie in several files",
     "zarr shards": "decode in blocks only",
     "zarr picture": "decode in blocks only",
+    "zarr 2": "decode in blocks only",
     "nifti scaled": "are corrected, scaled or converted",
     "npy F": "lie spread over",
     "dm transposed": "lie spread over",

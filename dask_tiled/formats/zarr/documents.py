@@ -116,7 +116,7 @@ def _parsed(file: File) -> dict[str, Any]:
 
 def _checked(file: File, document: dict[str, Any]) -> dict[str, Any]:
     versions = document.get("zarr_format"), document.get("node_type")
-    if versions not in {(3, "array"), (3, "group")}:
+    if versions not in ((3, "array"), (3, "group")):  # in a tuple: JSON may hold what has no hash
         problem, expected = "no document of zarr, format 3", "an array or a group of format 3"
         raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
     return document
