@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import uuid
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -311,8 +313,11 @@ def _flush(path: str) -> None:
 
 
 def _wait(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    from zarr.core.sync import sync
-
+    try:
+        from zarr.core.sync import sync
+    except ImportError:  # not public: without it, an event loop of its own
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, coroutine).result()
     return sync(coroutine)
 
 

@@ -24,6 +24,9 @@ from dask_tiled.array.tasks import Block, Grid, pixels_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import split
 
+READ_ONLY = "store was opened in read-only mode and does not support writing"
+"""What the stores of zarr answer to those who write."""
+
 
 class VirtualChunks(NamedTuple):
     """The chunks of an array of zarr, as its ``bytes`` codec stores them: little-endian, whole.
@@ -159,7 +162,6 @@ class VirtualStore(Store):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Give a document, or read a chunk in a thread; None where there is neither."""
-        await self._ensure_open()
         if not isinstance(self._find(key), tuple):
             return self.get_sync(key, prototype=prototype, byte_range=byte_range)
         return await asyncio.to_thread(
@@ -204,11 +206,11 @@ class VirtualStore(Store):
 
     async def set(self, key: str, value: Buffer) -> None:  # noqa: ARG002
         """Refuse."""
-        self._check_writable()
+        raise ValueError(READ_ONLY)
 
     async def delete(self, key: str) -> None:  # noqa: ARG002
         """Refuse."""
-        self._check_writable()
+        raise ValueError(READ_ONLY)
 
     async def list(self) -> AsyncIterator[str]:
         """Name all keys."""

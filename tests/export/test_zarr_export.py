@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export import sources
 from dask_tiled.export.grids import grids_of
 from dask_tiled.export.targets import Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -453,3 +454,21 @@ def test_memory_is_what_is_promised(tmp_path):
     assert found.keys() == HELD.keys()
     for name, held in HELD.items():
         assert found[name] < 2 * (held + 16), found
+
+
+@pytest.mark.parametrize("name", ["sync of zarr.core", "dictionary of a store"])
+def test_without_what_zarr_keeps_private(arr, monkeypatch, name):
+    """Chunks are stored, and an array is not replaced by what reads it, by more caution at most."""
+    store = zarr.storage.MemoryStore()
+    to_zarr(arr[:1], store)
+    if name == "sync of zarr.core":
+        monkeypatch.setitem(sys.modules, "zarr.core.sync", None)
+    else:
+        monkeypatch.setattr(sources, "vars", lambda _: {}, raising=False)
+    again = zarr.storage.MemoryStore()
+    stored = to_zarr(arr, again)
+    np.testing.assert_array_equal(stored[:], FRAMES)
+    source = da.from_array(zarr.open_array(store), asarray=True)
+    with pytest.raises(DatasetError):
+        to_zarr(source + 1, store, overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(store)[:], FRAMES[:1])

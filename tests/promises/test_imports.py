@@ -90,8 +90,6 @@ FROM_PRIVATE = {
 # Attributes with such names of objects of other packages.
 OF_OTHERS = {
     "dask_tiled.errors": {"_getframe"},
-    "dask_tiled.export.sources": {"_store_dict"},
-    "dask_tiled.export.virtual_store": {"_check_writable", "_ensure_open"},
     "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
     "dask_tiled.kernels.code_cache": {
         *("_cache_path", "_data_name", "_dump", "_impl", "_open_for_write", "_source_stamp")
