@@ -206,11 +206,13 @@ class VirtualStore(Store):
 
     async def set(self, key: str, value: Buffer) -> None:  # noqa: ARG002
         """Refuse."""
-        raise ValueError(READ_ONLY)
+        if self.read_only:
+            raise ValueError(READ_ONLY)
 
     async def delete(self, key: str) -> None:  # noqa: ARG002
         """Refuse."""
-        raise ValueError(READ_ONLY)
+        if self.read_only:
+            raise ValueError(READ_ONLY)
 
     async def list(self) -> AsyncIterator[str]:
         """Name all keys."""
