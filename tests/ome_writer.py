@@ -1,6 +1,5 @@
 """OME-TIFF files for tests: XML by hand, so that every form can be written, pages by tifffile."""
 
-import struct
 import uuid
 from xml.sax.saxutils import quoteattr
 
@@ -93,35 +92,3 @@ def write_set(folder, stem, planes, parts, *, order="XYZCT", **options):
         write_pages(folder / name, flat[list(part)], document(xml, uuid_of(name)), **options)
         for name, part in zip(names, parts, strict=True)
     ]
-
-
-def write_12_bit(path, planes, xml, rows_per_strip):
-    """Write pages of 12-bit samples that are packed, row by row, which tifffile does not."""
-    height, width = planes.shape[1:]
-    out = bytearray(b"II*\0" + struct.pack("<I", 8))
-    for k, plane in enumerate(planes):
-        strips = []
-        for rows in np.split(plane, range(rows_per_strip, height, rows_per_strip)):
-            bits = (rows[..., None] >> np.arange(11, -1, -1)) & 1
-            strips.append(np.packbits(bits.reshape(len(rows), -1), axis=1).tobytes())
-        entries = [(256, 3, width), (257, 3, height), (258, 3, 12), (259, 3, 1), (262, 3, 1)]
-        entries += [(277, 3, 1), (278, 3, rows_per_strip)]
-        lists = {273: len(strips), 279: len(strips)} | ({270: len(xml) + 1} if k == 0 else {})
-        behind = len(out) + 2 + 12 * (len(entries) + len(lists)) + 4
-        text = xml + b"\0" if k == 0 else b""
-        at = behind + len(text)
-        data = at + 8 * len(strips)
-        offsets = data + np.cumsum([0, *map(len, strips)])[:-1]
-        after = text + struct.pack(f"<{len(strips)}I", *offsets)
-        after += struct.pack(f"<{len(strips)}I", *map(len, strips)) + b"".join(strips)
-        places = {270: behind, 273: at, 279: at + 4 * len(strips)}
-        entries += [(tag, 2 if tag == 270 else 4, n, places[tag]) for tag, n in lists.items()]
-        fields = [
-            struct.pack("<HHII", *(entry if len(entry) == 4 else (*entry[:2], 1, entry[2])))
-            for entry in sorted(entries)
-        ]
-        following = 0 if k == len(planes) - 1 else behind + len(after)
-        out += struct.pack("<H", len(fields)) + b"".join(fields) + struct.pack("<I", following)
-        out += after
-    path.write_bytes(out)
-    return path
