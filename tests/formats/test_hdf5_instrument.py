@@ -33,31 +33,20 @@ def hyperspy(path, group, **said):
     return instrument_of(write_hdf5(path, fill))
 
 
+DAY, OLD_DAY = {"date": "2014-07-09"}, {"_datetime_date": "datetime.date(1991, 10, 1)"}
+MOMENT = DAY | {"time": "18:56:37"}
+
+
 @pytest.mark.parametrize(
     ("said", "date"),
     [
-        ({"date": "2014-07-09"}, "2014-07-09"),
-        ({"date": "2014-07-09", "time": "18:56:37"}, "2014-07-09T18:56:37"),
-        (
-            {"date": "2014-07-09", "time": "18:56:37.5", "time_zone": "+09:00"},
-            "2014-07-09T18:56:37.500000+09:00",
-        ),
-        (
-            {"date": "2014-07-09", "time": "18:56:37", "time_zone": "UTC"},
-            "2014-07-09T18:56:37+00:00",
-        ),
-        (
-            {"date": "2014-07-09", "time": "18:56:37", "time_zone": "EST"},
-            "2014-07-09T18:56:37",
-        ),
-        ({"_datetime_date": "datetime.date(1991, 10, 1)"}, "1991-10-01"),
-        (
-            {
-                "_datetime_date": "datetime.date(1991, 10, 1)",
-                "_datetime_time": "datetime.time(12, 0)",
-            },
-            "1991-10-01T12:00:00",
-        ),
+        (DAY, "2014-07-09"),
+        (MOMENT, "2014-07-09T18:56:37"),
+        (DAY | {"time": "18:56:37.5", "time_zone": "+09:00"}, "2014-07-09T18:56:37.500000+09:00"),
+        (MOMENT | {"time_zone": "UTC"}, "2014-07-09T18:56:37+00:00"),
+        (MOMENT | {"time_zone": "EST"}, "2014-07-09T18:56:37"),
+        (OLD_DAY, "1991-10-01"),
+        (OLD_DAY | {"_datetime_time": "datetime.time(12, 0)"}, "1991-10-01T12:00:00"),
         ({"date": "9 July 2014"}, None),
         ({"time": "18:56:37"}, None),
         ({"date": 20140709, "time": [1, 2]}, None),
@@ -85,7 +74,6 @@ def test_units_of_hyperspy(tmp_path):
 @pytest.mark.parametrize(
     "place",
     [
-        "Experiments/a/metadata/Acquisition_instrument/TEM",
         "Experiments/a/metadata/Acquisition_instrument/SEM",
         "Experiments/a/mapped_parameters/TEM",
         "entry1/auxiliary/hyperspy_metadata/Acquisition_instrument/TEM",
