@@ -39,18 +39,17 @@ from dask_tiled.testing import counting_frames, write_mib, write_nrrd
 FRAMES = counting_frames((6, 4, 8, 10), "uint16")
 BYTES = {"name": "bytes"}
 FIELDS = {"spacings": "2 0.5 3", "units": '"mrad" "nm" "s"'}
-SETTINGS = {
-    "as it comes": {},
-    "array": {"layout": "array"},
-    "chunks": {"chunks": (2, 3, 8, 10), "shards": None},
-    "shards": {"chunks": (1, 2, 8, 5), "shards": (4, 4, 8, 10)},
-    "zstd": {"compressors": ZstdCodec()},
-    "gzip": {"compressors": GzipCodec(), "chunks": (4, 4, 8, 10)},
-    "nothing packed": {"compressors": None},
-}
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"layout": "array", "compressors": None},
+        {"chunks": (1, 2, 8, 5), "shards": (4, 4, 8, 10), "compressors": GzipCodec()},
+    ],
+    ids=str,
+)
 def test_exports(tmp_path, settings):
     """Pixels, axes and metadata are those of the file."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
@@ -145,29 +144,6 @@ def test_shards_that_do_not_tell_all_codecs(tmp_path, name):
     np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
 
 
-OTHERS = {
-    "big-endian": {"dtype": ">i4", "serializer": BytesCodec(endian="big"), "compressors": None},
-    "holes": {"dtype": "f4", "compressors": BloscCodec()},
-    "truths": {"dtype": "bool"},
-    "transposed": {"dtype": "u2", "filters": [TransposeCodec(order=(2, 0, 1))]},
-    "shards with holes": {"dtype": "i2", "shards": (4, 6, 8), "compressors": None},
-    "separated by dots": {"chunk_key_encoding": {"name": "v2", "separator": "."}, "dtype": "c8"},
-}
-
-
-@pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
-def test_arrays_of_others(tmp_path, options):
-    """As zarr reads them; chunks that were never written have the fill value."""
-    array = zarr.create_array(
-        tmp_path / "a.zarr", shape=(5, 7, 9), chunks=(2, 3, 4), fill_value=1, **options
-    )
-    array[1:3, 2:5] = np.arange(54).reshape(2, 3, 9) % 7
-    arr = open_dataset(tmp_path / "a.zarr")
-    assert arr.dtype == array.dtype.newbyteorder("=")
-    np.testing.assert_array_equal(arr.compute(), array[:])
-    np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), array[:][2, 3:, ::2])
-
-
 PACKERS = ("Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib", "Zstd")
 PIPELINES = {
     **{name: {"compressors": (name, {})} for name in PACKERS},
@@ -191,6 +167,8 @@ PIPELINES = {
         "filters": [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(0, 2, 1))],
     },
     "truths": {"dtype": "bool", "compressors": GzipCodec()},
+    "big-endian": {"serializer": BytesCodec(endian="big"), "dtype": "i4"},
+    "complex in Blosc": {"compressors": BloscCodec(), "dtype": "c8"},
     "shards in shards": {
         "serializer": ShardingCodec(
             chunk_shape=(2, 2, 6),
@@ -228,6 +206,7 @@ def test_codecs(tmp_path, options):
     )
     array[1:4, 2:5] = np.arange(81).reshape(3, 3, 9) % 7
     arr = open_dataset(tmp_path / "a.zarr")
+    assert arr.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(arr.compute(), array[:])
     np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), array[:][2, 3:, ::2])
 
@@ -274,13 +253,14 @@ def test_codecs_that_are_none(tmp_path, codecs, error):
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-def test_data_sets_of_xarray(tmp_path):
+@pytest.mark.parametrize(("version", "consolidated"), [(3, True), (2, True), (2, False)])
+def test_data_sets_of_xarray(tmp_path, version, consolidated):
     """The largest array, unless one is named; axes have the scales of even coordinates."""
     coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"}), "x": ("x", [1.0, 2.0, 4.0, 8.0])}
     stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
     data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
-    data.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=True)
-    arr = open_dataset(tmp_path / "a.zarr")
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=consolidated)
+    arr = open_dataset(tmp_path / "a.zarr", **({} if consolidated else {"dataset": "stack"}))
     np.testing.assert_array_equal(arr.compute(), stack[1])
     assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), Axis("x"))
     assert open_dataset(tmp_path / "a.zarr", dataset="mean").shape == (3, 4)
@@ -346,7 +326,7 @@ def test_damage(tmp_path, shards):
     to_zarr(da.from_array(FRAMES), tmp_path / "a.zarr", chunks=(2, 2, 8, 10), shards=shards)
     chunk = tmp_path / "a.zarr" / "data" / "c" / "1" / "0" / "0" / "0"
     whole = chunk.read_bytes()
-    for place in np.linspace(0, len(whole) - 1, 25, dtype=int):
+    for place in np.linspace(0, len(whole) - 1, 9, dtype=int):
         damaged = bytearray(whole)
         damaged[place] ^= 4
         chunk.write_bytes(damaged)
@@ -378,7 +358,7 @@ def test_folders_that_are_none(tmp_path):
         open_dataset(tmp_path / "a.zarr")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_chunks_may_be_missing(tmp_path, seed):
     """Where there is no file, or a shard lacks a chunk, there is the fill value."""
     rng = np.random.default_rng(seed)
@@ -389,14 +369,8 @@ def test_any_chunks_may_be_missing(tmp_path, seed):
     )
     keys = {"name": ("default", "v2")[seed % 2], "separator": "/."[seed // 2 % 2]}
     shards = {"chunks": inner, "shards": stored} if seed % 3 else {"chunks": inner}
-    array = zarr.create_array(
-        tmp_path / "a.zarr",
-        shape=shape,
-        dtype="i2",
-        fill_value=-1,
-        chunk_key_encoding=keys,
-        **shards,
-    )
+    options = {"dtype": "i2", "fill_value": -1, "chunk_key_encoding": keys, **shards}
+    array = zarr.create_array(tmp_path / "a.zarr", shape=shape, **options)
     array[...] = np.where(rng.random(shape) < 0.1, counting_frames(shape, "i2"), -1)
     for path in sorted((tmp_path / "a.zarr").rglob("*")):
         if path.is_file() and path.name != "zarr.json" and rng.random() < 0.3:
@@ -547,18 +521,15 @@ def test_documents_that_are_nested_too_deeply(tmp_path):
 
 OLD = {
     "as it comes": {},
-    "big-endian": {"dtype": ">i4"},
     "truths": {"dtype": "bool", "fill_value": True},
     "complex": {"dtype": ">c8", "fill_value": 1 + 2j},
     "not a number": {"dtype": "<f4", "fill_value": np.nan},
     "no fill value": {"fill_value": None},
-    "columns first": {"order": "F"},
     "columns first, packed bits": {
         "dtype": "bool",
         "order": "F",
         "filters": [numcodecs.PackBits()],
     },
-    "nothing packed": {"compressors": None},
     "nothing packed, columns first": {"compressors": None, "order": "F", "dtype": ">u2"},
     "folders": {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
     "shuffled": {"filters": [numcodecs.Shuffle(2), numcodecs.Zlib()], "compressors": None},
@@ -570,9 +541,6 @@ OLD = {
     "scaled": {"dtype": "f8", "filters": [numcodecs.FixedScaleOffset(1, 10, "f8", ">u2")]},
     "Blosc": {"compressors": numcodecs.Blosc("lz4", shuffle=2)},
     "gzip": {"compressors": numcodecs.GZip()},
-    "zlib": {"compressors": numcodecs.Zlib()},
-    "bzip2": {"compressors": numcodecs.BZ2()},
-    "LZMA": {"compressors": numcodecs.LZMA()},
     "Zstandard": {"compressors": numcodecs.Zstd()},
 }
 
@@ -587,35 +555,20 @@ def old_array(path, **options):
 
 @pytest.mark.parametrize("name", OLD)
 def test_format_2(tmp_path, name):
-    """As zarr reads it, here and from a server that lists nothing."""
+    """As zarr reads it, here and, in any separation, from a server that lists nothing."""
     array = old_array(tmp_path / "a.zarr", **OLD[name])
     expected = array[:]
     arr = open_dataset(tmp_path / "a.zarr")
     assert arr.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(arr.compute(), expected)
     np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), expected[2, 3:, ::2])
+    if name not in {"as it comes", "folders"}:
+        return
     with serving(tmp_path) as server:
         server.lists = False
         for path in ("a.zarr", "a.zarr/.zarray"):
             there = open_dataset(server.url(tmp_path / path))
             np.testing.assert_array_equal(there.compute(), expected)
-
-
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
-@pytest.mark.parametrize("consolidated", [True, False])
-def test_data_sets_of_xarray_in_format_2(tmp_path, consolidated):
-    """Names of dimensions and coordinates are those of the attributes."""
-    coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"})}
-    stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
-    data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
-    data.to_zarr(tmp_path / "a.zarr", zarr_format=2, consolidated=consolidated)
-    options = {} if consolidated else {"dataset": "stack"}
-    arr = open_dataset(tmp_path / "a.zarr", **options)
-    np.testing.assert_array_equal(arr.compute(), stack[1])
-    assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), Axis("x"))
-    assert open_dataset(tmp_path / "a.zarr", dataset="mean").shape == (3, 4)
-    with pytest.raises(DatasetError, match="no such array"):
-        open_dataset(tmp_path / "a.zarr", dataset="none")
 
 
 def old_image(group):
