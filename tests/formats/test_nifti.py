@@ -1,7 +1,6 @@
 """NIfTI and Analyze files: real ones, and those that nibabel writes; nibabel is the oracle."""
 
 import bz2
-import contextlib
 import gzip
 import logging
 import struct
@@ -99,9 +98,10 @@ def test_scan_and_metadata_of_a_real_file(data):
     assert (facts["sform"], facts["qform"], facts["affine_from"]) == ("aligned", "aligned", "sform")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("kind", "order"), [("nifti 1", ">"), ("nifti 2", "<")])
-def test_every_type_in_both_byte_orders(tmp_path, kind, dtype, order):
+@pytest.mark.parametrize(
+    ("dtype", "kind", "order"), list(zip(DTYPES, [*KINDS] * 6, "><<>" * 3, strict=True))
+)
+def test_every_type(tmp_path, kind, dtype, order):
     array = frames_of((5, 4, 3, 2), dtype)
     path = write(tmp_path / "a.nii", array, KINDS[kind], order)
     np.testing.assert_array_equal(unscaled(path), array.T)
@@ -162,8 +162,10 @@ def test_pixels_without_their_header_are_of_no_known_format(tmp_path):
         dask_tiled.open_dataset(tmp_path / "a.img")
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "f8", "c8"])
-@pytest.mark.parametrize(("kind", "order"), list(zip(ANALYZE, "<><", strict=True)))
+@pytest.mark.parametrize(
+    ("dtype", "kind", "order"),
+    list(zip(["u1", "i2", "i4", "f4", "f8", "c8"], [*ANALYZE] * 2, "<><><>", strict=True)),
+)
 def test_analyze_files(tmp_path, kind, dtype, order):
     array = frames_of((5, 4, 3, 2), dtype)
     path = write(tmp_path / "a.hdr", array, ANALYZE[kind], order, pixdim=[0, 3, 2, 1, 5, 0, 0, 0])
@@ -267,9 +269,9 @@ def add(total, tile, _info):
 
 @pytest.fixture(scope="module")
 def slices(tmp_path_factory):
-    """Write 1000 slices of 16 KiB, plain and compressed."""
+    """Write 200 slices of 16 KiB, plain and compressed."""
     path = tmp_path_factory.mktemp("slices") / "a.nii"
-    array = np.random.default_rng(0).integers(0, 9, (64, 128, 25, 40)).astype("i2")
+    array = np.random.default_rng(0).integers(0, 9, (64, 128, 5, 40)).astype("i2")
     plain = write(path, array, scl_slope=2)
     packed = path.with_suffix(".nii.gz")
     packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
@@ -277,18 +279,16 @@ def slices(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "use",
+    ("use", "options"),
     [
-        lambda arr: arr,
-        lambda arr: arr[3:6],
-        lambda arr: arr[1, 2, ::2],
-        lambda arr: arr.sum(axis=(2, 3)),
-        lambda arr: arr.mean(axis=(0, 1)),
-        lambda arr: dask_tiled.reduce_tiles(arr, init=0.0, step=add, combine=np.add),
+        (lambda arr: arr, {"scaled": True}),
+        (lambda arr: arr[1:6, 2, ::2], {}),
+        (lambda arr: arr.sum(axis=(2, 3)), {}),
+        (lambda arr: arr.mean(axis=(0, 1)), {"scaled": True}),
+        (lambda arr: dask_tiled.reduce_tiles(arr, init=0.0, step=add, combine=np.add), {}),
     ],
-    ids=["whole", "slices", "cut", "frames", "pattern", "tiles"],
+    ids=["whole", "slices", "frames", "pattern", "tiles"],
 )
-@pytest.mark.parametrize("options", [{}, {"scaled": True}], ids=str)
 def test_gzip_is_decompressed_once_not_once_per_slice(slices, decompressions, options, use):
     """In one chunk, converted or not, chunk by chunk or tile by tile."""
     plain, path = slices
@@ -347,27 +347,6 @@ def test_types_that_are_not_read_are_named(tmp_path, code):
         dask_tiled.describe(path)
 
 
-HOSTILE = [0, -1, 8, 27307, 2**15 - 1, -(2**15), 2**31 - 1, 2**62, np.nan, np.inf, -1e30, 0.5]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of casts to fields
-@pytest.mark.parametrize(("kind", "order"), [("nifti 1", ">"), ("nifti 2", "<")])
-def test_hostile_fields_give_typed_errors_or_an_array(tmp_path, kind, order):
-    path = write(tmp_path / "a.nii", frames_of((5, 4, 3, 2), "i2"), KINDS[kind], order)
-    whole = path.read_bytes() + bytes(20)
-    for dtype, at in KINDS[kind].header_class.template_dtype.fields.values():
-        if dtype.base.kind == "S":
-            continue
-        for value in HOSTILE:
-            field = np.array(value).astype(dtype.base.newbyteorder(order)).tobytes()
-            path.write_bytes(whole[:at] + field + whole[at + len(field) :])
-            with contextlib.suppress(DatasetError):
-                arr = dask_tiled.open_dataset(path, scaled=True)
-                assert arr.nbytes < 1 << 22
-                arr.compute()
-
-
 def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
     """A few hundred bytes with a header that asks for 2**60 are refused before any allocation."""
     for dims, sizes in ((4, [2**15 - 1] * 4), (3, [30000] * 3)):
@@ -388,16 +367,6 @@ def test_without_nibabel_the_error_names_the_extra(tmp_path, monkeypatch):
 
 
 # Rows of the list of defects of other systems
-
-
-def test_orientation_is_never_changed_silently(tmp_path):
-    """Rows stay as they lie in the file, whatever the affine says; it is in the metadata."""
-    array = frames_of((5, 4, 3), "i2")
-    flip = np.array([[-2, 0, 0, 8], [0, 0, -3, 9], [0, 4, 0, -7], [0, 0, 0, 1]], float)
-    nibabel.save(nibabel.Nifti1Image(array, flip), tmp_path / "a.nii")
-    arr = dask_tiled.open_dataset(tmp_path / "a.nii")
-    np.testing.assert_array_equal(arr, array.T)
-    np.testing.assert_array_equal(arr.description.metadata["nifti"]["affine"], flip)
 
 
 def test_confusius_329_opening_many_volumes_reads_headers_only(tmp_path, loads):

@@ -1,6 +1,5 @@
 """TIA series: real files and written ones, against RosettaSciIO, ncempy and LiberTEM."""
 
-import contextlib
 import struct
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled import CorruptFileError, TruncatedFileError
 from dask_tiled.testing import check_format, counting_frames, iter_counting_frames, write_ser
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -34,17 +33,6 @@ def test_file_equals_rosettasciio_and_the_manifest(data, row):
     np.testing.assert_array_equal(pixels, signal["data"])
 
 
-@by_file([row for row in ROWS if NOT_BY_LIBERTEM not in row["file"]], "row")
-def test_file_equals_ncempy(data, row):
-    """Element by element, as ncempy reads them; of one file it cannot read the .emi file."""
-    module = pytest.importorskip("ncempy.io.ser", reason="ncempy is not installed")
-    arr = dask_tiled.open_dataset(data / row["file"])
-    pixels = arr.compute().reshape(-1, *arr.description.sig_shape)
-    with module.fileSER(str(data / row["file"])) as file:
-        theirs = [file.getDataset(k)[0] for k in range(file.head["ValidNumberElements"])]
-    np.testing.assert_array_equal(pixels, theirs)
-
-
 def test_files_equal_libertem(data, tmp_path):
     """Real files, and written ones of both versions, stopped early and unequally spaced."""
     paths = [data / row["file"] for row in ROWS if NOT_BY_LIBERTEM not in row["file"]]
@@ -58,32 +46,36 @@ def test_files_equal_libertem(data, tmp_path):
         np.testing.assert_array_equal(found, theirs[path]["frames"].reshape(found.shape))
 
 
-@pytest.mark.parametrize("version", [0x0210, 0x0220])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_written_files_of_every_type(tmp_path, dtype, version):
+def test_written_files_of_every_type(tmp_path, dtype):
     """Images and spectra, here and in RosettaSciIO."""
-    for sig_shape in [(5, 6), (7,)]:
+    for version, sig_shape in (0x0210, (5, 6)), (0x0220, (7,)):
         frames = counting_frames((3, 4, *sig_shape), dtype)
         options = {"sig_dims": len(sig_shape), "version": version}
         path = write_ser(tmp_path / "map_1.ser", frames, **options)
-        check_format(path, frames, cuts=5)
+        check_format(path, frames, cuts=2)
         reader = pytest.importorskip("rsciio.tia", reason="RosettaSciIO is not installed")
         np.testing.assert_array_equal(reader.file_reader(str(path))[0]["data"], frames)
 
 
-@pytest.mark.parametrize("nav_shape", [(), (1,), (6,), (2, 3), (1, 6), (2, 1, 3)])
-@pytest.mark.parametrize("gaps", [(0,), (5,), (1, 0, 7)])
+@pytest.mark.parametrize(
+    ("nav_shape", "gaps"),
+    [
+        *(((), (5,)), ((1,), (1, 0, 7)), ((6,), (0,)), ((2, 3), (1, 0, 7)), ((1, 6), (5,))),
+        *(((2, 1, 3), (1, 0, 7)), ((2, 3), (0,))),
+    ],
+)
 def test_scan_shapes_and_spacings(tmp_path, nav_shape, gaps):
     """Equally spaced elements are one piece; others are pieces of their own."""
     for sig_shape in [(5, 6), (7,)]:
         frames = counting_frames((*nav_shape, *sig_shape), "u2")
         path = write_ser(tmp_path / "map_1.ser", frames, sig_dims=len(sig_shape), gaps=gaps)
         expected = frames.reshape(sig_shape) if frames.size == np.prod(sig_shape) else frames
-        check_format(path, expected, cuts=5)
+        check_format(path, expected, cuts=2)
         count = int(np.prod(nav_shape))
         pieces = len(dask_tiled.describe(path).layout.pieces)
         assert pieces == (1 if len(gaps) == 1 or count < 3 else count)
-        check_format(path, frames.reshape(1, count, *sig_shape), cuts=2, nav_shape=(1, count))
+        check_format(path, frames.reshape(1, count, *sig_shape), cuts=1, nav_shape=(1, count))
 
 
 def test_a_scan_that_was_stopped_has_missing_places(tmp_path):
@@ -122,23 +114,6 @@ def test_axes_are_those_of_the_file(tmp_path):
         write_ser(path, spectra, sig_dims=1, calibrations=[calibration])
         found = dask_tiled.describe(path).axes[-1]
         assert f"{found.name} {found.units}" == axis
-
-
-@pytest.mark.parametrize("sig_dims", [1, 2])
-@pytest.mark.slow
-def test_hostile_numbers(tmp_path, sig_dims):
-    """Any four or eight bytes of the headers may be 0, huge or negative."""
-    frames = counting_frames((2, 1, 3, 5)[2 - sig_dims :], "u4")
-    path = write_ser(tmp_path / "a.ser", frames, sig_dims=sig_dims, gaps=(0, 1))
-    content = path.read_bytes()
-    last = dask_tiled.describe(path).layout.columns().offset[-1]
-    for at in range(0, last, 2):
-        for value in (0, 0x7FFFFFFF, 1 << 63):
-            spoilt = bytearray(content)
-            struct.pack_into("<Q" if value >> 32 else "<I", spoilt, at, value)
-            path.write_bytes(spoilt)
-            with contextlib.suppress(DatasetError):
-                assert dask_tiled.describe(path, format="ser").nbytes <= frames.nbytes
 
 
 def test_elements_that_differ_or_overlap(tmp_path):
