@@ -10,7 +10,6 @@ import numcodecs
 import numpy as np
 import pytest
 
-from dask_tiled import open_dataset
 from dask_tiled.formats.tools.codecs import unpacked, unzstd
 from dask_tiled.formats.tools.compression import RATIOS, SMALL, check_room, most_bytes
 
@@ -95,12 +94,3 @@ def test_zstandard_of_fewer_bytes(sized):
     assert unzstd(packed, np.empty(1001, "u1")) == 1000
     twice = np.concatenate((packed, packed))
     assert unzstd(twice, np.empty(2500, "u1")) == 2000
-
-
-def test_a_volume_that_is_too_large_for_its_bytes(tmp_path):
-    (tmp_path / "a.nrrd").write_bytes(
-        b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1024 1024 4096\nencoding: gzip\n\n"
-        + zlib.compress(bytes(100), wbits=31)
-    )
-    with pytest.raises(ValueError, match="cannot hold the pixels"):
-        open_dataset(tmp_path / "a.nrrd")

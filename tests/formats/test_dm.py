@@ -26,12 +26,6 @@ def rosettasciio(path, number=0):
     return reader.file_reader(str(path), lazy=False)[number]["data"]
 
 
-def ncempy(path, number=0):
-    reader = pytest.importorskip("ncempy.io.dm", reason="ncempy is not installed")
-    with reader.fileDM(str(path)) as file:
-        return file.getDataset(number)["data"]
-
-
 def as_stored(pixels, desc):
     """Put the signal axes first where the file has them so."""
     nav = tuple(range(desc.nav_ndim))
@@ -68,13 +62,6 @@ def test_real_file_equals_rosettasciio_and_the_manifest(data, row):
         np.testing.assert_array_equal(pixels, theirs)
         exact = pixels.astype("c16") if pixels.dtype.kind in "fc" else pixels
         assert exact.sum() == pytest.approx(complex(total), rel=1e-6)
-
-
-@by_file([row for row in ROWS if "FAIL" not in row["shape_dtype2"]], "row")
-def test_real_file_equals_ncempy(data, row):
-    path = data / row["file"]
-    arr = dask_tiled.open_dataset(path)
-    np.testing.assert_array_equal(as_stored(arr.compute(), arr.description), ncempy(path))
 
 
 def test_packed_transform_of_a_ramp_equals_numpy(data):
@@ -115,25 +102,6 @@ def test_synthetic_file_of_every_shape(tmp_path, version, transposed, shape):
     check_format(path, frames, cuts=5, **({} if usual else {"transposed": transposed}))
     desc = dask_tiled.describe(path, transposed=options["transposed"])
     np.testing.assert_array_equal(as_stored(frames, desc), rosettasciio(path))
-    np.testing.assert_array_equal(as_stored(frames, desc), ncempy(path))
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of pictures without a tag "Format"
-@pytest.mark.parametrize("shape", [(3, 5, 6), (2, 3, 5, 6), (4, 7), (2, 3, 7)], ids=str)
-@pytest.mark.parametrize("transposed", [False, True])
-def test_order_of_axes_is_that_of_libertem(tmp_path, shape, transposed):
-    """LiberTEM finds the same order from the tags, although it reads one of the two only."""
-    reader = pytest.importorskip("libertem.io.dataset.dm_single", reason="LiberTEM is absent")
-    sig_dims = 1 if 7 in shape else 2
-    usual = len(shape) == 4 or shape == (2, 3, 7)
-    options = {"sig_dims": sig_dims, "transposed": transposed and usual}
-    path = write_dm(tmp_path / "a.dm4", counting_frames(shape, "u2"), **options)
-    theirs = reader.SingleDMDataSet._read_metadata(str(path))
-    desc = dask_tiled.describe(path)
-    assert theirs["c_order"] != desc.metadata["dm"]["transposed"]
-    assert theirs["sig_dims"] == len(desc.sig_shape)
-    offset, *_ = desc.layout.columns()[2]
-    assert theirs["offset"] == offset
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -151,8 +119,10 @@ def test_colours_lie_as_in_the_file(tmp_path, data_type):
     assert (frames.astype(rosettasciio(path).dtype) == rosettasciio(path)).all()
 
 
-@pytest.mark.parametrize("data_type", [27, 28])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 2), (4, 6), (5, 6), (6, 5), (7, 3)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "data_type"),
+    [*zip([(1, 1), (1, 4), (2, 2), (4, 6), (5, 6), (6, 5), (7, 3)], [27, 28] * 4, strict=False)],
+)
 def test_packed_transforms(tmp_path, data_type, shape):
     """RosettaSciIO does not turn the rows of the other half: only the stored half is compared."""
     full = hermitian(shape, "c8" if data_type == 27 else "c16")
@@ -165,7 +135,7 @@ def test_packed_transforms(tmp_path, data_type, shape):
     check_format(path, found, cuts=5)
 
 
-@pytest.mark.parametrize("size", [2, 4, 6, 16])
+@pytest.mark.parametrize("size", [2, 6])
 def test_packed_transforms_of_the_old_kind(tmp_path, size):
     full = hermitian((size, size), "c8")
     path = write_dm(tmp_path / "a.dm3", full, version=3, data_type=5)
@@ -190,7 +160,7 @@ def test_stack_of_files(tmp_path, shape):
         for n, frame in enumerate(frames)
     ]
     joined = frames.reshape(-1, *shape[2:]) if len(shape) > 3 else frames
-    check_format(paths, joined, cuts=5)
+    check_format(paths, joined, cuts=1)
     order = [3, 0, 5]
     chosen = dask_tiled.open_dataset([paths[n] for n in order]).compute()
     np.testing.assert_array_equal(chosen, frames[order].reshape(chosen.shape))

@@ -34,9 +34,6 @@ def test_an_emi_file_opens_its_ser_files(data):
 
 
 HOSTILE_XML = {
-    "laughs": b'<!DOCTYPE a [<!ENTITY b "bbb">]><a>&b;</a>',
-    "deep": b"<a>" * 90_000 + b"</a>" * 90_000,
-    "wide": b"<Root/><Data/>" * 20_000,
     "long": b" " * (1 << 20),
     "broken": b"<a></b>",
     "bytes": b"<a>\xff\xb5</a><Data><Label/><Value/></Data>",

@@ -44,13 +44,6 @@ def test_what_is_written_is_what_astropy_reads(tmp_path, dtype):
     assert dask_tiled.describe(path).metadata["fits"]["header"]["OBSERVER"] == "O'Neill"
 
 
-@pytest.mark.parametrize("dtype", [">u2", ">u4", ">u8", ">i4", ">f8"])
-def test_frames_of_either_byte_order_can_be_written(tmp_path, dtype):
-    frames = counting_frames((2, 5, 7), dtype)
-    path = write_fits(tmp_path / "sky.fits", frames)
-    np.testing.assert_array_equal(fits.getdata(path), frames)
-
-
 @pytest.mark.parametrize(
     ("module", "dtype"), [(gzip, "u2"), (gzip, "f4"), (gzip, "i1"), (bz2, "u8"), (lzma, "i4")]
 )

@@ -12,9 +12,8 @@ import dask_tiled
 from dask_tiled.testing import check_format, counting_frames, write_mgh
 
 
-@pytest.mark.parametrize("suffix", [".mgh", ".mgz"])
 @pytest.mark.parametrize("dtype", ["u1", "i2", "u2", "i4", "f4"])
-@pytest.mark.parametrize("shape", [(4, 5, 6), (3, 4, 5, 6)])
+@pytest.mark.parametrize(("shape", "suffix"), [((4, 5, 6), ".mgz"), ((3, 4, 5, 6), ".mgh")])
 def test_what_nibabel_writes(tmp_path, shape, dtype, suffix):
     volume = counting_frames(shape, dtype)
     path = tmp_path / f"brain{suffix}"
@@ -28,7 +27,7 @@ def test_what_nibabel_writes(tmp_path, shape, dtype, suffix):
     assert [axis.scale for axis in desc.axes[-3:]] == [4.0, 3.0, 2.0]
     assert {axis.units for axis in desc.axes[-3:]} == {"mm"}
     np.testing.assert_allclose(desc.metadata["mgh"]["affine"], affine)
-    check_format(path, volume, cuts=3)
+    check_format(path, volume, cuts=1)
 
 
 def test_a_real_file():

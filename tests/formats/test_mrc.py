@@ -138,14 +138,6 @@ def test_d10_grid_with_mz_equal_to_nz_does_not_double_the_sections(tmp_path):
     check_format(path, frames, cuts=2)
 
 
-def test_1675_direct_electron_scan_is_read_from_the_info_file(tmp_path):
-    frames = counting_frames((4, 3, 5, 6), "u2")
-    path = write_direct_electron(tmp_path, frames, RASTER)
-    check_format(path, frames, cuts=5)
-    np.testing.assert_array_equal(rsciio_pixels(path), frames)
-    assert dask_tiled.describe(path, nav_shape=(12,)).shape == (12, 5, 6)
-
-
 def test_volume_stack_has_an_axis_for_the_volumes(tmp_path):
     volumes = counting_frames((3, 4, 5, 6), "f4")
     options = {"space_group": 401, "depth": 4, "pixel_size": (1, 2, 3), "origin": (10, 0, -30)}

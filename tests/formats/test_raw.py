@@ -79,13 +79,3 @@ def test_raw_files_of_a_list_come_in_its_order(tmp_path):
     arr = open_dataset([paths[k] for k in order], "raw", dtype="uint16", sig_shape=(4, 8))
     expected = FRAMES.reshape(4, 3, 4, 8)[order].reshape(12, 4, 8)
     np.testing.assert_array_equal(arr.compute(), expected)
-
-
-def test_for_raw_files_dtype_says_what_is_stored(tmp_path):
-    frames = counting_frames((2, 3, 4), ">u2")
-    path = write_raw(tmp_path / "scan.raw", frames)
-    arr = open_dataset(path, "raw", dtype=">u2", sig_shape=(3, 4))
-    assert arr.dtype == "u2"
-    np.testing.assert_array_equal(arr.compute(), frames)
-    halves = open_dataset(path, "raw", dtype="u1", sig_shape=(3, 8))
-    np.testing.assert_array_equal(halves.compute(), frames.view("u1").reshape(2, 3, 8))

@@ -21,17 +21,16 @@ def sparse_frames(shape, dtype):
     return frames
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">u4", "i8", "f4", ">f8", "c8"])
-@pytest.mark.parametrize("pointers", ["<i4", ">u8"])
+@pytest.mark.parametrize(("pointers", "shuffle"), [("<i4", True), (">u8", False)])
 def test_every_type(tmp_path, dtype, pointers, shuffle):
     """Types of either byte order, pixels in any order, and values that add up."""
     frames = sparse_frames((3, 4, 5, 6), dtype)
     options = {"indptr_dtype": pointers, "indices_dtype": pointers, "shuffle": shuffle}
     path = write_raw_csr(tmp_path / "scan [1].toml", frames, **options)
     expected = frames.astype(np.dtype(dtype).newbyteorder("="))
-    check_format(path, expected, cuts=5)
-    check_format(path, expected.reshape(12, 30, 1), cuts=2, nav_shape=(12,), sig_shape=(30, 1))
+    check_format(path, expected, cuts=2)
+    check_format(path, expected.reshape(12, 30, 1), cuts=1, nav_shape=(12,), sig_shape=(30, 1))
     moved = dask_tiled.open_dataset(path, sync_offset=-2).compute().reshape(12, 5, 6)
     np.testing.assert_array_equal(moved[2:], expected.reshape(12, 5, 6)[:10])
 

@@ -40,15 +40,14 @@ def test_real_file_is_what_rosettasciio_sees_whichever_of_its_files_is_opened(da
         assert desc.metadata["ripple"]["header"]["title"] == "Test title"
 
 
-@pytest.mark.parametrize("record_by", ["image", "vector"])
-@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("order", "record_by"), [("<", "image"), (">", "vector")])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_in_both_byte_orders(tmp_path, dtype, order, record_by):
     array = counting_frames((3, 4, 5), np.dtype(dtype).newbyteorder(order))
     path, header = write_ripple(tmp_path / "a.raw", array, record_by=record_by, offset=11)
     expected = array.astype(dtype)
     np.testing.assert_array_equal(read(header), expected)
-    check_format(path, expected, cuts=2)
+    check_format(path, expected, cuts=1)
     desc = dask_tiled.describe(path)
     assert desc.sig_shape == ((4, 5) if record_by == "image" else (5,))
     image, vector = ("frame", "y", "x"), ("scan_y", "scan_x", "channel")

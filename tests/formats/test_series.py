@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -17,8 +16,7 @@ from dask_tiled import (
     open_dataset,
     open_volumes,
 )
-from dask_tiled.formats.tools import File, Record, lay_out, named_file, plain
-from dask_tiled.model.borders import Border, within
+from dask_tiled.formats.tools import File, Record, lay_out, plain
 from dask_tiled.testing import (
     counting_frames,
     write_mib,
@@ -256,14 +254,6 @@ def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
         assert re.search(r"\b(3|6|9)\b", str(caught.value.found))
 
 
-def test_rest_of_a_series_opens_with_a_nav_shape_that_fits(tmp_path):
-    """Who knows that a file is missing can have the frames before it."""
-    paths = write_series(tmp_path / "scan", hdr=True)
-    paths[2].unlink()
-    arr = open_dataset(tmp_path / "scan.hdr", nav_shape=(2, 3))
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:6].reshape(2, 3, 4, 8))
-
-
 @pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
 def test_hdr_of_another_file_is_left_alone(tmp_path, other):
     """Beside a file of exactly its name, a .hdr file says nothing about numbered ones."""
@@ -358,58 +348,6 @@ def test_prefixes_with_numbers_and_patterns(tmp_path, prefix):
         arr = open_dataset(path)
         assert names(arr) == [path.name for path in paths]
         np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8")
-def test_names_that_are_no_text(tmp_path):
-    """They are read; what is printed about them can be printed."""
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.raw")
-    write_raw(path, FRAMES)
-    options = {"dtype": FRAMES.dtype, "sig_shape": FRAMES.shape[1:]}
-    arr = open_dataset(path, "raw", **options)
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-    assert "\\udcff.raw" in f"{arr.description}".encode().decode()
-    assert "\\udcff.raw" in arr.description._repr_html_().encode().decode()
-    with pytest.raises(TruncatedFileError) as caught:
-        open_dataset(path, "raw", **options, file_header=1)
-    assert caught.value.path == path
-    assert "\\udcff.raw" in str(caught.value).encode().decode()
-
-
-def test_names_that_lead_outside_are_refused(tmp_path):
-    """Named are the file, the place in it, and what it leads to; or one may say that it is fine."""
-    outside = tmp_path / "elsewhere"
-    outside.mkdir()
-    (outside / "x.raw").write_bytes(b"x")
-    path, written = str(tmp_path / "scan/a.txt"), "../elsewhere/x.raw"
-    with pytest.raises(DatasetError, match="outside of its folder") as caught:
-        named_file(written, path, "the key FILE")
-    assert caught.value.path == path
-    assert caught.value.where == f"the file name {written!r} in the key FILE"
-    assert caught.value.found == str(outside / "x.raw")
-    with within(Border([path], outside=True)):
-        found = named_file(written, path, "the key FILE")
-    assert os.path.samefile(found, outside / "x.raw")
-    (outside / "x.raw").unlink()
-    assert named_file(written, path, "the key FILE") is None
-
-
-def test_names_that_stay_inside_are_followed(tmp_path):
-    """From a link to the file, and from a file that one named before."""
-    home = tmp_path / "scan"
-    (home / "sub").mkdir(parents=True)
-    for file in ("x.raw", "a.txt"):
-        (home / file).write_bytes(b"x")
-    (tmp_path / "link.txt").symlink_to(home / "a.txt")
-    for name in ("x.raw", str(home / "x.raw")):
-        found = named_file(name, str(tmp_path / "link.txt"), "a field")
-        assert os.path.samefile(found, home / "x.raw")
-    inner = str(home / "sub/b.txt")
-    with within(Border([str(home / "a.txt")])):
-        above = named_file("../x.raw", inner, "a field")
-    assert os.path.samefile(above, home / "x.raw")
-    with pytest.raises(DatasetError, match="outside of its folder"):
-        named_file("../x.raw", inner, "a field")
 
 
 def test_promised_frames_are_there_or_settled_elsewhere(tmp_path):
