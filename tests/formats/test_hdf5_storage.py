@@ -189,6 +189,16 @@ def test_damaged_chunks_give_no_more_than_there_should_be(intact, data):
         assert len(undo(chunk, applied, size)) <= size + 1
 
 
+@pytest.mark.parametrize("at", [4, 8, 12])
+def test_lengths_in_a_chunk_of_blosc(tmp_path, at):
+    """Of pixels, of a block and of the chunk: the codec would believe them."""
+    chunk, applied = stored_chunk(tmp_path, np.arange(4000, dtype="u2"), "blosc")
+    chunk = chunk.copy()
+    chunk[at : at + 4] = 0x7F
+    with pytest.raises(ValueError, match="compressed bytes in"):
+        undo(chunk, applied, 8000)
+
+
 def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
     """LZ4 would have left a block as it is that has the length of its pixels."""
     for zeros in range(600):

@@ -170,6 +170,16 @@ def test_header_number_that_cannot_be(tmp_path, field, value):
     assert "byte 0" in caught.value.where
 
 
+@pytest.mark.parametrize("head", [b"MQ2,000001", b"MQ1,000001,00384,01,0008"])
+def test_header_that_is_none(tmp_path, head):
+    """Of another kind, or without the fields that each has."""
+    path = write_small(tmp_path / "scan.mib")
+    path.write_bytes(head.ljust(384, b"\0") + path.read_bytes()[384:])
+    with pytest.raises(CorruptFileError, match="MQ1") as caught:
+        open_dataset(path, format="mib")
+    assert_names(caught.value, path)
+
+
 OTHER_VALUES = [
     *[(2, value) for value in (b"00385", b"00383", b"00010", b"1048576")],
     *[(4, value) for value in (b"0007", b"0016", b"1048576")],
