@@ -199,6 +199,13 @@ def test_lengths_in_a_chunk_of_blosc(tmp_path, at):
         undo(chunk, applied, 8000)
 
 
+def test_a_bitshuffled_chunk_that_is_too_short(tmp_path):
+    """The codec would leave the rest of the pixels as it finds them."""
+    chunk, applied = stored_chunk(tmp_path, np.arange(4000, dtype="u2"), "bits")
+    with pytest.raises(ValueError, match="7984 bytes"):
+        undo(chunk[:-16], applied, 8000)
+
+
 def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
     """LZ4 would have left a block as it is that has the length of its pixels."""
     for zeros in range(600):
