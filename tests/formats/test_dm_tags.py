@@ -42,3 +42,14 @@ def test_sniff_takes_its_own_files_only(tmp_path):
     assert "K2" in sniff("a.gtg", head)
     assert all(sniff("a.bin", head[:n]) for n in range(27))
     assert dask_tiled.describe(tmp_path / "a.bin").format == "dm"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [(b"Dimensions", b"Dimension5", "no picture"), (b"%%%%", b"%%%&", "not a value")],
+)
+def test_tags_that_are_none(tmp_path, old, new, problem):
+    path = write_dm(tmp_path / "a.dm4", counting_frames((5, 6), "u2"), thumbnail=False)
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(CorruptFileError, match=problem):
+        dask_tiled.describe(path, "dm")

@@ -154,3 +154,13 @@ def test_odd_dimensions_and_offsets_beyond_4_gib(tmp_path):
         file.seek(far)
         file.write(content[last:])
     check_format(path, frames, cuts=2)
+
+
+def test_texts_without_end(tmp_path):
+    """The name of an axis of the scan has a bound."""
+    path = write_ser(tmp_path / "a.ser", counting_frames((3, 5, 6), "u2"))
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 58, 1 << 24)
+    path.write_bytes(content + bytes(1 << 24))
+    with pytest.raises(CorruptFileError, match="a text is too long"):
+        dask_tiled.describe(path)
