@@ -43,27 +43,6 @@ def ours(folder, name="out.zarr", **options):
     return folder / name
 
 
-def plain(folder):
-    return ours(folder)
-
-
-def slash(folder):
-    return f"{ours(folder)}/"
-
-
-def relative(folder):
-    ours(folder)
-    return "out.zarr"
-
-
-def address(folder):
-    return f"file://{ours(folder)}"
-
-
-def local_store(folder):
-    return zarr.storage.LocalStore(ours(folder))
-
-
 def in_a_store(folder):
     zarr.create_group(folder / "group.zarr")
     ours(folder, "group.zarr/out")
@@ -77,10 +56,6 @@ def below_a_link(folder):
     return folder / "link" / "out.zarr"
 
 
-def renamed(folder):
-    return ours(folder, "a.zarr").rename(folder / "out.zarr")
-
-
 def moved(folder):
     (folder / "other").mkdir()
     return ours(folder).rename(folder / "other" / "out.zarr")
@@ -89,14 +64,6 @@ def moved(folder):
 def changed_pixels(folder):
     zarr.open_array(ours(folder), path="data", mode="r+")[0, 0, 0] = 77
     return folder / "out.zarr"
-
-
-def with_levels(folder):
-    return ours(folder, pyramid=2, dimension_names=["a", "b", "c"])
-
-
-def bare(folder):
-    return ours(folder, layout="array")
 
 
 def hard_links(folder):
@@ -114,28 +81,35 @@ def old_beside(folder):
     return ours(folder)
 
 
-def memory(_):
-    store = zarr.storage.MemoryStore()
-    export(ARR + 1, store)
-    return store
-
-
 def bucket(_):
     export(ARR + 1, "memory://overwriting/out.zarr", overwrite=True)
     return "memory://overwriting/out.zarr"
 
 
-REPLACED = [
-    plain, slash, relative, address, local_store, in_a_store, below_a_link, renamed, moved,
-    changed_pixels, with_levels, bare, hard_links, old_beside, memory, bucket,
-]  # fmt: skip
+REPLACED = {
+    "a path": ours,
+    "a slash at its end": lambda folder: f"{ours(folder)}/",
+    "a relative path": lambda folder: ours(folder).name,
+    "an address": lambda folder: f"file://{ours(folder)}",
+    "a store": lambda folder: zarr.storage.LocalStore(ours(folder)),
+    "in a store": in_a_store,
+    "below a link": below_a_link,
+    "renamed": lambda folder: ours(folder, "a.zarr").rename(folder / "out.zarr"),
+    "moved": moved,
+    "levels": partial(ours, pyramid=2, dimension_names=["a", "b", "c"]),
+    "an array": partial(ours, layout="array"),
+    "changed pixels": changed_pixels,
+    "hard links": hard_links,
+    "an old one beside": old_beside,
+    "a bucket": bucket,
+}
 
 
-@pytest.mark.parametrize("case", REPLACED, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", REPLACED)
 def test_what_is_ours_is_replaced_if_asked(tmp_path, monkeypatch, case):
     """And nothing beside it is touched."""
     monkeypatch.chdir(tmp_path)
-    place = case(tmp_path)
+    place = REPLACED[case](tmp_path)
     before = tree(tmp_path)
     with pytest.raises(DatasetError, match="overwrite=True"):
         export(ARR, place)
@@ -150,38 +124,11 @@ def test_what_is_ours_is_replaced_if_asked(tmp_path, monkeypatch, case):
     assert {name for name in now if name not in names and not name.startswith(roots)} == kept
 
 
-def link_to_ours(folder):
-    ours(folder, "real.zarr")
-    (folder / "out.zarr").symlink_to("real.zarr")
-
-
-def dangling_link(folder):
-    (folder / "out.zarr").symlink_to("nowhere")
-
-
-def link_inside(folder):
-    (folder / "mine").mkdir()
-    (folder / "mine" / "0").write_text("mine")
-    (ours(folder) / "data" / "c" / "0" / "1").symlink_to(folder / "mine")
-
-
 def link_for_a_chunk(folder):
     (folder / "mine").write_text("mine")
     chunk = ours(folder) / "data" / "c" / "0" / "0" / "0"
     chunk.unlink()
     chunk.symlink_to(folder / "mine")
-
-
-def foreign_array(folder):
-    zarr.create_array(folder / "out.zarr", data=PIXELS)
-
-
-def foreign_version_2(folder):
-    zarr.create_array(folder / "out.zarr", data=PIXELS, zarr_format=2)
-
-
-def foreign_group(folder):
-    zarr.create_group(folder / "out.zarr").create_array("data", data=PIXELS)
 
 
 def copied_attributes(folder):
@@ -197,42 +144,11 @@ def copied_record(folder):
     shutil.copytree(record, folder / "out.zarr" / "data" / ".dask_tiled")
 
 
-def a_copy(folder):
-    shutil.copytree(ours(folder, "a.zarr"), folder / "out.zarr")
-
-
-def a_copy_of_links(folder):
-    shutil.copytree(ours(folder, "a.zarr"), folder / "out.zarr", copy_function=os.link)
-
-
-def files(folder):
-    (folder / "out.zarr").mkdir()
-    (folder / "out.zarr" / "thesis.txt").write_text("mine")
-
-
-def named_like_chunks(folder):
-    (folder / "out.zarr" / "c" / "0").mkdir(parents=True)
-    (folder / "out.zarr" / "c" / "0" / "0").write_text("mine")
-
-
-def a_file(folder):
-    (folder / "out.zarr").write_text("mine")
-
-
-def empty_folder(folder):
-    (folder / "out.zarr").mkdir()
-
-
-def empty_folders(folder):
-    (folder / "out.zarr" / "c" / "0").mkdir(parents=True)
-
-
-def a_pipe(folder):
-    os.mkfifo(folder / "out.zarr")
+RECORD = "data/.dask_tiled/export.json"
 
 
 def a_pipe_inside(folder):
-    record = ours(folder) / "data" / ".dask_tiled" / "export.json"
+    record = ours(folder) / RECORD
     record.unlink()
     os.mkfifo(record)
 
@@ -246,26 +162,6 @@ def a_socket_inside(folder):
     os.chdir(place)
 
 
-def added_file(folder):
-    (ours(folder) / "data" / "c" / "notes.txt").write_text("mine")
-
-
-def added_array(folder):
-    zarr.open_group(ours(folder)).create_array("labels", data=PIXELS)
-
-
-def added_chunk(folder):
-    (ours(folder) / "data" / "c" / "7").write_text("mine")
-
-
-def added_attributes(folder):
-    zarr.open_group(ours(folder)).attrs["remark"] = "mine"
-
-
-def appended(folder):
-    zarr.open_array(ours(folder), path="data", mode="r+").append(PIXELS)
-
-
 def changed_coordinates(folder):
     path = write_raw(folder / "scan.raw", PIXELS)
     raw = {"format": "raw", "dtype": "u2", "sig_shape": (4, 8)}
@@ -274,12 +170,8 @@ def changed_coordinates(folder):
     zarr.open_array(folder / "out.zarr", path="x", mode="r+")[0] = 7
 
 
-def no_record(folder):
-    (ours(folder) / "data" / ".dask_tiled" / "export.json").unlink()
-
-
 def two_records(folder):
-    shutil.copytree(ours(folder) / "data" / ".dask_tiled", folder / "out.zarr" / ".dask_tiled")
+    shutil.copytree((ours(folder) / RECORD).parent, folder / "out.zarr" / ".dask_tiled")
 
 
 def two_exports(folder):
@@ -288,55 +180,90 @@ def two_exports(folder):
     ours(folder, "out.zarr/second")
 
 
-def sample_file(folder):
-    to_beton(folder / "out.zarr", {"x": np.arange(9)}, progress=False)
-
-
-def foreign_part(folder):
-    (folder / "out.zarr.part").mkdir()
-    (folder / "out.zarr.part" / "thesis.txt").write_text("mine")
-
-
-def part_file(folder):
-    (folder / "out.zarr.part").write_text("mine")
-
-
-def part_link(folder):
-    (folder / "mine").mkdir()
-    (folder / "out.zarr.part").symlink_to("mine")
-
-
 def part_with_an_array(folder):
     """An array that somebody has moved to where exports are made."""
     (folder / "out.zarr.part").mkdir()
     ours(folder, "a.zarr").rename(folder / "out.zarr.part" / "a.zarr")
 
 
-def part_with_an_array_like_a_replaced_one(folder):
-    (folder / "out.zarr.part").mkdir()
-    zarr.create_array(folder / "out.zarr.part" / "replaced", data=PIXELS)
+def text_at(place):
+    """Give what writes a text of the user to a place below a folder."""
+
+    def write(folder):
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+
+    return write
 
 
-def parent_of_the_source(folder):
-    """Files that are exported lie in the folder."""
-    (folder / "out.zarr").mkdir()
-    write_raw(folder / "out.zarr" / "scan.raw", PIXELS)
+def added_to(change):
+    """Give what makes an export, and then changes its group."""
+    return lambda folder: change(zarr.open_group(ours(folder)))
 
 
-KEPT = [
-    link_to_ours, dangling_link, link_inside, link_for_a_chunk, foreign_array, foreign_version_2,
-    foreign_group, copied_attributes, copied_record, a_copy, a_copy_of_links, files,
-    named_like_chunks, a_file, empty_folder, empty_folders, a_pipe, a_pipe_inside, a_socket_inside,
-    added_file, added_array, added_chunk, added_attributes, appended, changed_coordinates,
-    no_record, two_records, two_exports, sample_file, foreign_part, part_file, part_link,
-    part_with_an_array, part_with_an_array_like_a_replaced_one, parent_of_the_source,
-]  # fmt: skip
+def foreign_group(folder):
+    zarr.create_group(folder / "out.zarr").create_array("data", data=PIXELS)
 
 
-@pytest.mark.parametrize("case", KEPT, ids=lambda case: case.__name__)
+def foreign_array(place, zarr_format=3):
+    return lambda folder: zarr.create_array(folder / place, data=PIXELS, zarr_format=zarr_format)
+
+
+def a_copy(folder, **options):
+    shutil.copytree(ours(folder, "a.zarr"), folder / "out.zarr", **options)
+
+
+def link(place, target):
+    return lambda folder: (folder / place).symlink_to(target)
+
+
+def samples(place):
+    return lambda folder: to_beton(folder / place, {"x": np.arange(9)}, progress=False)
+
+
+KEPT = {
+    "link to ours": lambda folder: link("out.zarr", ours(folder, "real.zarr"))(folder),
+    "dangling link": link("out.zarr", "nowhere"),
+    "link inside": lambda folder: link("out.zarr/data/c/0/1", ours(folder).parent)(folder),
+    "link for a chunk": link_for_a_chunk,
+    "foreign array": foreign_array("out.zarr"),
+    "foreign array of version 2": foreign_array("out.zarr", zarr_format=2),
+    "foreign group": foreign_group,
+    "copied attributes": copied_attributes,
+    "copied record": copied_record,
+    "a copy": a_copy,
+    "a copy of links": partial(a_copy, copy_function=os.link),
+    "files": text_at("out.zarr/thesis.txt"),
+    "files named like chunks": text_at("out.zarr/c/0/0"),
+    "a file": text_at("out.zarr"),
+    "an empty folder": lambda folder: (folder / "out.zarr").mkdir(),
+    "empty folders": lambda folder: (folder / "out.zarr" / "c" / "0").mkdir(parents=True),
+    "a pipe": lambda folder: os.mkfifo(folder / "out.zarr"),
+    "a pipe inside": a_pipe_inside,
+    "a socket inside": a_socket_inside,
+    "added file": lambda folder: text_at("data/c/notes.txt")(ours(folder)),
+    "added array": added_to(lambda group: group.create_array("labels", data=PIXELS)),
+    "added chunk": lambda folder: text_at("data/c/7")(ours(folder)),
+    "added attributes": added_to(lambda group: group.attrs.update(remark="mine")),
+    "appended": added_to(lambda group: group["data"].append(PIXELS)),
+    "changed coordinates": changed_coordinates,
+    "no record": lambda folder: (ours(folder) / RECORD).unlink(),
+    "two records": two_records,
+    "two exports": two_exports,
+    "a sample file": samples("out.zarr"),
+    "a part": text_at("out.zarr.part/thesis.txt"),
+    "a part that is a file": text_at("out.zarr.part"),
+    "a part that is a link": link("out.zarr.part", "."),
+    "a part with an array": part_with_an_array,
+    "a part with an array like a replaced one": foreign_array("out.zarr.part/replaced"),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
 def test_what_is_not_ours_is_kept(tmp_path, case):
     """Whatever is asked for."""
-    case(tmp_path)
+    KEPT[case](tmp_path)
     before = tree(tmp_path)
     for options in ({}, {"overwrite": True}, {"overwrite": True, "resume": False}):
         with pytest.raises(DatasetError) as caught:
@@ -420,53 +347,31 @@ def test_a_folder_that_cannot_be_read_is_kept(tmp_path, monkeypatch):
     np.testing.assert_array_equal(zarr.open_array(place, path="data")[...], PIXELS + 1)
 
 
-SAMPLES = {"x": np.arange(9)}
+BETON = {
+    "samples": samples("out.beton"),
+    "a link": lambda folder: [samples("a.beton")(folder), link("out.beton", "a.beton")(folder)],
+    "a text": text_at("out.beton"),
+    "a folder": lambda folder: (folder / "out.beton").mkdir(),
+    "an array": partial(ours, name="out.beton"),
+    "a part of zeros": lambda folder: (folder / "out.beton.part").write_bytes(bytes(5000)),
+    "a part of samples": samples("out.beton.part"),
+}
 
 
-def samples(folder):
-    to_beton(folder / "out.beton", SAMPLES, progress=False)
-
-
-def sample_link(folder):
-    to_beton(folder / "a.beton", SAMPLES, progress=False)
-    (folder / "out.beton").symlink_to("a.beton")
-
-
-def text(folder):
-    (folder / "out.beton").write_text("mine")
-
-
-def sample_folder(folder):
-    (folder / "out.beton").mkdir()
-
-
-def zarr_array(folder):
-    ours(folder, "out.beton")
-
-
-def part_of_zeros(folder):
-    (folder / "out.beton.part").write_bytes(bytes(5000))
-
-
-def part_of_samples(folder):
-    to_beton(folder / "out.beton.part", SAMPLES, progress=False)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [samples, sample_link, text, sample_folder, zarr_array, part_of_zeros, part_of_samples],
-    ids=lambda case: case.__name__,
-)
+@pytest.mark.parametrize("case", BETON)
 def test_sample_files(tmp_path, case):
     """One is replaced if that is asked for, and nothing else."""
-    case(tmp_path)
+    BETON[case](tmp_path)
     before = tree(tmp_path)
     for overwrite in (False, True):
-        if overwrite and case is samples:
-            to_beton(tmp_path / "out.beton", {"x": np.ones(3)}, overwrite=True, progress=False)
+        export_samples = partial(
+            to_beton, tmp_path / "out.beton", {"x": np.ones(3)}, overwrite=overwrite, progress=False
+        )
+        if overwrite and case == "samples":
+            export_samples()
             np.testing.assert_array_equal(open_dataset(tmp_path / "out.beton"), np.ones(3))
             assert os.listdir(tmp_path) == ["out.beton"]
         else:
             with pytest.raises(DatasetError):
-                to_beton(tmp_path / "out.beton", SAMPLES, overwrite=overwrite, progress=False)
+                export_samples()
             assert tree(tmp_path) == before
