@@ -11,7 +11,7 @@ from formats_table import TABLE
 
 import dask_tiled
 from dask_tiled import open_dataset
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw
+from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -22,70 +22,6 @@ def assert_reads(arr, expected):
     assert found.dtype == arr.dtype == expected.dtype.newbyteorder("=")
     assert found.shape == arr.shape == expected.shape
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("count", [1, 3, 512])
-@pytest.mark.parametrize("quad", [False, True])
-def test_1_bit_raw_reads_as_uint8_whatever_the_number_of_frames(tmp_path, count, quad):
-    """The size of a 1-bit file need not be a multiple of anything but its records."""
-    frames = counting_frames((count, 8, 128), "uint8", bits=1)
-    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad, hdr=False)
-    assert_reads(open_dataset(path), frames)
-
-
-@pytest.mark.parametrize("quad", [False, True])
-def test_24_bit_raw_frames_after_the_first_are_right(tmp_path, quad):
-    """A record of 24-bit raw data is twice as long as one of 12 bits: nine frames tell."""
-    frames = counting_frames((9, 16, 32), "uint32", bits=24)
-    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=24, quad=quad)
-    arr = open_dataset(path, chunks=(2, -1, -1))
-    assert frames.max() > 0xFFFF
-    assert_reads(arr, frames)
-    assert_reads(arr[8, 3:9, ::5], frames[8, 3:9, ::5])
-
-
-@pytest.mark.parametrize(("kind", "depth", "quad"), [("U16", 12, False), ("R64", 1, True)])
-def test_chunk_across_the_borders_of_many_mib_files(tmp_path, kind, depth, quad):
-    """A chunk may begin in one file of a series, run over whole ones, and end in another."""
-    frames = counting_frames((11, 4, 128), "uint16" if depth == 12 else "uint8", bits=depth)
-    write_mib_series(
-        tmp_path / "scan", frames, frames_per_file=2, kind=kind, depth=depth, quad=quad
-    )
-    arr = open_dataset(tmp_path / "scan.hdr", chunks=((1, 7, 3), (3, 1), (100, 28)))
-    assert_reads(arr, frames)
-    assert_reads(arr[1:10:4, 1:, 63:66], frames[1:10:4, 1:, 63:66])
-
-
-def test_mib_opens_with_the_scan_shape_of_the_hdr_beside_it(tmp_path):
-    """No format, no nav_shape, nothing but the path of the .mib file."""
-    frames = counting_frames((3, 5, 8, 8), "uint16")
-    path = write_mib(tmp_path / "x.mib", frames, nav_shape=(3, 5))
-    arr = open_dataset(str(path))
-    assert_reads(arr, frames)
-    assert arr.description.dims == ("scan_y", "scan_x", "y", "x")
-
-
-@pytest.mark.parametrize("size", [383, 385, 511, 1025, 5000])
-@pytest.mark.parametrize(("kind", "depth"), [("U16", 12), ("U32", 24), ("R64", 1), ("R64", 24)])
-def test_record_header_of_any_length(tmp_path, size, kind, depth):
-    """Headers need not be 384 bytes long, nor leave the pixels on an even byte."""
-    frames = counting_frames((3, 4, 64), "uint32" if depth == 24 else "uint16", bits=depth)
-    path = write_mib(tmp_path / "scan.mib", frames, kind=kind, depth=depth, header_size=size)
-    arr = open_dataset(path, chunks=(2, 3, 40))
-    np.testing.assert_array_equal(arr.compute(), frames)
-    np.testing.assert_array_equal(arr[1:, 1, 3].compute(), frames[1:, 1, 3])
-
-
-@pytest.mark.parametrize("dtype", ["<u2", ">u4", "<f8", ">c16"])
-@pytest.mark.parametrize("gaps", [(1, 0, 0), (0, 3, 0), (0, 0, 5), (7, 11, 13)])
-def test_raw_headers_that_are_no_multiple_of_the_pixel_size(tmp_path, dtype, gaps):
-    """Pixels may begin at any byte."""
-    frames = counting_frames((6, 4, 5), dtype)
-    names = ("file_header", "frame_header", "frame_footer")
-    options = dict(zip(names, gaps, strict=True))
-    path = write_raw(tmp_path / "scan.raw", frames, **options)
-    arr = open_dataset(path, "raw", dtype=dtype, sig_shape=(4, 5), chunks=(4, 3, 5), **options)
-    assert_reads(arr, frames)
 
 
 def test_mib_files_that_share_a_name_prefix_are_not_merged(tmp_path):
@@ -112,44 +48,22 @@ def test_hdr_opens_the_mib_of_exactly_its_name(tmp_path):
     assert_reads(arr, frames)
 
 
-def test_raw_chips_in_a_row_are_not_taken_for_a_square(tmp_path):
-    """Four raw chips that lie otherwise than 2x2 are refused, rather than put in wrong places."""
+def test_chips_in_a_row(tmp_path):
+    """The camera has put processed pixels into place; four raw chips are no square then."""
     frames = counting_frames((2, 8, 256), "uint16", bits=12)
-    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", quad=True, layout="Nx1")
+    path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="Nx1")
+    assert_reads(open_dataset(path), frames)
+    write_mib(path, frames, kind="R64", quad=True, layout="Nx1")
     with pytest.raises(dask_tiled.DatasetError, match="Nx1"):
         open_dataset(path)
 
 
-def test_processed_chips_in_a_row_read_as_the_camera_assembled_them(tmp_path):
-    """The camera has put processed pixels into place already, whatever the assembly."""
-    frames = counting_frames((2, 8, 256), "uint16", bits=12)
-    path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="Nx1")
-    assert_reads(open_dataset(path), frames)
-
-
-@pytest.mark.parametrize("shape", [(514, 514), (3, 7), (1, 1), (130, 258)])
-def test_processed_frames_of_any_shape(tmp_path, shape):
-    """Gaps between chips, and regions of interest, give frames of odd shapes."""
-    frames = counting_frames((2, *shape), "uint16")
-    path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="2x2G")
-    assert_reads(open_dataset(path), frames)
-
-
-@pytest.mark.parametrize(("quad", "shape"), [(False, (3, 192)), (True, (2, 384)), (True, (6, 128))])
-def test_raw_region_of_interest(tmp_path, quad, shape):
-    """Raw frames of fewer rows, or other widths, than a chip has."""
-    frames = counting_frames((3, *shape), "uint8", bits=1)
-    path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad)
-    assert_reads(open_dataset(path), frames)
-
-
-@pytest.mark.parametrize("extra", [2, 30])
-def test_frames_beyond_the_scan_are_not_shown(tmp_path, extra):
+def test_frames_beyond_the_scan_are_not_shown(tmp_path):
     """Triggers after the end of the scan leave frames that no scan point belongs to."""
-    frames = counting_frames((20 + extra, 4, 4), "uint16")
+    frames = counting_frames((22, 4, 4), "uint16")
     path = write_mib(tmp_path / "scan.mib", frames, nav_shape=(4, 5))
     assert_reads(open_dataset(path), frames[:20].reshape(4, 5, 4, 4))
-    assert_reads(open_dataset(path, nav_shape=(20 + extra,)), frames)
+    assert_reads(open_dataset(path, nav_shape=(22,)), frames)
 
 
 def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
