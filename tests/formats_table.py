@@ -493,3 +493,6 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "zarr 2": make_zarr_2,
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }
+
+ONE_OF_EACH = [*{name.split()[0]: name for name in reversed(TABLE)}.values()]
+"""The first sample of each format, for what sees nothing but the array and its description."""

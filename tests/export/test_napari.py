@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
-from formats_table import TABLE
+from formats_table import ONE_OF_EACH, TABLE
 from manifest import by_file, manifest
 from ome_writer import document, image, tiff_data, write_pages
 from yaozarrs import validate_zarr_store
@@ -68,7 +68,7 @@ def test_the_manifest_is_valid_and_lists_all_suffixes(plugin):
     assert entry == "dask_tiled:napari.yaml"
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_format(name, sample_of):
     """Whatever opens without options, lazily and as it is shown."""
     options = {**sample_of(name).options}

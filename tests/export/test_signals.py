@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rsciio
 from checks import on_tiles
-from formats_table import TABLE
+from formats_table import ONE_OF_EACH
 from manifest import by_file
 
 import dask_tiled
@@ -85,7 +85,7 @@ def loaded(path, file_format=None):
     return found if isinstance(found, list) else [found]
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_format(name, sample_of):
     options = {**sample_of(name).options}
     path = options.pop("path")
