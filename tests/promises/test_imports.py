@@ -261,22 +261,6 @@ def test_tests_mirror_the_package():
     assert {f"test_{name}.py" for name in _MODULES} <= formats
 
 
-def documented(node, name):
-    """List what is public in a module or a class, and lacks a docstring."""
-    missing = [] if ast.get_docstring(node) else [name]
-    for child in node.body:
-        if isinstance(child, (ast.ClassDef, ast.FunctionDef)) and not child.name.startswith("_"):
-            setter = any(ast.unparse(d).endswith(".setter") for d in child.decorator_list)
-            inner = child if isinstance(child, ast.ClassDef) else ast.Module([child.body[0]], [])
-            if not setter:
-                missing += documented(inner, f"{name}.{child.name}")
-    return missing
-
-
-def test_public_names_have_docstrings(trees):
-    assert [name for module, tree in trees.items() for name in documented(tree, module)] == []
-
-
 def test_public_names_exist():
     import dask_tiled.testing
 
