@@ -255,6 +255,7 @@ KEPT = {
     "a part": text_at("out.zarr.part/thesis.txt"),
     "a part that is a file": text_at("out.zarr.part"),
     "a part that is a link": link("out.zarr.part", "."),
+    "a part with a folder": lambda folder: (folder / "out.zarr.part" / "my").mkdir(parents=True),
     "a part with an array": part_with_an_array,
     "a part with an array like a replaced one": foreign_array("out.zarr.part/replaced"),
 }
