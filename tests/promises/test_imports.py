@@ -269,31 +269,25 @@ def test_public_names_exist():
         assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 
-def printed(code):
-    """Give the words that a new process prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-@pytest.mark.slow
-def test_importing_loads_nothing_until_a_name_is_asked_for():
-    loaded = printed("import sys, dask_tiled.formats.tools.series; print(*sys.modules)")
-    assert not loaded & {"dask", "dask_tiled.public"}
-    code = "import dask_tiled.formats.registry; print(*dask_tiled.formats(), *dir(dask_tiled))"
-    names = printed(code)
-    assert names == {*dask_tiled.formats(), *dask_tiled.__all__, "__version__"}
-
-
-@pytest.mark.slow
-def test_public_names_load_nothing_heavy():
-    """More than dask.array loads by itself, which may be numba."""
-    code = """
+LOADING = """
 import sys
+import dask_tiled.formats.registry, dask_tiled.formats.tools.series
+print(*sys.modules)
 import dask.array
 before = set(sys.modules)
 import dask_tiled.public
 print(*(set(sys.modules) - before))
+print(*dask_tiled.formats(), *dir(dask_tiled))
 """
-    loaded = printed(code)
-    assert "dask_tiled.array.tiled_array" in loaded
-    assert not loaded & (HEAVY | {"dask_tiled.testing"})
+
+
+@pytest.mark.slow
+def test_importing_loads_nothing_heavy():
+    """No dask before a public name is asked for; then no more than dask.array loads by itself."""
+    command = [sys.executable, "-c", LOADING]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, then, names = (set(line.split()) for line in done.stdout.splitlines())
+    assert not first & {"dask", "dask_tiled.public"}
+    assert "dask_tiled.array.tiled_array" in then
+    assert not then & (HEAVY | {"dask_tiled.testing"})
+    assert names == {*dask_tiled.formats(), *dask_tiled.__all__, "__version__"}
