@@ -125,8 +125,10 @@ def _pages_hold_whole_samples(table):
             assert pages.setdefault(sample, ptr // PAGE) == ptr // PAGE
 
 
-@pytest.mark.parametrize("chunks", [(10, 3, 4), (7, 6, 4), (100, 6, 2)])
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize(
+    ("chunks", "scheduler"),
+    [((10, 3, 4), "synchronous"), ((7, 6, 4), "threads"), ((100, 6, 2), "threads")],
+)
 def test_dask_arrays_are_written_chunk_by_chunk(tmp_path, chunks, scheduler):
     values = np.arange(100 * 24, dtype="i4").reshape(100, 6, 4)
     labels = np.arange(100) % 7
@@ -143,17 +145,6 @@ def test_dask_arrays_are_written_chunk_by_chunk(tmp_path, chunks, scheduler):
     np.testing.assert_array_equal(open_dataset(shuffled, field="x"), values[order])
     np.testing.assert_array_equal(open_dataset(shuffled, field="y"), labels[order])
     np.testing.assert_array_equal(open_dataset(some, field="x"), values[[5, 99, 5, 99]])
-
-
-def test_dask_arrays_are_computed_on_a_cluster(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    values = np.arange(600, dtype="i4").reshape(100, 6)
-    with (
-        distributed.LocalCluster(n_workers=1, processes=False, **ANY_PORT) as cluster,
-        distributed.Client(cluster),
-    ):
-        path = save(tmp_path / "a.beton", {"x": da.from_array(values, 9)})
-    np.testing.assert_array_equal(open_dataset(path), values)
 
 
 def test_workers_and_processes_give_the_same_file(tmp_path):
@@ -177,6 +168,13 @@ def test_error_in_a_sample_ends_it_at_once_and_names_the_sample(tmp_path):
         save(tmp_path / "a.beton", wrong, {"x": ("f4", (3,))})
     with pytest.raises(DatasetError, match="float64"):
         save(tmp_path / "a.beton", Dataset([(np.zeros(3),)]), {"x": ("f4", (3,))})
+    several = [(np.ones(3, "f4"),)] * 50  # stacked with others, one would be cast to their type
+    with pytest.raises(DatasetError, match=r"sample 50, field 'x'.*int16"):
+        save(
+            tmp_path / "a.beton",
+            Dataset([*several, (np.ones(3, "i2"),), *several]),
+            {"x": ("f4", (3,))},
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,15 +271,6 @@ def test_arrays_of_objects_are_written(tmp_path):
     assert open_dataset(path, field="text").compute().tolist() == fields["text"].tolist()
 
 
-def test_one_sample_of_another_type_among_many_is_refused(tmp_path):
-    """Stacked with others, it would be cast to their type, or not, as batches happen to fall."""
-    samples = Dataset(
-        [(np.ones(3, "f4"),)] * 50 + [(np.ones(3, "i2"),)] + [(np.ones(3, "f4"),)] * 50
-    )
-    with pytest.raises(DatasetError, match=r"sample 50, field 'x'.*int16"):
-        save(tmp_path / "a.beton", samples, {"x": ("f4", (3,))})
-
-
 def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
     """A batch of all samples would hold all images, made by one thread."""
     sizes = []
@@ -370,8 +359,8 @@ def test_errors_name_samples_as_their_source_does(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_writes_its_own_file(tmp_path):
-    """It would wait for itself, if the cluster were to compute its arrays."""
+def test_clusters_compute_arrays_but_not_for_their_workers(tmp_path):
+    """A worker that writes a file would wait for itself."""
     distributed = pytest.importorskip("distributed")
     arr = da.from_array(np.arange(60), 9)
     with (
@@ -381,12 +370,9 @@ def test_a_worker_writes_its_own_file(tmp_path):
         distributed.Client(cluster) as client,
     ):
         path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=20)
+        other = save(tmp_path / "b.beton", {"x": arr + 1})
     np.testing.assert_array_equal(open_dataset(path), np.arange(60))
-
-
-def test_seeds_are_no_negative_numbers(tmp_path):
-    with pytest.raises(DatasetError, match="seed"):
-        save(tmp_path / "a.beton", {"x": np.zeros(3)}, shuffle=True, seed=-1)
+    np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
 
 
 def test_urls_are_no_names_of_folders(tmp_path, monkeypatch):
@@ -549,9 +535,11 @@ def test_images_with_long_sides(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"quality": 101}, {"proportion": "half"}, {"mode": "png"}])
-def test_wrong_options_of_images(wrong):
+def test_wrong_options(tmp_path, wrong):
     with pytest.raises(DatasetError):
         ImageField(**wrong)
+    with pytest.raises(DatasetError, match="seed"):
+        save(tmp_path / "a.beton", {"x": np.zeros(3)}, shuffle=True, seed=-1)
 
 
 def test_images_are_made_smaller(tmp_path):
