@@ -56,15 +56,18 @@ def stored(path):
     return zarr.open_array(path, path="data", mode="r")[...].reshape(FRAMES.shape)
 
 
-@pytest.mark.parametrize("nav", [None, (6, 8), (48,)])
 @pytest.mark.parametrize(
-    "options", [{}, {"chunks": (4, -1, -1)}, {"chunks": (2, -1, -1), "shards": (6, -1, -1)}]
+    ("nav", "options"),
+    [
+        (None, {"chunks": (2, -1, -1), "shards": (6, -1, -1)}),
+        ((48,), {"chunks": (4, -1, -1)}),
+        ((6, 8), {"chunks": (1, -1, -1, -1), "shards": (3, -1, -1, -1)}),
+        ((6, 8), {}),
+    ],
 )
 def test_what_comes_is_written_once_and_shown_in_the_end(
     acquisition, tmp_path, written, nav, options
 ):
-    if options and nav == (6, 8):
-        options = {name: (axis[0] // 2, *(-1,) * 3) for name, axis in options.items()}
     out = tmp_path / "out.zarr"
     early = []
     acquisition.then(5, 11, 12, 30, 47)

@@ -38,6 +38,28 @@ def steps(monkeypatch):
     return found
 
 
+@pytest.fixture
+def stopped(tmp_path, monkeypatch, steps):
+    """Interrupt an export in its second step, when it notes a chunk or has noted it."""
+
+    def stop(*, noted):
+        arr, note = scan_of(tmp_path / "scan.mib"), JournaledFolder.note
+
+        def stopping(folder, entries):
+            if noted or len(set(steps)) < 2:
+                note(folder, entries)
+            if len(set(steps)) == 2:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+            patch.setattr(JournaledFolder, "note", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+        return arr
+
+    return stop
+
+
 def scan_of(path, frames=FRAMES, **options):
     return open_dataset(write_mib(path, frames), chunks=(2, 10, 12, 20), **options)
 
@@ -133,20 +155,9 @@ def test_whatever_the_pixels_are(tmp_path, kind):
 
 
 @pytest.mark.usefixtures("always")
-def test_files_are_read_once(tmp_path, steps):
+def test_files_are_read_once(tmp_path, steps, stopped):
     """Even if it was interrupted in the second step: the first one counts."""
-    arr, out = scan_of(tmp_path / "scan.mib"), tmp_path / "out.zarr"
-    note = JournaledFolder.note
-
-    def stopping(folder, entries):
-        if len(set(steps)) == 2:
-            raise KeyboardInterrupt
-        note(folder, entries)
-
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(JournaledFolder, "note", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(arr, out, **COLUMNS)
+    arr, out = stopped(noted=False), tmp_path / "out.zarr"
     assert not out.exists()
     first = steps[0]
     assert first in os.listdir(f"{out}.part")
@@ -159,19 +170,9 @@ def test_files_are_read_once(tmp_path, steps):
 
 
 @pytest.mark.usefixtures("always")
-def test_what_goes_on_does_not_start_afresh(tmp_path, steps, monkeypatch, recwarn):
+def test_what_goes_on_does_not_start_afresh(tmp_path, stopped, monkeypatch, recwarn):
     """Nothing else is said where the second step goes on without the first one."""
-    arr, note = scan_of(tmp_path / "scan.mib"), JournaledFolder.note
-
-    def stopping(folder, entries):
-        note(folder, entries)
-        if len(set(steps)) == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(JournaledFolder, "note", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+    arr = stopped(noted=True)
     monkeypatch.setattr(relay, "MOST_TIMES", 4)
     to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
     assert not [x for x in recwarn if "afresh" in str(x.message)]
