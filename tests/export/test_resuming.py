@@ -9,7 +9,7 @@ import pytest
 import zarr
 from checks import stop_export
 
-from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_raw
 
@@ -128,24 +128,3 @@ def test_what_is_computed_is_resumed_too(tmp_path, monkeypatch, written):
     to_zarr(arr, tmp_path / "out.zarr")
     assert len(written) == 1
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES.sum(axis=2))
-
-
-def test_a_full_disk(scan, tmp_path, monkeypatch):
-    """It is an error, and nothing is left that takes room; the next export has all to do."""
-    replace, stored = os.replace, []
-
-    def full(source, target):
-        if target.endswith("/0/0"):
-            if stored:
-                raise OSError(28, "No space left on device")
-            stored.append(target)
-        replace(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(DatasetError, match="No space") as caught:
-            to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    assert caught.value.path.startswith(str(tmp_path / "out.zarr.part"))
-    assert os.listdir(tmp_path) == ["scan.raw"]
-    to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
