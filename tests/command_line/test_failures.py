@@ -50,32 +50,24 @@ def refused(*words, code=2):
     [
         ("info nothing.mib", "nothing.mib: No such file"),
         ("info no*.mib", "no file matches"),
-        ("info .", "dask-tiled: "),
         ("info scan.mib --format mibb", "found 'mibb'. Do you mean 'mib'?"),
         ("info text.csv", "looks like text. Pass --format if you know it, or --dtype and"),
         ("info text.csv", "plain frames; `dask-tiled formats` tells what is read."),
         ("info scan.mib --nav-shape 4,x", "'--nav-shape': expected something like 64,64"),
-        ("info scan.mib --nav-shape 0,4", "nav_shape"),
         ("info scan.mib --chunks 4,4", "chunks of (6, 8, 16, 16)"),
         ("info scan.mib --tiling rows", "frame, or tile,depth=16"),
-        ("info scan.mib --tiling tile,deep=3", "'--tiling'"),
         ("info scan.mib -O colour=red", "has no option 'colour'"),
         ("info scan.mib -O colour", "expected something like key=value"),
         ("info scan.mib --roi scan.mib", "not an array of NumPy"),
         ("info scan.mib --dtype nonsense", "nonsense"),
-        ("info scan.mib --fill-value high", "fill_value"),
-        ("info scan.mib --corrections dataset", "scan.mib: "),
         ("info", "Missing argument 'FILE...'. Try: dask-tiled info --help"),
         ("inf", "No such command 'inf'. Did you mean 'info'? Try: dask-tiled --help"),
-        ("info --jsn scan.mib", "--json"),
         ("formats mibb", "Do you mean 'mib'?"),
         ("preview scan.mib", "Missing option '--output'"),
         ("preview scan.mib -o picture.xyz", "xyz"),
         ("preview scan.mib -o picture", "found no suffix"),
         ("preview scan.mib -o nowhere/picture.png", "nowhere"),
         ("preview scan.mib -o picture.png --frames 0", "frames must be a whole number"),
-        ("convert scan.mib", "Missing argument"),
-        ("convert scan.mib out.zarr --chunks 4,4", "chunks of (6, 8, 16, 16)"),
         ("convert scan.mib out.zarr --compressor foo", "zarr refuses the settings"),
         ("convert scan.mib out.zarr --compressor {", "codec as JSON"),
         ("convert scan.mib out.zarr --pyramid all", "expected something like auto or 3"),
@@ -150,16 +142,13 @@ def test_what_nobody_expected_is_one_line_too(scan, monkeypatch):
         (values.read_sizes, "64,32", (64, 32)),
         (values.read_sizes, "-1x32", (-1, 32)),
         (values.read_value, "3", 3),
-        (values.read_value, "2.5", 2.5),
         (values.read_value, '"3"', "3"),
-        (values.read_value, "true", True),
         (values.read_value, "None", None),
         (values.read_value, "4,5", (4, 5)),
         (values.read_value, "/entry/data", "/entry/data"),
         (values.read_pair, "a=b=c", ("a", "b=c")),
         (values.read_chunks, "64MiB", "64MiB"),
         (values.read_chunks, "auto", "auto"),
-        (values.read_chunks, "16", 16),
         (values.read_chunks, "4,auto,-1,-1", (4, "auto", -1, -1)),
         (values.read_chunks, "scan_y=4,x=-1", {"scan_y": 4, "x": -1}),
         (values.read_compressor, "none", None),
@@ -173,10 +162,10 @@ def test_values_as_typed(read, text, value):
     assert read(text) == value
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete(shell):
-    completion = get_completion_class(shell)(app, {}, "dask-tiled", "_DASK_TILED_COMPLETE")
-    assert "_DASK_TILED_COMPLETE=" in completion.source()
+def test_shells_complete():
+    for shell in ("bash", "zsh", "fish"):
+        completion = get_completion_class(shell)(app, {}, "dask-tiled", "_DASK_TILED_COMPLETE")
+        assert "_DASK_TILED_COMPLETE=" in completion.source()
     assert {one.value for one in completion.get_completions([], "")} == {*app.commands}
     assert [one.value for one in completion.get_completions(["info", "-f"], "mi")] == ["mib"]
     assert [one.value for one in completion.get_completions(["formats"], "ome")] == ["ome_tiff"]
@@ -241,8 +230,6 @@ def test_a_terminal_without_umlauts_is_no_error(tmp_path):
     done = run("info", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert "[red].npy" in done.stdout
-    wide = {**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "400"}
-    assert str(path) in run("info", path, env=wide, encoding="utf8").stdout
 
 
 @pytest.mark.slow
