@@ -1,4 +1,4 @@
-"""Exports that are killed, interrupted, refused by the disk, or begun twice; run as a program.
+"""Exports that are killed, refused by the disk, or begun twice; run as a program.
 
 It forks, so nothing here may start a thread outside of a child. It prints what came of it.
 """
@@ -33,7 +33,7 @@ dask_tiled.formats()  # as above
 SHAPE = (96, 64, 64)
 FOLDER, REPEATS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 OUT = f"{FOLDER}/out.zarr"
-STRIDE = 1 if REPEATS > 1 else 41
+STRIDE = 1 if REPEATS > 1 else 61
 """One of so many steps is looked at."""
 DRAW = np.random.default_rng(SEED)
 EXPECTED = DRAW.poisson(4, SHAPE).astype("u2")
@@ -55,8 +55,6 @@ def in_child(action, seconds=None):
             os._exit(action() or 0)
         except DatasetError as error:
             os._exit(3 if OUT in str(error.path) else 4)
-        except KeyboardInterrupt:
-            os._exit(5)
         except BaseException as error:  # noqa: BLE001 - it is the end of the process
             traceback.print_exception(error, limit=-5)
             sys.stderr.flush()
@@ -106,27 +104,6 @@ def kills():
             continue
         found["killed"] += 1
         check_and_resume(found, **options)
-    return found
-
-
-def interrupts():
-    """Ctrl-C at random times."""
-    found, longest = Counter(), duration()
-
-    def interrupted(seconds):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        export()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    while found["interrupted"] < REPEATS:
-        code = in_child(partial(interrupted, DRAW.uniform(0.01, longest)))
-        if code == 0:
-            shutil.rmtree(OUT)
-            continue
-        found["interrupted"] += code == 5
-        found["something else"] += code != 5
-        check_and_resume(found)
     return found
 
 
@@ -300,10 +277,7 @@ def refuse():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-KINDS = {
-    kind.__name__: kind
-    for kind in (kills, interrupts, races, full_disks, killed_steps, refused_steps)
-}
+KINDS = {kind.__name__: kind for kind in (kills, races, full_disks, killed_steps, refused_steps)}
 
 
 def import_all():
