@@ -33,7 +33,7 @@ def bins(pixels, binned):
 def test_whole_numbers(data):
     """The nearest whole number to the mean, and of two the even one; no sum is too large."""
     dtype = np.dtype(data.draw(st.sampled_from(WHOLE)))
-    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=5)
+    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=4)
     pixels = data.draw(arrays.arrays(dtype, shape))
     binned = data.draw(st.integers(1, min(3, pixels.ndim)))
     found = halved(pixels, binned)
@@ -47,7 +47,7 @@ def test_whole_numbers(data):
 def test_floats(data):
     """The mean in float64; what is no number stays so, and nothing becomes too large."""
     dtype = np.dtype(data.draw(st.sampled_from(["f2", "f4", "f8", ">f4", "c8", "c16"])))
-    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=5)
+    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=4)
     numbers = arrays.from_dtype(dtype.newbyteorder("="), allow_subnormal=False)
     pixels = data.draw(arrays.arrays(dtype.newbyteorder("="), shape, elements=numbers))
     pixels = pixels.astype(dtype)

@@ -174,18 +174,15 @@ def test_missing_frames_are_filled(tmp_path):
         to_references(arr, zarr_format=2)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+def test_what_is_no_range_of_bytes_is_refused(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    for options, why in (
         ({"dtype": "f4"}, "are corrected, scaled or converted"),
         ({"corrections": Corrections(dark=np.ones((8, 16)))}, "are corrected, scaled or converted"),
         ({"nav_shape": (2, 2), "sync_offset": 50}, "are missing in all frames"),
-    ],
-)
-def test_what_is_no_range_of_bytes_is_refused(tmp_path, options, why):
-    path = write_mib(tmp_path / "scan.mib", FRAMES)
-    with pytest.raises(DatasetError, match=f"scan.mib: .*{why}.*as_zarr shows them"):
-        to_references(open_dataset(path, **options))
+    ):
+        with pytest.raises(DatasetError, match=f"scan.mib: .*{why}.*as_zarr shows them"):
+            to_references(open_dataset(path, **options))
 
 
 def halves(path, distances):

@@ -98,14 +98,6 @@ def test_another_export_starts_afresh(place, monkeypatch, written):
     np.testing.assert_array_equal(to_zarr(other, place, overwrite=True)[:], PIXELS + 1)
 
 
-def test_resuming_can_be_refused(place, monkeypatch, written):
-    """Then everything is done again, and nothing is said."""
-    stop(monkeypatch, place)
-    written.clear()
-    to_zarr(ARR, place, resume=False)
-    assert {key for key in written if key.startswith("c/")} == CHUNKS
-
-
 @pytest.mark.parametrize("second", [ARR, ARR + 1])
 def test_the_export_that_began_last_goes_on(place, second):
     """The other one stops with an error, and shows nothing."""

@@ -70,20 +70,17 @@ def test_a_chunk_that_is_missing(tmp_path):
     assert caught.value.where == "c/1/0"
 
 
-@pytest.mark.parametrize(("index", "what"), [(np.s_[1:], "shape"), (np.s_[:], "dtype")])
-def test_another_array(arr, tmp_path, index, what):
+def test_another_array(arr, tmp_path):
     """Shape and dtype are compared first."""
-    to_zarr(arr, tmp_path / "out.zarr")
-    other = arr[index] if what == "shape" else arr.astype("u4")
-    with pytest.raises(VerificationError) as caught:
-        verify_zarr(tmp_path / "out.zarr", other)
-    assert caught.value.where == what
-
-
-def test_nothing_is_stored(arr, tmp_path):
-    """That is an error of its own, too."""
     with pytest.raises(VerificationError, match="nothing is stored"):
         verify_zarr(tmp_path / "out.zarr", arr)
+    to_zarr(arr, tmp_path / "out.zarr")
+    for what, other in {"shape": arr[1:], "dtype": arr.astype("u4")}.items():
+        with pytest.raises(VerificationError) as caught:
+            verify_zarr(tmp_path / "out.zarr", other)
+        assert caught.value.where == what
+    with pytest.raises(DatasetError, match="Pass the store first"):
+        verify_zarr(arr, tmp_path / "out.zarr")
 
 
 @pytest.mark.parametrize(
@@ -106,13 +103,6 @@ def test_chunks_of_no_pixels(arr, tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(VerificationError, match="chunks of no pixels"):
         verify_zarr(path.parent, arr)
-
-
-def test_arguments_in_the_wrong_order(arr, tmp_path):
-    """The error says which comes first."""
-    to_zarr(arr, tmp_path / "out.zarr")
-    with pytest.raises(DatasetError, match="Pass the store first"):
-        verify_zarr(arr, tmp_path / "out.zarr")
 
 
 class Counting(zarr.storage.WrapperStore):
@@ -205,7 +195,7 @@ def test_files_without_checksums_that_were_cut_off(tmp_path):
     zarr.create_array(tmp_path / "a", **given, compressors=zarr.codecs.BloscCodec())[...] = 0
     chunk = tmp_path / "a" / "c" / "3" / "0"
     whole = chunk.read_bytes()
-    for length in (0, 15, 16, len(whole) - 1):
+    for length in (15, len(whole) - 1):
         chunk.write_bytes(whole[:length])
         with pytest.raises(VerificationError, match="cannot be decoded"):
             verify_zarr(tmp_path / "a", arr.rechunk(4))
