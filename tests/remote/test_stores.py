@@ -39,16 +39,12 @@ def memory(members):
     system.rm("/series", recursive=True)
 
 
-@pytest.mark.usefixtures("memory")
-def test_file_systems_of_fsspec(members):
-    for url in (f"memory://series/{members[1].name}", "memory://series/*.mib"):
-        arr = open_dataset(url)
+def test_file_systems_of_fsspec(memory, members):
+    """By the names of their URLs, or as they are given."""
+    one = f"memory://series/{members[1].name}"
+    for url, given in ((one, None), ("memory://series/*.mib", None), (one, memory)):
+        arr = open_dataset(url, storage_options=given)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
-
-
-def test_file_systems_that_are_given(memory, members):
-    arr = open_dataset(f"memory://series/{members[0].name}", storage_options=memory)
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
 def test_files_that_change(memory, members):
