@@ -5,12 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dask_tiled.export.levels import halved
 
+HALF = settings(max_examples=settings.default.max_examples // 2)
 WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]
 
 
@@ -29,6 +30,7 @@ def bins(pixels, binned):
         )
 
 
+@HALF
 @given(st.data())
 def test_whole_numbers(data):
     """The nearest whole number to the mean, and of two the even one; no sum is too large."""
@@ -43,6 +45,7 @@ def test_whole_numbers(data):
         assert int(found[place]) == round(mean)
 
 
+@HALF
 @given(st.data())
 def test_floats(data):
     """The mean in float64; what is no number stays so, and nothing becomes too large."""
