@@ -23,7 +23,8 @@ import xarray as xr
 PIXELS = np.random.default_rng(0).integers(0, 90, (6, 4, 6, 8)).astype("u2")
 FLOATS = np.where(PIXELS == 3, np.nan, PIXELS / 7).astype("f4")
 MASK = np.arange(48.0).reshape(6, 8)
-UNDER = tuple(f"dask_tiled.{x}" for x in ("engine", "errors", "kernels", "model", "reading"))
+BELOW = "engine", "errors", "formats.", "kernels", "model", "reading", "remote"
+UNDER = tuple(f"dask_tiled.{x}" for x in BELOW)
 """What does not import the arrays: it stays imported, with its compiled kernels."""
 
 EXPRESSIONS = {

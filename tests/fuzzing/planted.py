@@ -14,6 +14,7 @@ import numpy as np
 from dask_tiled import DatasetError, Format, register_format
 from dask_tiled.formats.raw import FORMAT as RAW
 from dask_tiled.kernels import decoding
+from fuzzing import trial
 from fuzzing.packings import Place
 from fuzzing.seeds import Seed
 
@@ -47,7 +48,7 @@ FAULTS = {
     "wrong": lambda: None,
     "death": lambda: ctypes.string_at(0),
     "hang": lambda: time.sleep(3600),
-    "slow": lambda: time.sleep(1.2),
+    "slow": lambda: time.sleep(trial.SLOW + 0.2),
     "error": lambda: {}["missing"],
     "memory": lambda: np.ones(40 << 20),
     "stderr": lambda: sys.stderr.write("words\n"),

@@ -68,7 +68,7 @@ def test_no_damage_does_any_harm(formats):
 
 def test_every_planted_fault_is_found():
     """A harness that finds nothing proves nothing."""
-    code, printed = fuzz("planted", "--count", "24", "--patience", "5")
+    code, printed = fuzz("planted", "--count", "20", "--patience", "3", "--slow", "0.5")
     assert code == 1
     found = re.findall(r"\d+ x ([\w ]+):", printed)
     assert set(found) == KINDS | {"bounds", "wrong"}, printed

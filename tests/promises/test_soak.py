@@ -37,7 +37,7 @@ def test_what_is_planted_is_found():
 
 
 def test_a_hang_is_found():
-    output, verdict = soak("--operations", 40, "--limit", 15, "--plant", "a_hang=30")
+    output, verdict = soak("--operations", 40, "--limit", 8, "--plant", "a_hang=30")
     assert "hangs" in verdict, output
 
 
