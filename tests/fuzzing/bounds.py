@@ -15,64 +15,41 @@ from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, step_layout
 
 DECODERS = {
-    "copy": 1,
-    "truth": 1,
-    "biased": 1,
-    "conjugate": 1,
-    "real": 1,
+    **dict.fromkeys(("copy", "truth", "biased", "conjugate", "real"), 1),
     "swap2": 2,
     "swap4": 4,
-    "swap8": 8,
-    "bits": 8,
-    "bits_reversed": 8,
     "unpack12": 24,
-    "join24": 8,
-    "join24_reversed": 8,
+    **dict.fromkeys(("swap8", "bits", "bits_reversed", "join24", "join24_reversed"), 8),
 }
 """Units are made of whole words of so many bytes."""
 WIDTHS = {
-    "bits": (8, 1),
-    "bits_reversed": (8, 1),
+    **dict.fromkeys(("bits", "bits_reversed"), (8, 1)),
+    **dict.fromkeys(("join24", "join24_reversed", "real"), (2, 1)),
     "unpack12": (4, 3),
-    "join24": (2, 1),
-    "join24_reversed": (2, 1),
-    "real": (2, 1),
 }
 """Bytes that come out for those that go in, as a fraction, where these are not as many."""
 
 NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS = range(9)
 PRIMITIVES = {
-    "cast": (ALL, NONE, NONE, ALL),
-    "truncate32": (ALL, NONE, NONE, ALL),
-    "truncate64": (ALL, NONE, NONE, ALL),
-    "truncate_u64": (ALL, NONE, NONE, ALL),
-    "truth": (ALL, NONE, NONE, ALL),
-    "spread": (ONE, NONE, NONE, ALL),
-    "select": (ALL, ALL, ALL, ALL),
-    "sqrt": (ALL, NONE, NONE, ALL),
-    "absolute": (ALL, NONE, NONE, ALL),
-    "add": (ALL, ALL, NONE, ALL),
-    "subtract": (ALL, ALL, NONE, ALL),
-    "multiply": (ALL, ALL, NONE, ALL),
-    "divide": (ALL, ALL, NONE, ALL),
-    "look_up": (ALL, VALUES, NONE, ALL),
-    "add_row": (ALL, NONE, NONE, ONE),
-    "add_row_of_words": (ALL, NONE, NONE, ONE),
-    "add_each": (ALL, NONE, NONE, ALL),
-    "add_groups": (GROUPS, ONE, NONE, ALL),
-    "add_products": (ALL, ALL, NONE, ONE),
-    "moments_row": (ALL, ONE, ONE, ONE),
-    "nanmoments_row": (ALL, ONE, ONE, ONE),
-    "moments_each": (ALL, ALL, ALL, ALL),
-    "nanmoments_each": (ALL, ALL, ALL, ALL),
-    "count": (ALL, NONE, NONE, TABLES),
-    "bins": (ALL, PAIR, EDGES, BINS),
-    "argmax_each": (ALL, ONE, ALL, ALL),
-    "argmin_each": (ALL, ONE, ALL, ALL),
-    "argmax_row": (ALL, ALL, ONE, ONE),
-    "argmin_row": (ALL, ALL, ONE, ONE),
-    "argmax_row_of_whole": (ALL, ALL, ONE, ONE),
-    "argmin_row_of_whole": (ALL, ALL, ONE, ONE),
+    name: operands
+    for operands, some in {
+        (ALL, NONE, NONE, ALL): (
+            "cast truncate32 truncate64 truncate_u64 truth sqrt absolute add_each"
+        ),
+        (ONE, NONE, NONE, ALL): "spread",
+        (ALL, ALL, ALL, ALL): "select moments_each nanmoments_each",
+        (ALL, ALL, NONE, ALL): "add subtract multiply divide",
+        (ALL, VALUES, NONE, ALL): "look_up",
+        (ALL, NONE, NONE, ONE): "add_row add_row_of_words",
+        (GROUPS, ONE, NONE, ALL): "add_groups",
+        (ALL, ALL, NONE, ONE): "add_products",
+        (ALL, ONE, ONE, ONE): "moments_row nanmoments_row",
+        (ALL, NONE, NONE, TABLES): "count",
+        (ALL, PAIR, EDGES, BINS): "bins",
+        (ALL, ONE, ALL, ALL): "argmax_each argmin_each",
+        (ALL, ALL, ONE, ONE): "argmax_row argmin_row argmax_row_of_whole argmin_row_of_whole",
+    }.items()
+    for name in some.split()
 }
 """How many pixels a primitive touches of each operand."""
 
