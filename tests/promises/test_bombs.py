@@ -57,8 +57,10 @@ def test_a_refusal_ends_the_work(bomb):
     assert text.parts < len(text) / markup.BLOCK_BYTES / 2 or len(text) < 100_000
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "bomb"),
+    [(place, bomb) for place in PLACES for bomb in (BOMBS if place == "TIA" else [*BOMBS][::4])],
+)
 def test_bombs_in_files(tmp_path, place, bomb):
     """They are an error, or where they stand beside the pixels, they are left out."""
     path, options = PLACES[place](tmp_path, BOMBS[bomb]())
@@ -129,10 +131,10 @@ JSON = {
 
 
 @pytest.mark.parametrize("kind", JSON)
-@pytest.mark.parametrize("coded", [str, str.encode])
-def test_json(kind, coded):
-    with pytest.raises(ValueError, match=r"more than|limit"):
-        markup.parse_json(coded(JSON[kind]))
+def test_json(kind):
+    for coded in (JSON[kind], JSON[kind].encode()):
+        with pytest.raises(ValueError, match=r"more than|limit"):
+            markup.parse_json(coded)
 
 
 TOML = {
@@ -194,7 +196,7 @@ import dask, numcodecs, numpy as np
 import dask_tiled
 
 dask.config.set(scheduler="synchronous")
-SIZE, MOST = 64 << 20, 16 << 20
+SIZE = 32 << 20
 ZEROS = bytes(SIZE)
 BYTES, GZIP = {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -224,7 +226,7 @@ BOMBS = {
     "shuffled": ("uint8", [BYTES, numcodec("shuffle"), GZIP], zipped),
     "packed bits": ("bool", [numcodec("packbits"), BYTES, GZIP], zipped),
     "differences": ("uint8", [numcodec("delta", dtype="u1"), BYTES, GZIP], zipped),
-    "text": ("uint8", [numcodec("astype", encode_dtype="S67108864"), BYTES, GZIP], zipped),
+    "text": ("uint8", [numcodec("astype", encode_dtype=f"S{SIZE}"), BYTES, GZIP], zipped),
     "a transposed shard": (
         "uint8",
         [{"name": "transpose", "configuration": {"order": [0, 1, 2]}},

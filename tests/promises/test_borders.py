@@ -195,16 +195,12 @@ NAMING = {
 OUT = {
     "above": "../elsewhere/x",
     "from the root": "{out}/x",
-    "from the root, twice": "/{out}/x",
     "above a folder inside": "sub/../../elsewhere/x",
-    "around": "./.././scan/../elsewhere/x",
     "a folder that begins alike": "../scan-2/x",
     "a folder in other case": "../SCAN/x",
     "a link": "x",
     "a link with dots": "dots",
-    "links to links": "link-1",
     "a linked folder": "way/x",
-    "a linked folder in a folder": "sub/way/x",
     "a link to the folder above": "up/elsewhere/x",
     "dots after a link": "deep/../x",
     "the root of the process": "/proc/self/root{out}/x",
@@ -213,30 +209,20 @@ OUT = {
 NOWHERE = {
     "backslashes": "..\\elsewhere\\q",
     "a drive": "C:\\elsewhere\\q",
-    "a drive, with slashes": "C:/elsewhere/q",
     "UNC": "\\\\127.0.0.1\\share\\q",
-    "UNC, with slashes": "//127.0.0.1/share/q",
     "file:": "file://{out}/q",
-    "file:, with one slash": "file:{out}/q",
     "s3:": "s3://bucket/q",
     "http:": "http://127.0.0.1:9/q",
     "percents": "%2e%2e/elsewhere/q",
     "a NUL": "{out}/q\0.raw",
-    "a NUL first": "\0",
     "too long": "n" * 3000,
-    "too long a way": "sub/../" * 700 + "q",
     "a home": "~/q",
-    "a home of somebody": "~root/q",
     "a variable": "$HOME/q",
-    "a variable in brackets": "${{HOME}}/q",
-    "a variable in percents": "%HOME%/q",
     "a device": "/dev/zero",
     "a link to a device": "zero",
     "the terminal": "/dev/tty",
     "of the process": "/proc/self/environ",
-    "a descriptor": "/proc/self/fd/0",
     "a pipe": "pipe",
-    "a link to a pipe": "piped",
     "the folder": ".",
     "the folder above": "..",
     "a folder": "sub",
@@ -245,7 +231,6 @@ NOWHERE = {
     "a link to nothing": "broken",
     "a link to itself": "ring",
     "dots that are one letter": "‥/elsewhere/q",
-    "wide dots": "\uff0e\uff0e\uff0felsewhere\uff0fq",
     "another form of a letter": unicodedata.normalize("NFD", "é"),
     "another case": "Y",
 }
@@ -258,7 +243,6 @@ INSIDE = {
     "a folder and back": "sub/../y",
     "a hard link": "hard",
     "a link inside": "inner",
-    "links inside": "inner-1",
     "a linked folder inside": "same/z",
     "a link up to the folder": "self/y",
     "an odd name": "a b%20é",
@@ -283,15 +267,13 @@ def folders(tmp_path, monkeypatch):
     ):
         folder.mkdir(parents=True)
     links = {
-        "x": out / "x", "dots": "../elsewhere/x", "link-1": "link-2", "link-2": "sub/link-3",
-        "sub/link-3": out / "x", "way": out, "sub/way": out, "up": "..", "deep": out / "deep",
-        "zero": "/dev/zero", "broken": out / "none", "ring": "ring", "piped": out / "pipe",
-        "inner": "sub/z", "inner-1": "inner", "same": "sub", "self": home,
+        "x": out / "x", "dots": "../elsewhere/x", "way": out, "up": "..", "deep": out / "deep",
+        "zero": "/dev/zero", "broken": out / "none", "ring": "ring",
+        "inner": "sub/z", "same": "sub", "self": home,
     }  # fmt: skip
     for name, target in links.items():
         (home / name).symlink_to(target)
     os.mkfifo(home / "pipe")
-    os.mkfifo(out / "pipe")
     monkeypatch.setenv("HOME", str(out))
     return home, out
 
