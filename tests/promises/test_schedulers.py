@@ -65,7 +65,7 @@ def parts(scans):
     return lazy, expected
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_processes_and_threads(scans, start):
     """However they are started, and whatever this process has open and compiled by then."""
