@@ -334,7 +334,8 @@ def test_spreads_whose_squares_overflow(tmp_path, values):
                 assert on_tiles(found)
                 with np.errstate(all="ignore"):
                     expected = getattr(np, name)(frames, axis=axis)
-                np.testing.assert_array_equal(found.compute(), expected, name)
+                    computed = found.compute()
+                np.testing.assert_array_equal(computed, expected, name)
 
 
 def test_spreads_of_what_does_not_vary(tmp_path):
