@@ -1,7 +1,11 @@
 """What several tests ask: of errors, of damaged files, of facts, of how something is computed."""
 
 import ctypes
+import gc
 import os
+import subprocess
+import sys
+import tracemalloc
 from contextlib import contextmanager
 
 import pytest
@@ -95,6 +99,14 @@ def on_tiles(*results):
     return pixels_of not in functions
 
 
+def coarsened(function, x, sizes):
+    """Make one pixel of several neighbours, as ``da.coarsen`` does."""
+    parts = [(n // sizes.get(axis, 1), sizes.get(axis, 1)) for axis, n in enumerate(x.shape)]
+    return function(
+        x.reshape([n for pair in parts for n in pair]), axis=tuple(range(1, 2 * x.ndim, 2))
+    )
+
+
 def recipe_of(result):
     """Give the recipe by which a result is computed."""
     layers = rewritten(result.__dask_graph__(), list(flatten(result.__dask_keys__()))).layers
@@ -102,6 +114,32 @@ def recipe_of(result):
     value = layers[value.key][value.key].value if isinstance(value, TaskRef) else value
     (recipe,) = value.recipes
     return recipe
+
+
+def ran(code, *arguments, **environment):
+    """Run Python code in a process of its own; give what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def peak_memory():
+    """Give a list, to which the most bytes that were taken are added at the end."""
+    found = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield found
+    finally:
+        found.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
 
 
 @contextmanager

@@ -23,6 +23,17 @@ def basic_indices(draw, shape):
 
 
 @st.composite
+def cuts(draw, shape):
+    """Draw an index of integers and slices with positive steps that is not empty."""
+    index = []
+    for n in shape:
+        start = draw(st.integers(0, n - 1))
+        cut = st.builds(slice, st.just(start), st.integers(start + 1, n), st.integers(1, 5))
+        index.append(draw(st.just(slice(None)) | cut | cut | st.just(start)))
+    return tuple(index)
+
+
+@st.composite
 def chunked(draw, shape):
     """Draw chunks: any sizes, even or not."""
     axes = []

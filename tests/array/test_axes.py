@@ -24,12 +24,10 @@ def arr(tmp_path):
 
 CASES = {
     "sums": (lambda a: a.sum(0), (Y, X)),
-    "means": (lambda a: a.mean((1, 2)), (Z,)),
-    "deviations": (lambda a: a.std(-1), (Z, Y)),
+    "deviations": (lambda a: a.std((-1, 1)), (Z,)),
     "sums one after the other": (lambda a: a.max(2).max(0), (Y,)),
     "positions": (lambda a: a.argmax(0), (Y, X)),
     "axes of length 1": (lambda a: a.sum((0, 1), keepdims=True), (None, None, X)),
-    "no axis": (lambda a: a.sum(), ()),
     "expressions": (lambda a: np.sqrt(a.sum(0) / 3) + 1, (Y, X)),
     "functions of pixels": (lambda a: da.where(a > 3, a, 0).clip(0, 9).astype("f4"), (Z, Y, X)),
     "arrays beside": (lambda a: (a - a.mean(0)) * np.ones((6, 8)), (Z, Y, X)),
@@ -60,12 +58,9 @@ CASES = {
     "functions of tiles": (lambda a: map_tiles(lambda tile, _: 2 * tile, a), (Z, None, None)),
     "masked pixels": (lambda a: a[a > 3], (None,)),
     "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),
-    "repeated sums": (lambda a: da.concatenate([a.sum(0), a.sum(0)]), (Axis("y"), X)),
     "parts": (lambda a: da.concatenate([a[:, :2], a[:, 2:]], axis=1), (Z, Y, X)),
-    "parts in three": (lambda a: da.concatenate([a[:1], a[1:3], a[3:]]).sum(1), (Z, X)),
     "parts that jump": (lambda a: da.concatenate([a[:, :2], a[:, 3:]], axis=1), (Z, Axis("y"), X)),
     "parts of others": (lambda a: da.concatenate([a, da.ones((2, 6, 8))]), (None, Y, X)),
-    "backwards": (lambda a: a[::-1], (Axis("z", "s", -3, 9), Y, X)),
     "every second one backwards": (
         lambda a: a[::-2, 1:], (Axis("z", "s", -6, 9), Axis("y", "nm", 0.5, 0.5), X)
     ),

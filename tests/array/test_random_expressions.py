@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from checks import coarsened
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from strategies import chunked
@@ -117,13 +118,6 @@ def beside(dtype, shape, seed):
     """Make an array of small numbers, which any type holds."""
     found = np.random.default_rng(seed).integers(0, 9, shape)
     return (found > 4 if dtype == "?" else found / 2 if dtype[0] in "fc" else found).astype(dtype)
-
-
-def coarsened(function, x, sizes):
-    parts = [(n // sizes.get(axis, 1), sizes.get(axis, 1)) for axis, n in enumerate(x.shape)]
-    return function(
-        x.reshape([n for pair in parts for n in pair]), axis=tuple(range(1, 2 * x.ndim, 2))
-    )
 
 
 IN_NUMPY = {"xp": np, "np": np, "beside": beside, "coarsen": coarsened}

@@ -1,6 +1,7 @@
 """Whatever is typed gives numpy's values, types and shapes, and runs on tiles."""
 
 import warnings
+from itertools import cycle
 
 import dask
 import dask.array as da
@@ -54,15 +55,6 @@ def opened(paths, name, chunks=(2, 3, 6, 64)):
     return dask_tiled.open_dataset(paths[name], chunks=chunks, **options), native
 
 
-def test_axes_of_one_pixel_beside_others(paths):
-    """A chunk of one row: results have the columns of it, or one number for all of them."""
-    arr, pixels = opened(paths, "u1", ((4,), (5,), (1, 5), (64,)))
-    for axes in ((0, 1, 2), (0, 1, 3), (3,), (2,), (0, 2, 3)):
-        for some, wanted in ((arr, pixels), (arr * 2.5, pixels * 2.5)):
-            np.testing.assert_allclose(some.sum(axis=axes).compute(), wanted.sum(axis=axes))
-            np.testing.assert_allclose(some.max(axis=axes).compute(), wanted.max(axis=axes))
-
-
 SPELLINGS = {
     "method": lambda x: x.sum(axis=(2, 3)),
     "numpy": lambda x: np.sum(x, axis=(2, 3)),
@@ -98,15 +90,14 @@ def test_what_is_no_number_is_left_out(paths, name, function):
         some += [(arr * 0 + holes, pixels * 0 + holes), (arr[0] * np.nan, pixels[0] * np.nan)]
     if function in ("nansum", "nanmax", "nanmean"):
         some.append((known, np.where(pixels == 5, np.inf, pixels)))
-    for found, wanted in some:
-        for axes in ((0, 1), (1, 2), (0,), None):
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                expected = getattr(np, function)(wanted, axis=axes)
-                result = getattr(da, function)(found, axis=axes)
-                np.testing.assert_allclose(result.compute(), expected, rtol=3e-4, atol=1e-4)
-            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-            assert on_tiles(result)
+    for (found, wanted), axes in zip(some * 2, cycle([(0, 1), (1, 2), (0,), None, (2,)])):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = getattr(np, function)(wanted, axis=axes)
+            result = getattr(da, function)(found, axis=axes)
+            np.testing.assert_allclose(result.compute(), expected, rtol=3e-4, atol=1e-4)
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        assert on_tiles(result)
 
 
 BINS = [
@@ -137,8 +128,8 @@ def test_histograms(paths, name, options):
 UNEVEN = [-1e4, -3.5, 0, 0.1, 0.1, 2, 7, 50]
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", ">u4", "i8", "u8"])
-@pytest.mark.parametrize("bins", [1, 300, UNEVEN, [0, 1, 2, 90, 1000, 1001], [4, 4, 5, 5]])
+@pytest.mark.parametrize("dtype", ["f4", "f8", ">u4", "i8"])
+@pytest.mark.parametrize("bins", [1, 300, UNEVEN, [4, 4, 5, 5, 1000]])
 def test_histograms_of_many_values(tmp_path, monkeypatch, dtype, bins):
     """Pixels on edges and beside them, outside, infinite, and NaN."""
     monkeypatch.setattr(Recipe, "make", failing)
@@ -179,14 +170,17 @@ PRODUCTS = {
 }
 
 
+TYPES = [("u1", "u1"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")]
+
+
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("u1", "u1"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")],
+    ("product", "types"),
+    [(name, TYPES[(k + j) % 4]) for k, name in enumerate(PRODUCTS) for j in (0, 1)],
 )
-@pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_matrix_products(monkeypatch, paths, product, name, dtype):
+def test_matrix_products(monkeypatch, paths, product, types):
     """Of masks and arrays of one or several chunks; whole numbers overflow as they do in NumPy."""
     monkeypatch.setattr(Recipe, "make", failing)  # how chunks are made that nothing else makes
+    (name, dtype), product = types, PRODUCTS[product]
     weights = MASKS.astype(dtype) * (1 - 2j if dtype == "c8" else 1)
     for chunks in ((2, 3, 6, 64), (4, 5, 3, 48)):
         arr, pixels = opened(paths, name, chunks)
@@ -223,7 +217,7 @@ def test_sums_of_weighted_pixels(paths, name):
         np.testing.assert_allclose(one, wanted, rtol=0 if exact else 1e-4)
 
 
-@pytest.mark.parametrize("width", [2, 5, 64])
+@pytest.mark.parametrize("width", [2, 64])
 @pytest.mark.parametrize("axes", [(2, 3), (3,), (0, 3), (0, 1)])
 def test_whole_numbers_added_up_as_floats_do_not_overflow(tmp_path, axes, width):
     pixels = RNG.integers(0, 200, (8, 2, 4, width), "u1")
@@ -265,45 +259,20 @@ def test_what_goes_through_pixels_alike_goes_once(monkeypatch, paths, several):
     assert len(shown) == once > 0
 
 
-@pytest.mark.parametrize("name", ["u1", "i1", "u2", "?"])
-def test_products_of_narrow_numbers_overflow_as_those_of_dask(paths, name):
-    for chunks in ((2, 3, 6, 64), (4, 5, 6, 64)):
-        arr, pixels = opened(paths, name, chunks)
-        plain = da.from_array(pixels, chunks=arr.chunks)
-        weights = RNG.integers(0, 250, SHAPE[0]).astype(pixels.dtype)
-        for product in (
-            lambda x, w: da.tensordot(x, w, axes=((0,), (0,))),
-            lambda x, w: da.einsum("abyx,a->bxy", x, w),
-        ):
-            found, wanted = product(arr, weights), product(plain, weights)
-            assert on_tiles(found)
-            np.testing.assert_array_equal(found.compute(), wanted.compute(), strict=True)
-
-
 def test_other_products(paths):
     """What is no product of whole frames with masks that are the same for all is left to dask."""
     arr, pixels = opened(paths, "u2")
-    masks = da.from_array(MASKS.astype("f4"), chunks=(2, 6, 64))
+    masks, axes = da.from_array(MASKS.astype("f4"), chunks=(2, 6, 64)), ((2, 3), (1, 2))
+    part = RING[:, :5]
+    under, each = np.einsum("abyx,kyx->abk", pixels, MASKS), np.stack([MASKS.T] * 5).swapaxes(1, 2)
     for found, expected in [
-        (
-            da.einsum("abyx,kb->akyx", arr, RING[:, :5]),
-            np.einsum("abyx,kb->akyx", pixels, RING[:, :5]),
-        ),
-        (
-            da.einsum("abyx,byxk->abk", arr, np.stack([MASKS.T] * 5).swapaxes(1, 2)),
-            np.einsum("abyx,kyx->abk", pixels, MASKS),
-        ),
+        (da.einsum("abyx,kb->akyx", arr, part), np.einsum("abyx,kb->akyx", pixels, part)),
+        (da.einsum("abyx,byxk->abk", arr, each), under),
         (da.einsum("abyx,kx->abk", arr, RING), np.einsum("abyx,kx->abk", pixels, RING)),
-        (
-            da.tensordot(arr, masks, axes=((2, 3), (1, 2))),
-            np.einsum("abyx,kyx->abk", pixels, MASKS),
-        ),
-        (da.tensordot(arr > 5, MASKS > 2, axes=((2, 3), (1, 2))), np.ones((*NAV, 5), bool)),
-        (
-            da.tensordot(arr, MASKS.astype("c16") * 1j, axes=((2, 3), (1, 2))),
-            1j * np.einsum("abyx,kyx->abk", pixels, MASKS),
-        ),
-    ]:
+        (da.tensordot(arr, masks, axes=axes), under),
+        (da.tensordot(arr > 5, MASKS > 2, axes=axes), np.ones((*NAV, 5), bool)),
+        (da.tensordot(arr, MASKS.astype("c16") * 1j, axes=axes), 1j * under),
+    ]:  # fmt: skip
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
 
 
@@ -334,15 +303,6 @@ def test_masks_stay(paths):
     ]:
         result = found.compute()
         np.testing.assert_allclose(np.ma.filled(result, 7), np.ma.filled(expected, 7), rtol=1e-4)
-
-
-def test_sums_of_whole_numbers_cast_first(paths):
-    arr, pixels = opened(paths, "u2")
-    for dtype in ("i4", "u1", "i8", "f4"):
-        found = (arr / 7).sum(axis=(2, 3), dtype=dtype)
-        np.testing.assert_allclose(
-            found.compute(), (pixels / 7).sum(axis=(2, 3), dtype=dtype), rtol=1e-5
-        )
 
 
 @pytest.mark.parametrize("axes", [(0, 1), 0])
@@ -416,15 +376,17 @@ def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
         np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
 
 
-@pytest.mark.parametrize("axes", [(2, 3), (0, 1), None])
-@pytest.mark.parametrize("name", ["u1", ">i4", "i1", "f4"])
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [("u1", (2, 3)), (">i4", (0, 1)), ("i1", None), ("i1", (2, 3)), ("f4", (2, 3)), ("f4", (0, 1))],
+)
 def test_comparisons_are_reduced(paths, name, axes):
     """Extremes tell, and counts, but of numbers that no pixel can be compared with."""
     arr, pixels = opened(paths, name)
     found, wanted = [], []
     for compare in (np.greater, np.greater_equal, np.less, np.less_equal):
         for limit in (pixels[0, 0, 0, 0], int(np.nanmin(pixels)), 60, -300, 70_000, 2.5, np.nan):
-            for reduce in (np.any, np.all, np.sum, np.mean):
+            for reduce in (np.any, np.all, np.sum):
                 found += [reduce(compare(arr, limit), axis=axes)]
                 found += [reduce(compare(limit, arr), axis=axes)]
                 wanted += [reduce(compare(pixels, limit), axis=axes)]
@@ -470,12 +432,10 @@ def test_how_complex_numbers_vary(paths, dtype):
         np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["?", "u1", ">i4", "c8", "f4"])
+@pytest.mark.parametrize("name", ["u1", ">i4", "c8", "f4"])
 @pytest.mark.parametrize("decimals", [0, 2, -1])
 def test_rounding(paths, name, decimals):
     arr, pixels = opened(paths, name)
-    if name == "?":
-        return  # numpy makes float16 of it, which dask does not expect
     many, wanted = da.round(arr * 1, decimals), np.round(pixels * 1, decimals)
     np.testing.assert_array_equal(many.compute(), wanted, strict=True)
     np.testing.assert_array_equal(arr.round(decimals)[1].compute(), pixels.round(decimals)[1])
@@ -509,8 +469,12 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", ["u1", ">u2", "i1", "c8", "f4", "packed"])
-@pytest.mark.parametrize("place", [*PLACES])
+PLACED = ["u1", ">u2", "i1", "c8", "f4", "packed"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(x, PLACED[(k + j) % 6]) for k, x in enumerate(PLACES) for j in (0, 1, 3)]
+)
 def test_places(paths, name, place):
     """Of equal pixels, the first; of NaN, too."""
     for chunks in ((2, 3, 6, 64), (1, (2, 0, 3), 6, (32, 32))):
@@ -521,7 +485,7 @@ def test_places(paths, name, place):
             assert on_tiles(found)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
 def test_places_in_long_rows(tmp_path, dtype):
     """Pixels that stand out lie in the first vector, in a later one, or everywhere."""
     rows = np.tile(RNG.random((90, 100)) - 0.5, (8, 1, 1))
