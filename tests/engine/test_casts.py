@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from checks import on_tiles
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import chunked
 
@@ -65,6 +65,7 @@ def test_floats_that_do_not_fit(path, dtype, to, data):
     check(path, data, dtype, to, ["cast"])
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 @pytest.mark.parametrize(("dtype", "to"), [("f4", "u2"), ("f8", "i8")])
 def test_within_expressions(path, dtype, to, data):

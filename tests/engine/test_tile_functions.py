@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import part_of
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, TilingRequest, map_tiles, reduce_tiles
@@ -97,7 +98,7 @@ def test_results_of_all_shapes(path, frames, name):
     np.testing.assert_array_equal(sized.compute(), frames.max(axis=3))
 
 
-INDICES = [np.s_[...], np.s_[2], np.s_[1:, ::2, 5:20:3, 3:]]
+INDICES = [np.s_[2], np.s_[1:, ::2, 5:20:3, 3:]]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -198,13 +199,11 @@ def test_tiles_cannot_be_written_to(path, frames):
     "func",
     [
         lambda tile, _: tile[:, :5] if tile.any() else tile,
-        lambda tile, _: tile.sum(axis=(1, 2)) if tile.any() else tile,
         lambda tile, _: None if tile.any() else tile,
-        lambda tile, _: 3 if tile.any() else tile,
         lambda tile, _: tile[:1, 0] if tile.any() else tile[:, 0],
         lambda tile, _: np.zeros((3, len(tile))) if tile.any() else np.zeros((len(tile), 3)),
     ],
-    ids=["crop", "reduced", "nothing", "number", "fewer frames", "swapped"],
+    ids=["crop", "nothing", "fewer frames", "swapped"],
 )
 def test_shapes_that_were_not_promised(path, frames, func):
     for arr in (opened(path), da.from_array(frames)):
@@ -300,45 +299,29 @@ def test_histograms(path, frames, name, step):
     np.testing.assert_array_equal(found.compute(scheduler="threads"), expected)
 
 
-def test_states_without_axes(path, frames):
-    arr = opened(path)
-    found = reduce_tiles(
-        arr, init=0, step=lambda state, tile, _: state + tile.sum(dtype="i8"), combine=np.add
-    )
-    assert (found.shape, found.dtype) == ((), "i8")
-    assert found.compute() == frames.sum()
-    greatest = reduce_tiles(
-        arr,
-        init=-1.0,
-        step=lambda state, tile, _: max(float(state), tile.max()),
-        combine=max,
-        tiling=TilingRequest("frame", depth=1),
-    )
-    assert greatest.compute() == frames.max()
-
-
 def test_every_frame_counts_once(path):
     def step(state, _tile, info):
         state[info.frames] += 1
 
-    arr = opened(path)[1:, ::2]
-    found = reduce_tiles(
-        arr, init=np.zeros(9, int), step=step, combine=np.add, tiling=TilingRequest("frame")
-    )
+    arr, wish = opened(path)[1:, ::2], TilingRequest("frame", depth=1)
+    found = reduce_tiles(arr, init=np.zeros(9, int), step=step, combine=np.add, tiling=wish)
     np.testing.assert_array_equal(found.compute(), np.ones(9))
+    greatest = reduce_tiles(
+        arr, init=-1.0, step=lambda x, tile, _: max(float(x), tile.max()), combine=max, tiling=wish
+    )
+    assert (greatest.shape, greatest.dtype) == ((), "f8")
+    assert greatest.compute() == arr.max().compute()
 
 
 @pytest.mark.parametrize(
     ("step", "combine"),
     [
         (lambda *_: np.zeros(3), np.add),
-        (lambda *_: np.zeros((2, 2)), np.add),
         (lambda *_: 0.0, np.add),
         (lambda state, *_: state, lambda *_: None),
         (lambda state, *_: state, lambda *_: np.zeros(3)),
-        (lambda state, *_: state, lambda *_: 0.0),
     ],
-    ids=["fewer", "square", "number", "nothing combined", "fewer combined", "number combined"],
+    ids=["fewer", "number", "nothing combined", "fewer combined"],
 )
 def test_wrong_states(path, step, combine):
     with pytest.raises(TilingError, match="shape"):
@@ -348,12 +331,8 @@ def test_wrong_states(path, step, combine):
 @settings(max_examples=20)
 @given(st.data())
 def test_anything(path, frames, data):
-    index = []
-    for size in frames.shape:
-        start = data.draw(st.integers(0, size - 1))
-        stop, step = data.draw(st.integers(start + 1, size)), data.draw(st.integers(1, 4))
-        index.append(slice(start, stop, step))
-    index, cut = tuple(index), frames[tuple(index)]
+    index = part_of(data.draw, frames)
+    cut = frames[index]
     chunks = tuple(data.draw(st.integers((size + 1) // 2, size)) for size in frames.shape)
     wish = TilingRequest(
         data.draw(st.sampled_from(["tile", "frame", "chunk", "pixel"])),
@@ -370,8 +349,6 @@ def test_anything(path, frames, data):
     expected = [cut + 1, cut.sum(axis=(2, 3)), np.bincount(cut.ravel() >> 6, minlength=64)]
     for found, value in zip(dask.compute(*results), expected, strict=True):
         np.testing.assert_array_equal(found, value)
-    for result, value in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(result.compute(), value)
 
 
 def brighter(state, other):
