@@ -106,7 +106,7 @@ def test_pictures_take_the_colour_of_the_text(describe):
     assert "white" not in page
 
 
-@pytest.mark.parametrize(("nav", "sig"), SHAPES)
+@pytest.mark.parametrize(("nav", "sig"), SHAPES[::3])
 def test_plots(describe, nav, sig, tmp_path):
     figure_module = pytest.importorskip("matplotlib.figure")
     scheme = negotiate(describe(nav, sig), chunk_bytes=100_000)

