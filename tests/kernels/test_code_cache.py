@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import socket
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from checks import ran
 from hypothesis import settings
 from numba.core import caching
 from numba.core.registry import cpu_target
@@ -137,28 +137,19 @@ DAMAGES = {
     "no file": put(lambda _: None),
     "empty": change(lambda _: b""),
     "less than a checksum": change(lambda content: content[:31]),
-    "one checksum": change(lambda content: content[:32]),
     "no code": change(lambda content: content[:64]),
-    "half": change(lambda content: content[: len(content) // 2]),
     "without the last byte": change(lambda content: content[:-1]),
     "one byte more": change(lambda content: content + b"\0"),
     "zeros": change(lambda content: bytes(len(content))),
-    "noise": change(lambda content: np.random.default_rng(0).bytes(len(content))),
-    "another page": change(lambda content: content[:4096] + bytes(512) + content[4608:]),
     "code alone, as numba writes it": change(lambda content: content[64:]),
     "a foreign pickle": change(lambda _: pickle.dumps(Fatal())),
     "a foreign pickle after checksums": change(lambda c: c[:64] + pickle.dumps(Fatal())),
-    "an old checksum": change(
-        lambda content: content[:64] + content[64:].replace(b"bits", b"bytes")
-    ),
     "of another version": change(lambda content: resealed(content, stamp=bytes(32))),
     "that does not unpickle": change(lambda content: resealed(content, code=b"no pickle")),
     "of another kernel": swap,
-    "a folder": put(Path.mkdir),
     "a folder with files": put(fill_folder),
     "a link to nowhere": put(lambda path: path.symlink_to("nowhere")),
     "a link to itself": put(lambda path: path.symlink_to(path)),
-    "a link to another kernel": put(lambda path: path.symlink_to(code_of("bits_reversed", path))),
     "a pipe": put(os.mkfifo),
     "a socket": put(listen),
     "a device without end": put(lambda path: path.symlink_to("/dev/zero")),
@@ -173,9 +164,7 @@ def test_damage_is_noticed_and_mended(path, damage):
     damage(path)
     assert load() is None
     code_cache.look()
-    kernel = compiled.__wrapped__("bits")
-    pixels, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
-    kernel(np.arange(1, 9, dtype="u1"), zero, 8, pixels, zero, 64, 1, 8, 0)
+    pixels = _unpacked(compiled.__wrapped__("bits"))
     np.testing.assert_array_equal(pixels, np.unpackbits(np.arange(1, 9, dtype="u1"))[::-1])
     assert (load() is None) == path.is_dir()
 
@@ -256,7 +245,7 @@ def test_files_that_numba_names_in_another_way(monkeypatch, name):
     np.testing.assert_array_equal(_unpacked(kernel), _unpacked(compiled("bits")))
 
 
-BITS = """
+CROWD = """
 import os, sys
 from pathlib import Path
 import numpy as np
@@ -271,39 +260,18 @@ def served():
     return sum(kernel.stats.cache_hits.values())
 
 assert served() == 0
-files = [file for file in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*") if file.is_file()]
-"""
-FLIPS = """
-for file in files:
-    whole = file.read_bytes()
-    for bit in range(3, 8 * len(whole), len(whole) * 8 // 12):
-        flipped = bytearray(whole)
-        flipped[bit // 8] ^= 1 << bit % 8
-        file.write_bytes(flipped)
-        assert served() == 0
-        assert served() == 1
-"""
-CROWD = """
-for file in files:
+for file in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nb?"):
     file.unlink()
 children = []
-for _ in range(16):
+for _ in range(6):
     children.append(os.fork())
     if not children[-1]:
         served()
         os._exit(0)
-assert [os.waitpid(child, 0)[1] for child in children] == [0] * 16
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
 assert served() == 1
 """
 
 
-@pytest.mark.parametrize("harm", [FLIPS, CROWD], ids=["flipped bits", "several processes"])
-def test_pixels_are_right(tmp_path, harm):
-    done = subprocess.run(
-        [sys.executable, "-c", BITS + harm],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_several_processes_compile_at_once(tmp_path):
+    ran(CROWD, NUMBA_CACHE_DIR=str(tmp_path))

@@ -71,25 +71,14 @@ def test_looking_everywhere_has_an_end(tree):
 @pytest.mark.parametrize(
     ("number", "unit", "to", "expected"),
     [
-        (0.07, "ms", "s", 7e-5),
-        (135.0, "mm", "m", 0.135),
-        (25.0, "cm", "m", 0.25),
-        (5.0, "keV", "eV", 5000.0),
-        (300.0, "keV", "V", 300e3),
-        (21.0, "mrad", "rad", 0.021),
-        (90.0, "deg", "rad", math.pi / 2),
-        (15.0, "Å", "m", 15e-10),
-        (15.0, "angstrom", "m", 15e-10),
-        (1.5, "mR", "rad", 1.5e-3),
-        (3.0, "µm", "m", 3e-6),
-        (1e5, "", "", 1e5),
-        (1.0, "V", "eV", None),
-        (1.0, "", "V", None),
-        (1.0, "V", "", None),
-        (1.0, "min", "s", None),
-        (1.0, "furlong", "m", None),
+        (0.07, "ms", "s", 7e-5), (135.0, "mm", "m", 0.135), (25.0, "cm", "m", 0.25),
+        (5.0, "keV", "eV", 5000.0), (300.0, "keV", "V", 300e3), (21.0, "mrad", "rad", 0.021),
+        (90.0, "deg", "rad", math.pi / 2), (15.0, "Å", "m", 15e-10),
+        (15.0, "angstrom", "m", 15e-10), (1.5, "mR", "rad", 1.5e-3), (3.0, "µm", "m", 3e-6),
+        (1e5, "", "", 1e5), (1.0, "V", "eV", None), (1.0, "", "V", None), (1.0, "V", "", None),
+        (1.0, "min", "s", None), (1.0, "furlong", "m", None),
     ],
-)
+)  # fmt: skip
 def test_units_are_converted_exactly_or_not_at_all(number, unit, to, expected):
     assert converted(number, unit, to) == expected
 
@@ -97,21 +86,10 @@ def test_units_are_converted_exactly_or_not_at_all(number, unit, to, expected):
 @pytest.mark.parametrize(
     "value",
     [
-        None,
-        0,
-        -1.0,
-        math.nan,
-        math.inf,
-        True,
-        "",
-        "unknown",
-        "200 apples",
-        (),
-        [200],
-        {"a": 1},
+        None, 0, -1.0, math.nan, math.inf, True, "", "unknown", "200 apples", (), [200], {"a": 1},
         b"1",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_voltage_is_left_out(value):
     assert told(value, unit="V") is None
 
