@@ -147,7 +147,7 @@ def test_files_that_are_open_for_writing_are_read(path, writer, kind):
 
 OPENS = """
 import os, sys, time
-waits, stop = [], time.monotonic() + 2
+waits, stop = [], time.monotonic() + 0.5
 while time.monotonic() < stop:
     start = time.monotonic()
     os.close(os.open(sys.argv[1], os.O_WRONLY))
@@ -186,10 +186,8 @@ def test_without_leases_nobody_writes(path, monkeypatch):
 LOCAL = [
     "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
     "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard,resv_strict",
-    "25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684096k",
     "30 1 0:41 / / rw shared:1 master:2 propagate_from:3 - overlay overlay rw,lowerdir=/a:/b",
     "31 1 0:42 /@home /home rw - btrfs /dev/sda2 rw,subvol=/@home",
-    "32 1 259:7 / /mnt/nfs rw - xfs /dev/nvme0n1p7 rw",
     "33 1 0:44 / /tank rw - zfs nfs rw",
     "34 1 8:1 / /mnt/windows rw - fuseblk /dev/sda1 rw",
 ]
@@ -198,28 +196,17 @@ REMOTE = [
     "41 1 0:52 /a /mnt/two\\040words rw shared:9 - nfs server:/a\\040b rw",
     "42 1 0:53 / /home rw - cifs //server/home rw",
     "43 1 0:54 / /scratch rw - lustre 10.0.0.1@tcp:/scratch rw,flock",
-    "44 1 0:55 / /beegfs rw - beegfs beegfs_nodev rw",
-    "45 1 0:56 / /gpfs rw - gpfs gpfs rw",
     "46 1 0:57 / /mnt/ssh rw - fuse.sshfs me@host: rw,user_id=0",
-    "47 1 0:58 / /mnt/s3 rw - fuse.s3fs s3fs rw",
     "48 1 0:59 / /mnt/some rw - fuse /dev/fuse rw,user_id=0",
     "49 1 0:60 / /shared rw - 9p shared rw,trans=virtio",
-    "50 1 0:61 / /ceph rw - ceph 1.2.3.4:/ rw",
     "51 1 0:62 / /vm rw - virtiofs vm rw",
 ]
 
 
-@pytest.mark.parametrize("line", LOCAL)
-def test_local_mounts(line):
+@pytest.mark.parametrize("line", LOCAL + REMOTE)
+def test_mounts(line):
     device, kind = rest.parse_mount(line + "\n")
-    assert kind not in rest.REMOTE
-    assert "{}:{}".format(*device) == line.split()[2]
-
-
-@pytest.mark.parametrize("line", REMOTE)
-def test_remote_mounts(line):
-    device, kind = rest.parse_mount(line + "\n")
-    assert kind in rest.REMOTE
+    assert (kind in rest.REMOTE) == (line in REMOTE)
     assert "{}:{}".format(*device) == line.split()[2]
 
 
