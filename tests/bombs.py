@@ -1,17 +1,8 @@
-"""XML that grows, in the places where XML is read; run as a script, it prints the times.
-
-``python tests/bombs.py`` exits with 1 where one of them takes more than 0.1 s of the processor.
-"""
-
-import sys
-import tempfile
-import time
-from pathlib import Path
+"""XML that grows, in the places where XML is read."""
 
 import numpy as np
 import tifffile
 
-from dask_tiled import DatasetError, open_dataset
 from dask_tiled.testing import write_empad, write_seq, write_seq_corrections, write_ser
 
 SIZE = 3_900_000
@@ -83,38 +74,3 @@ PLACES = {
 }  # fmt: skip
 """Where XML is read, and whether its pixels can be read all the same."""
 BESIDE = {"TIA", "JEOL"}
-
-
-def seconds_to_open(place, bomb, folder):
-    """Open a file with a bomb; give the seconds of the processor, and the error."""
-    path, options = PLACES[place](folder, BOMBS[bomb]())
-    begun = time.process_time()
-    try:
-        open_dataset(path, **options)
-    except DatasetError as error:
-        return time.process_time() - begun, error
-    return time.process_time() - begun, None
-
-
-def say(line):
-    sys.stdout.write(f"{line}\n")
-
-
-def main():
-    slow = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for place in PLACES:
-            for k, bomb in enumerate(["depth", *BOMBS]):
-                inside = Path(folder) / f"{place}-{k}"
-                inside.mkdir()
-                took, error = seconds_to_open(place, bomb, inside)
-                if k == 0:  # what is imported for the first time takes a while
-                    continue
-                slow += took > 0.1
-                say(f"{took:8.3f} s  {place:10}{bomb:26}{str(error)[-90:] if error else 'opened'}")
-    say(f"{slow} of {len(PLACES) * len(BOMBS)} took more than 0.1 s")
-    return 1 if slow else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

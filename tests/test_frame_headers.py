@@ -272,8 +272,7 @@ def test_real_footers_of_empad_files(data):
 
 
 @pytest.mark.parametrize(
-    ("code", "order"),
-    [(1, [0, 1, 2, 3, 4]), (2, [4, 3, 2, 1, 0]), (3, [0, 3, 1, 4, 2]), (4, [2, 4, 1, 3, 0])],
+    ("code", "order"), [(2, [4, 3, 2, 1, 0]), (3, [0, 3, 1, 4, 2]), (4, [2, 4, 1, 3, 0])]
 )
 def test_slices_of_a_volume(tmp_path, code, order):
     """Times of slices are as nifti1.h has them; what is left out of the order has none."""
@@ -373,24 +372,14 @@ def test_real_headers_of_tvips_files(data):
     assert found["faraday"].tolist() == [23.0] * 6
 
 
-@pytest.mark.parametrize("kind", [b"FEI1", b""])
-def test_extended_headers_of_mrc_files(tmp_path, kind):
-    record = np.zeros(4 if kind else 1024, ("V768" if kind else "V128"))
-    content = bytearray(record.tobytes())
-    for k in range(4):
-        at = k * record.itemsize
-        struct.pack_into("<i" if kind else "<f", content, at, 768 if kind else 1.5 * k)
-        if kind:
-            struct.pack_into("<d", content, at + 100, 1.5 * k)
-    path = tmp_path / "scan.mrc"
-    write_mrc(path, numbered(4, (3, 5), "u2"), extended=bytes(content), extended_type=kind)
-    facts = frame_facts(open_dataset(path, roi=[3, 0]))
-    np.testing.assert_array_equal(facts["alpha_tilt"].compute(), [4.5, 0.0])
+def test_mrc_files_without_headers_of_sections(tmp_path):
+    frames, path = numbered(4, (3, 5), "u2"), tmp_path / "scan.mrc"
+    write_mrc(path, frames)
+    with pytest.raises(DatasetError, match="no extended header for each section"):
+        frame_facts(open_dataset(path))
+    write_mrc(path, frames, extended=bytes(1024 * 128))
     path.write_bytes(gzip.compress(path.read_bytes()))
     with pytest.raises(DatasetError, match="compressed"):
-        frame_facts(open_dataset(path))
-    path = write_mrc(tmp_path / "plain.mrc", numbered(4, (3, 5), "u2"))
-    with pytest.raises(DatasetError, match="no extended header for each section"):
         frame_facts(open_dataset(path))
 
 
@@ -468,6 +457,7 @@ def test_headers_of_other_lengths(tmp_path):
     change(path, 2, b",0.001000,", b",10.00100,")
     change(path, 3, b"1000000ns,6,\0", b"22000000ns,6,")
     change(path, 4, b"2.000000E+0", b"-2.00000E+1")
+    change(path, 5, b"1000000ns", b"1000000xn")  # without a unit, the other field tells
     found = frame_facts(open_dataset(path)).compute()
     np.testing.assert_array_equal(found["exposure_time"], [1e-3, 1e-3, 1e-3, 22e-3, 1e-3, 1e-3])
     np.testing.assert_array_equal(found["thresholds"][:, 0], [2, 2, 2, 2, -20, 2])
@@ -491,7 +481,6 @@ def change(path, frame, old, new):
         (b"2020-01-01 ", b"2020-13-01 "),
         (b"MQ1,000003", b"MQ1,00x003"),
         (b"2.000000E+0", b"2,000000E+0"),
-        (b"1000000ns", b"1000000xns"[:9]),
         (b"3RX,011", b"3RX,x11"),
         (b"3RX,011,", b"3RX,011 "),
     ],
@@ -500,9 +489,6 @@ def test_a_wrong_header_is_named(tmp_path, old, new):
     path = write_mib(tmp_path / "scan.mib", numbered(6), kind="U08", hdr=False)
     change(path, 2, old, new)
     facts = frame_facts(open_dataset(path, sync_offset=1, nav_shape=(4,)))
-    if new == b"1000000xn":  # without a unit, the other field tells
-        assert facts.compute()["exposure_time"][1] == 1e-3
-        return
     with pytest.raises(CorruptFileError, match="header of frame 2, at byte 1024") as caught:
         facts.compute()
     assert_names(caught.value, path)

@@ -2,12 +2,11 @@
 
 import io
 import math
-import subprocess
-import sys
 
 import dask.array as da
 import numpy as np
 import pytest
+from checks import ran
 
 import dask_tiled
 from dask_tiled import DatasetError, panels, show
@@ -136,7 +135,6 @@ KINDS = {
     "spectrum": (COUNTS.reshape(1, 840), 1, [""]),
     "volume": (COUNTS[:1].reshape(1, 5, 4, 7), 1, ["sig_0 = 2", "sig_1 = 2", "x = 3"]),
     "tiny": (COUNTS[:2, :1, :1, :1], 2, [""]),
-    "zeros": (COUNTS * 0, 2, ["Mean frame", "Sum of each frame"]),
     "truth": (COUNTS > 99, 2, ["Mean frame", "Sum of each frame"]),
 }
 
@@ -199,11 +197,9 @@ def test_colours(tmp_path, first):
         (Axis("x", "m", 1e-10), 5e-8, Axis("x", "nm", 0.1)),
         (Axis("x", "1/m", 1e8), 5e9, Axis("x", "1/nm", 0.1)),
         (Axis("x", "nm", 2.0, 1000.0), 5e4, Axis("x", "µm", 0.002, 1.0)),
-        (Axis("x", "nm", 0.5), 500.0, Axis("x", "nm", 0.5)),
         (Axis("x", "um", 0.5), 500.0, Axis("x", "µm", 0.5)),
         (Axis("x", "eV", 10.0), 5e3, Axis("x", "keV", 0.01)),
         (Axis("x", "Å", 1e6), 1e9, Axis("x", "Å", 1e6)),
-        (Axis("x", "", 1e6), 1e9, Axis("x", "", 1e6)),
     ],
     ids=str,
 )
@@ -221,8 +217,8 @@ def test_lengths_are_round(most, length):
     assert math.isclose(panels.round_length(most), length)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -(2.0**62)])
-@pytest.mark.parametrize("shape", [(4, 5, 6, 7), (4, 5, 6), (6, 7), (700,), (2, 3, 4, 5, 6)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -(2.0**62)])
+@pytest.mark.parametrize("shape", [(4, 5, 6, 7), (6, 7), (700,)])
 def test_constant_pixels(shape, value):
     assert show(np.full(shape, value))._repr_png_()[0]
 
@@ -242,17 +238,15 @@ def test_errors(tmp_path):
         show(missing, frames=0)
     with pytest.raises(FileNotFoundError):
         show(missing)
-    with pytest.raises(DatasetError, match="nothing to draw"):
-        show(da.ones(()))
-    with pytest.raises(DatasetError, match="nothing to draw"):
-        show(da.ones((0, 4)))
-    with pytest.raises(DatasetError, match="no picture"):
-        show(da.zeros(4, dtype=[("time", "f8")]))
-    with pytest.raises(DatasetError, match="no picture"):
-        show(np.array(["a", None]))
-    pixels = da.arange(9)
-    with pytest.raises(DatasetError, match="Call its compute_chunk_sizes"):
-        show(pixels[pixels > 4])
+    for pixels, problem in (
+        (da.ones(()), "nothing to draw"),
+        (da.ones((0, 4)), "nothing to draw"),
+        (da.zeros(4, dtype=[("time", "f8")]), "no picture"),
+        (np.array(["a", None]), "no picture"),
+        (da.arange(9)[da.arange(9) > 4], "Call its compute_chunk_sizes"),
+    ):
+        with pytest.raises(DatasetError, match=problem):
+            show(pixels)
 
 
 def test_masked_pixels_do_not_count():
@@ -276,21 +270,19 @@ def test_parts_of_a_picture_keep_their_places(tmp_path, shape):
         assert axes.xaxis.label.get_window_extent().y0 > notes.y1 + 4
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_saved(tmp_path, suffix):
-    path = tmp_path / f"picture.{suffix}"
+def test_saved(tmp_path):
+    path = tmp_path / "picture.svg"
     show(da.ones((8, 9)), path)
-    assert path.stat().st_size > 1000
+    assert "<svg" in path.read_text()
 
 
 @pytest.mark.slow
 def test_notebooks_need_no_pyplot():
-    code = """
+    ran("""
 import sys
 import dask.array as da, dask_tiled
 arr = da.random.random((4, 4, 8, 8))
 data, told = dask_tiled.show(arr)._repr_png_()
 assert data.startswith(b"\\x89PNG") and told["width"] <= 960, told
 assert "matplotlib.pyplot" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+""")

@@ -46,18 +46,10 @@ def disk(radius, dtype=bool):
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
-        (bool, "f4"),
-        ("i1", "f4"),
-        ("u2", "f4"),
-        ("i4", "f8"),
-        ("i8", "f8"),
-        ("f2", "f4"),
-        ("f4", "f4"),
-        ("f8", "f8"),
-        ("c8", "c8"),
-        ("c16", "c16"),
+        (bool, "f4"), ("i1", "f4"), ("u2", "f4"), ("i4", "f8"), ("i8", "f8"), ("f2", "f4"),
+        ("f4", "f4"), ("f8", "f8"), ("c8", "c8"), ("c16", "c16"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("n", [1, 9])
 def test_masks_of_all_types(path, frames, dtype, expected, n):
     rng = np.random.default_rng(n)

@@ -3,11 +3,11 @@
 import itertools
 import os
 import struct
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import peak_memory
 from libertem_reader import libertem_reads
 
 from dask_tiled.testing import (
@@ -306,8 +306,10 @@ def test_frames_of_two_types_and_no_frames_are_refused(tmp_path, write, frames, 
         write(tmp_path / "scan", frames, nav_shape=(2,))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "<i2", ">u4", ">f8", "complex64"])
-@pytest.mark.parametrize("gaps", [(0, 0, 0), (100, 7, 3), (0, 0, 5), (13, 0, 0)])
+@pytest.mark.parametrize(
+    ("dtype", "gaps"),
+    [("u1", (0, 0, 0)), ("<i2", (100, 7, 3)), (">f8", (0, 0, 5)), ("c8", (13, 0, 0))],
+)
 def test_raw_files_are_records_with_headers_and_footers(tmp_path, dtype, gaps):
     frames = counting_frames((3, 2, 4, 5), dtype)
     file_header, frame_header, frame_footer = gaps
@@ -330,9 +332,10 @@ def test_raw_files_are_records_with_headers_and_footers(tmp_path, dtype, gaps):
     assert 0 not in path.read_bytes()[:file_header]
 
 
-@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["uint8", ">u2", "<f4", "complex128"])
+@pytest.mark.parametrize(
+    ("version", "order", "dtype"),
+    [((1, 0), "C", "u1"), ((2, 0), "F", ">u2"), ((3, 0), "C", "c16"), ((1, 0), "F", "<f4")],
+)
 def test_npy_files_are_what_numpy_reads(tmp_path, version, order, dtype):
     array = counting_frames((3, 4, 5), dtype)
     path = write_npy(tmp_path / "array.npy", array, version=version, order=order)
@@ -344,7 +347,7 @@ def test_npy_files_are_what_numpy_reads(tmp_path, version, order, dtype):
 
 
 def test_writers_hold_a_few_frames_only(tmp_path):
-    shape, dtype = (64, 256, 256), "uint16"
+    shape, dtype = (40, 256, 256), "uint16"
     frame_bytes = 256 * 256 * 2
     writes = {
         "processed": lambda: write_mib(
@@ -355,17 +358,15 @@ def test_writers_hold_a_few_frames_only(tmp_path):
             iter_counting_frames(shape, dtype, bits=12),
             kind="R64",
             quad=True,
-            frames_per_file=50,
+            frames_per_file=30,
         ),
         "plain": lambda: write_raw(tmp_path / "scan.raw", iter_counting_frames(shape, dtype)),
     }
     for name, write in writes.items():
-        tracemalloc.start()
-        write()
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        with peak_memory() as peak:
+            write()
         # Hashing a frame takes uint64 intermediates: 4 times a frame each.
-        assert peak < 24 * frame_bytes, name
+        assert peak[0] < 24 * frame_bytes, name
 
 
 class IndexedOnly:
