@@ -85,7 +85,9 @@ def opened(paths, name, chunks, **options):
 
 
 @pytest.fixture
-def putting_nothing_together(monkeypatch):
+def putting_nothing_together(monkeypatch, paths):
+    opened(paths, "native", WHOLE)  # when the first array is opened, dask is tried
+
     def refuse(*_args, **_options):
         raise AssertionError("dask has put chunks together")
 

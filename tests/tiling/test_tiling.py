@@ -24,7 +24,7 @@ from dask_tiled.model.pieces import Piece
 from dask_tiled.tiling.negotiation import MOST_CHUNKS
 
 MIB = 1 << 20
-unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 5)
+unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 3)
 
 
 def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
