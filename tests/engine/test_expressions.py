@@ -134,24 +134,6 @@ def test_tiles_of_any_size(volumes, monkeypatch, tile):
     np.testing.assert_array_equal((point * 2).compute(), (x + y)[1, 2, 3] * 2)
 
 
-USUAL = {
-    "six terms": lambda v: v[0] + v[1] - v[2] * v[3] + v[4] / (v[5] + 1.5),
-    "converted": lambda v: sum(x.astype("f8") for x in v),
-    "powers": lambda v: v[6] ** 2 + abs(v[6]) ** 0.5 + 2 ** v[6] + v[1] ** 2,
-    "spread": lambda v: sum((x - sum(v) / 8) ** 2 for x in v),
-    "floored": lambda v: v[0] // 3 - v[3] % 7,
-}
-
-
-@pytest.mark.parametrize("make", USUAL.values(), ids=USUAL)
-def test_usual_expressions(volumes, make):
-    some = [volumes[k] for k in (1, 2, 3, 4, 5, 7, 8, 11)]
-    found, expected = make(opened(some)), make([pixels for _, pixels in some])
-    assert on_tiles(found)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found.compute(), expected)
-
-
 @pytest.mark.parametrize("ufunc", sorted(OWN, key=str), ids=lambda ufunc: ufunc.__name__)
 @pytest.mark.parametrize("types", ["f4 f4", "f8 f8", "u2 f4", "u2 f8", "u2 u2", "? ?", "i8 f4"])
 def test_primitives_of_floats_are_exact(tmp_path, monkeypatch, ufunc, types):
