@@ -70,6 +70,8 @@ def test_tilings_of_volumes(folder, data):
     np.testing.assert_array_equal(arr.sum(0).compute(), PIXELS.sum(0))
     doubled = dask_tiled.map_tiles(lambda tile, _: tile * 2, arr, tiling=request)
     np.testing.assert_array_equal(doubled.compute(), PIXELS * 2)
+    greatest = dask_tiled.map_tiles(lambda tile, _: tile.max(axis=(1, 2, 3)), arr)
+    np.testing.assert_array_equal(greatest.compute(), PIXELS.max(axis=(1, 2, 3)))
     masks = np.ones((2, *SHAPE), "f4")
     sums = dask_tiled.tiles.apply_masks(arr, masks)
     np.testing.assert_allclose(sums.compute()[:, 1], PIXELS.sum((1, 2, 3)), rtol=1e-6)
