@@ -35,7 +35,7 @@ def test_what_is_equal(arr, tmp_path, options):
     verify_zarr(store, da.from_array(FRAMES[1:, ::2], chunks=(2, 2, 5, 16)))
 
 
-@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.filterwarnings("ignore:The data type", "ignore:The structured dtype")
 def test_colours(data, tmp_path):
     """In the file blue comes first; zarr has no fields that are out of order."""
     arr = open_dataset(data / "dm" / "2D" / "test-23.dm4")
@@ -95,13 +95,14 @@ def test_metadata_that_cannot_be_read(arr, tmp_path, name, text):
     assert caught.value.path == str(tmp_path / "a.zarr")
 
 
+@pytest.mark.filterwarnings("ignore:.*stored chunk shape:UserWarning")  # of zarr 3.4 and later
 def test_chunks_of_no_pixels(arr, tmp_path):
     to_zarr(arr, tmp_path / "a.zarr", chunks=(2, 3, 8, 16))
     path = tmp_path / "a.zarr" / "zarr.json"
     document = json.loads(path.read_text())
     document["chunk_grid"]["configuration"]["chunk_shape"][0] = 0
     path.write_text(json.dumps(document))
-    with pytest.raises(VerificationError, match="chunks of no pixels"):
+    with pytest.raises(VerificationError, match=r"chunks of no pixels|a chunk cannot be decoded"):
         verify_zarr(path.parent, arr)
 
 
