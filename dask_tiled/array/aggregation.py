@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.dask_names import (
     Alias,
+    List,
     MaterializedLayer,
     Task,
     TaskRef,
@@ -108,15 +109,17 @@ class Listing(NamedTuple):
 def _call(task: Any) -> tuple[Any, list[Any]]:
     """Return the function of a task with one argument, and the keys of the results in it."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
-        return task.func, list(task.dependencies)
+        return task.func, _listed(task.args[0])
     if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
         return task[0], _listed(task[1])
     return None, []
 
 
-def _listed(keys: list[Any]) -> list[Any]:
-    nested = keys and isinstance(keys[0], list)
-    return [*chain.from_iterable(map(_listed, keys))] if nested else keys
+def _listed(part: Any) -> list[Any]:
+    """Return the keys in nested lists; anything else in them stays, and is no key."""
+    if isinstance(part, list | List):
+        return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
+    return [part.key if isinstance(part, TaskRef) else part]
 
 
 def called(layer: Any, keys: Collection[Key], gone: Sequence[int]) -> Any:

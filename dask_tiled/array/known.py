@@ -238,6 +238,8 @@ def _moved(layer: Any, known: Mapping[str, Known]) -> Known | None:
     one = known.get(name) if index is not None else None
     if one is None or one.step is not None or more or layer.new_axes:
         return None
+    if [*layer.task.args] != [TaskRef(blockwise_token(0))]:
+        return None
     given = layer.task.kwargs
     order = list(range(len(index)))
     if layer.task.func is np.transpose and given.keys() == {"axes"}:
@@ -267,7 +269,7 @@ def _expression(layer: Any, known: Mapping[str, Known], plain: set[str]) -> Know
         tree = Apply(function, kwargs, operands)
         return one._replace(tree=tree) if one.labels == output else None
     if len(operands) == 1:
-        step = reduction_of(function, kwargs)
+        step = reduction_of(function, kwargs) if {*one.labels} == {*output} else None
         return one._replace(step=step) if step else None
     return _contraction(layer, one, operands) if len(operands) == 2 and len(beside) == 1 else None
 

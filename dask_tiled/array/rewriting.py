@@ -170,6 +170,9 @@ def _endings(
                 found[name] = first, ending._replace(reduction=raw.done)
                 known[first] = one._replace(step=raw)
                 break
+            combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
+            if not call.keywords.items() <= combining.items():
+                break
     return found
 
 

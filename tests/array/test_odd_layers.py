@@ -1,13 +1,16 @@
-"""One task of a layer does something else than the others: results are those of plain dask."""
+"""Layers that look like dask's and compute something else: results are those of plain dask."""
 
 import operator
 from contextlib import suppress
+from functools import partial
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Task
+from dask._task_spec import List, Task, TaskRef
+from dask.blockwise import Blockwise, blockwise_token
+from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import dask_tiled
@@ -94,6 +97,57 @@ def test_one_odd_task(arr, expression):
             np.testing.assert_allclose(odd.compute(), expected, rtol=1e-6)
             count += 1
     assert count
+
+
+TOTAL = partial(np.sum, dtype="i8")
+STEPS = {
+    "combined from a number on": (TOTAL, partial(np.sum, initial=1000), TOTAL),
+    "combined without some": (TOTAL, partial(np.sum, where=False), TOTAL),
+    "combined in a narrow type": (TOTAL, partial(np.sum, dtype="u1"), TOTAL),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_steps_of_a_reduction_of_the_user(arr, steps):
+    """The functions are those of dask's sums, their keywords are not."""
+    found, expected = (
+        da.reduction(x, *STEPS[steps][::2], combine=STEPS[steps][1], dtype="i8", split_every=2)
+        for x in (arr, da.from_array(PIXELS, chunks=arr.chunks))
+    )
+    assert found.compute() == expected.compute()
+
+
+def test_results_that_change_on_their_way_to_the_next_step(arr):
+    total = arr.sum(split_every=2)
+    name, graph = total.name, total.dask
+    ((key, (function, blocks)),) = graph.layers[name].mapping.items()
+    refs = (TaskRef(x) for x in flatten(blocks))
+    changed = List(*(List(List(List(Task(None, np.negative, ref)))) for ref in refs))
+    layer = MaterializedLayer({key: Task(key, function, changed)})
+    other = HighLevelGraph({**graph.layers, name: layer}, graph.dependencies)
+    found = da.Array(other, name, total.chunks, total.dtype)
+    assert found.compute() == 2**64 - int(PIXELS.sum())
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs"),
+    [(np.transpose, {"axes": (3, 1, 2, 0)}), (np.swapaxes, {"axis1": 0, "axis2": 3})],
+)
+def test_chunks_that_change_before_their_axes_move(arr, function, kwargs):
+    negated = Task(None, operator.neg, TaskRef(blockwise_token(0)))
+    task, output, axes = Task("moved", function, negated, **kwargs), (3, 1, 2, 0), tuple(range(4))
+    layer = Blockwise("moved", output, task, [(arr.name, axes)], {arr.name: arr.numblocks})
+    graph = HighLevelGraph.from_collections("moved", layer, [arr])
+    moved = da.Array(graph, "moved", [arr.chunks[k] for k in output], arr.dtype)
+    expected = (function(-PIXELS, **kwargs) + 1).sum(axis=0)
+    np.testing.assert_array_equal((moved + 1).sum(axis=0).compute(), expected)
+
+
+def test_an_axis_that_the_result_of_a_sum_does_not_have(arr):
+    lines = arr[:, 0, 0]
+    summed = partial(np.sum, axis=(1,), keepdims=True, dtype="u8")
+    found = da.blockwise(summed, "i", lines, "ij", concatenate=True, dtype="u8")
+    np.testing.assert_array_equal(found.compute(), PIXELS[:, 0, 0].sum(axis=1))
 
 
 def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
