@@ -57,7 +57,8 @@ def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
         return None
     name = "".join(dtype.char for dtype in dtypes)
     signature = f"{name[:-1]}->{name[-1]}"
-    if signature not in ufunc.types or not all(dtype.isnative for dtype in dtypes):
+    native = all(x.isnative for x in (*operands, *dtypes) if isinstance(x, np.dtype))
+    if signature not in ufunc.types or not native:
         return None
     if ufunc.__name__ in NEEDS_PYTHON and dtypes[0].kind in "iu":
         return None

@@ -191,6 +191,14 @@ def test_types(tmp_path, dtype):
     check(arr, native)
 
 
+@pytest.mark.parametrize("dtype", [">u2", ">i4", ">f4", ">f8"])
+@pytest.mark.parametrize("name", ["min", "max", "nanmax", "argmax"])
+def test_casts_to_the_other_byte_order(path, frames, name, dtype):
+    found = getattr(da, name)(opened(path)[:, 0].astype(dtype), axis=0).compute()
+    expected = getattr(np, name)(frames[:, 0].astype(dtype), axis=0)
+    np.testing.assert_array_equal(found, expected.astype(found.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
 def test_negative_zeros_are_zeros(tmp_path, dtype):
     """In either byte order: read the wrong way round they would be some tiny number."""
