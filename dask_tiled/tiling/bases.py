@@ -187,6 +187,7 @@ def least_count(
     sizes = zip(shape, given, strict=False)
     whole = [(n, int(one)) for n, one in sizes if isinstance(one, int | np.integer) and one > 0]
     count = sum(ceil_div(n, one) for n, one in whole)
+    count += sum(len(one) for one in given if isinstance(one, tuple | list))
     for one in given:
         if isinstance(one, str):
             with suppress(ValueError):  # which is said when they are read

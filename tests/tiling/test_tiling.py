@@ -734,6 +734,12 @@ def test_options_that_are_no_sizes(option, value):
         negotiate(describe((9,), (8, 8)), **{option: value})
 
 
+def test_too_many_chunks_listed_one_by_one():
+    frames = 2**22 + 1
+    with pytest.raises(TilingError, match="too many chunks"):
+        negotiate(describe((frames,), (4, 4), "u1"), chunks=((1,) * frames, 4, 4))
+
+
 @pytest.mark.parametrize("frames", [2**50, 10**16])
 @pytest.mark.parametrize(
     "options",
