@@ -34,7 +34,7 @@ def build(
 
 @cache
 def has_tiles() -> bool:
-    """Tell whether opened arrays are computed tile by tile; warn once of all that is not."""
+    """Return whether opened arrays are computed tile by tile; warn once of what is not."""
     lacking = missing()
     dask_is = f"dask {version('dask')}"
     if da.array_expr_enabled():

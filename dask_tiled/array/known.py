@@ -528,7 +528,8 @@ def cuts_of(
             found = _cut_along(tasks, origin, kept, axis, grid)
         elif isinstance(one, (int, np.integer)):
             low, high = grid.axes[axis][block[1 + axis]]
-            found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
+            if low - high <= one < high - low:  # others are an error, as in numpy
+                found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
         if found is None:
             return None
         cuts.append(found)
@@ -538,7 +539,7 @@ def cuts_of(
 def _is_product(
     tasks: Mapping[Any, Any], origin: Place, block: Place, index: tuple[Any, ...]
 ) -> bool:
-    """Tell whether what each task takes of an axis is what the task of that row takes of it."""
+    """Return whether the tasks of a row all take the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
     number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block
     rows = []

@@ -138,7 +138,7 @@ def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
 
 
 def _lists(parts: Any, place: tuple[Any, ...], last: Sequence[int]) -> bool:
-    """Tell whether nested lists are the chunks of an array in C order, up to the ``last``."""
+    """Return whether nested lists are the chunks of an array in C order, up to the ``last``."""
     if not last:
         return isinstance(parts, TaskRef) and parts.key == place
     alike = isinstance(parts, List) and len(parts.args) == last[0] + 1

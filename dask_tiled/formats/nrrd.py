@@ -102,7 +102,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) -> None:
-    """Make sure that text can hold so many numbers, with a blank between any two."""
+    """Check that a text is long enough for its numbers, with a blank between any two."""
     path, room = parts[0][0].path, sum((file.size - at + 1) // 2 for file, at in parts)
     if skip < 0:
         problem, expected = (
@@ -123,7 +123,7 @@ def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray
     try:
         values = np.loadtxt([line], dtype, comments=None, ndmin=1)
     except ValueError as error:
-        problem = "the pixels are no numbers"
+        problem = "a pixel is not a number of the type"
         raise tools.CorruptFileError(
             problem, path=path, expected=expected, found=str(error)
         ) from error

@@ -20,7 +20,7 @@ REDIRECTIONS = {301, 302, 303, 307, 308}
 
 
 def has_secrets(query: str, client: Mapping[str, Any]) -> bool:
-    """Tell whether the HTTP client would pass something on that may be a secret."""
+    """Return whether the HTTP client would pass on something that may be secret."""
     return bool(query) or any(name.lower() not in TAKEN_OUT for name in headers_of(client))
 
 

@@ -263,7 +263,7 @@ MOST_CHUNKS = 1 << 22
 
 
 def check_count(desc: Description, count: int) -> None:
-    """Make sure that there are not too many chunks, before there is room for any.
+    """Check the number of chunks before any are made.
 
     Raises
     ------

@@ -150,6 +150,17 @@ def test_an_axis_that_the_result_of_a_sum_does_not_have(arr):
     np.testing.assert_array_equal(found.compute(), PIXELS[:, 0, 0].sum(axis=1))
 
 
+def test_an_index_outside_of_its_chunk(arr):
+    row = (arr + 1)[2]
+    graph = row.__dask_graph__()
+    tasks = graph.layers[row.name].mapping.values()
+    beyond = {x.key: Task(x.key, x.func, x.args[0], (1, *x.args[1][1:])) for x in tasks}
+    layers = {**graph.layers, row.name: MaterializedLayer(beyond)}
+    other = HighLevelGraph(layers, graph.dependencies)
+    with pytest.raises((IndexError, ValueError)):
+        da.Array(other, row.name, row.chunks, row.dtype).compute()
+
+
 def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")

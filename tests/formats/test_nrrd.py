@@ -219,12 +219,12 @@ def test_text(tmp_path, dtype, files, skip, comma):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("1 2 3 4 5 300", "no numbers"),
-        ("1 2 3 4 5 -1", "no numbers"),
-        ("1 2 3 4 5 x", "no numbers"),
+        ("1 2 3 4 5 300", "not a number"),
+        ("1 2 3 4 5 -1", "not a number"),
+        ("1 2 3 4 5 x", "not a number"),
         ("1 2 3  4  5", "another number of pixels"),
         ("1 2 3 4 5 6 7", "another number of pixels"),
-        ("           ", "no numbers"),
+        ("           ", "not a number"),
         ("1 2 3 4 5", "cannot hold"),
     ],
 )

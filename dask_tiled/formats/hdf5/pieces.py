@@ -406,7 +406,7 @@ def source_box(source: Any) -> Box:
 
 
 def is_unlimited(space: Any) -> bool:
-    """Tell whether a selection has no end."""
+    """Return whether a selection is unlimited."""
     from h5py import h5s
 
     if space.get_select_type() != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():

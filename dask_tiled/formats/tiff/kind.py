@@ -183,7 +183,7 @@ def _problem(ifd: Ifd, page: Any) -> str:
 
 
 def _holds_jpeg(ifd: Ifd) -> bool:
-    """Tell whether the first segment is a JPEG file, not only the coded part of one."""
+    """Return whether the first segment is a whole JPEG file, not only its coded part."""
     entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
     at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
     return ifd.source.file.read(2, at) == b"\xff\xd8"

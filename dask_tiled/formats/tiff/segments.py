@@ -68,7 +68,7 @@ def _check_kind(kind: Kind, first: Kind, path: str) -> None:
 
 
 def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbytes: Index) -> None:
-    """Make sure that segments have bytes enough, or neither a place nor bytes: never written."""
+    """Check that segments have enough bytes, or neither offset nor byte count (never written)."""
     least = np.array([1])
     if isinstance(kind.decoder, tools.Decoder):
         shape, strides = _shapes_of(kind)[1], _strides_of(kind)
@@ -83,7 +83,7 @@ def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbyte
         what, row = "tile" if kind.tiled else "strip", int(rows[page])
         where = f"{pages.name_of(row)}, {what} {segment} at byte {place}"
         raise tools.CorruptFileError(
-            f"a {what} has too few bytes" if place else f"a {what} has bytes in no place",
+            f"a {what} has too few bytes" if place else f"a {what} has a byte count, but no offset",
             path=pages.file_of(row).path,
             where=where,
             expected=expected if place else "a place behind the header",

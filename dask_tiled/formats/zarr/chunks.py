@@ -81,10 +81,10 @@ class Chunks:
             if self.shards:
                 index_size(self.shards, 1)
         except NotImplementedError as error:
-            problem, name = "chunks are packed by a codec that is not read", str(error)
+            problem, name = "unsupported codec", str(error)
             raise DatasetError(problem, path=path, expected=CODECS, found=name) from error
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-            problem, told = "chunks cannot have these codecs", str(error) or repr(error)
+            problem, told = "invalid codecs", str(error) or repr(error)
             raise CorruptFileError(problem, path=path, where="codecs", found=told) from error
         if [codec["name"] for codec in self.codecs] == ["bytes"]:
             return plain(dtype.newbyteorder(">" if is_big(self.codecs[0]) else "<"))
@@ -92,7 +92,7 @@ class Chunks:
         return BlockDecoder(f"{decode.__module__}:{decode.__name__}", dtype, options)
 
     def _options(self) -> dict[str, Any]:
-        """Give the options of :func:`~dask_tiled.formats.zarr.decoding.decode`."""
+        """Return the options of :func:`~dask_tiled.formats.zarr.decoding.decode`."""
         return {
             "codecs": json.dumps(self.codecs, sort_keys=True),
             "chunk": self.chunk,

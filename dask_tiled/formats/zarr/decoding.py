@@ -51,7 +51,7 @@ ABSENT = np.uint64(2**64 - 1)
 
 
 def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Give codecs with their names, of which some are nothing else."""
+    """Return codecs as mappings: documents may give the name alone."""
     return [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]
 
 
@@ -111,7 +111,7 @@ class Pipeline:
             self.rooms.append(most + more)
 
     def _serialized(self) -> int:
-        """Tell how many bytes the serializer makes; of shards, at most."""
+        """Return how many bytes the serializer makes; of shards, at most."""
         array = self.arrays[-1]
         if self.inner is None:
             return array.nbytes
@@ -166,7 +166,7 @@ class Pipeline:
 
 
 def _kind(name: Any) -> int:
-    """Tell whether a codec makes arrays of arrays (0), bytes of arrays (1) or bytes of bytes."""
+    """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
     for kind, names in enumerate((FILTERS, SERIALIZERS, SAME_SIZE | COMPRESSORS.keys())):
         if name in names:
             return kind
@@ -174,7 +174,7 @@ def _kind(name: Any) -> int:
 
 
 def is_big(serializer: Codec) -> bool:
-    """Tell whether pixels are stored in big-endian order."""
+    """Return whether pixels are stored in big-endian order."""
     return bool(_config(serializer).get("endian") == "big")
 
 
@@ -191,7 +191,7 @@ def _numbers(dtype: Any) -> np.dtype:
 
 
 def _filtered(codec: Codec, given: _Array) -> _Array:
-    """Tell what a filter makes of an array."""
+    """Return the shape and the type that a filter makes of an array."""
     name, config = codec["name"], _config(codec)
     if name == "transpose":
         order = config["order"]
@@ -258,7 +258,7 @@ def unsealed(data: Bytes) -> Bytes:
 
 
 def index_size(shards: Mapping[str, Any], count: int) -> int:
-    """Give the bytes of the index of a shard with so many chunks.
+    """Return how many bytes the index of a shard with ``count`` chunks has.
 
     Raises
     ------

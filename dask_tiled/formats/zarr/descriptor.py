@@ -178,7 +178,7 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
 
     kind = document.get("data_type", "uint8")
     if not isinstance(kind, str) or kind not in NUMBERS:
-        raise DatasetError("an array of something else", path=file.path, found=str(kind))
+        raise DatasetError("unsupported data type", path=file.path, found=str(kind))
     try:
         codecs = named(document["codecs"])
         usual = [{"name": "bytes", "configuration": {"endian": "little"}}]

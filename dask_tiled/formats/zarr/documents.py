@@ -47,7 +47,7 @@ def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
 
 
 def member_of(folder: str, name: Any, path: str) -> str:
-    """Give the folder of a member of a group.
+    """Return the folder of a member of a group.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def member_of(folder: str, name: Any, path: str) -> str:
             and not os.path.isabs(text)
         ):
             return os.path.join(folder, *parts)
-    raise DatasetError("no path in a group", path=path, found=repr(name)[:LONGEST_NAME])
+    raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
 
 def read(file: File) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def read(file: File) -> dict[str, Any]:
         told = {"expected": error.expected, "found": error.found}
         raise type(error)(error.problem, path=file.path, where=error.where, **told) from error
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        problem, found = "no document of zarr, format 2", str(error) or repr(error)
+        problem, found = "invalid zarr 2 metadata", str(error) or repr(error)
         raise CorruptFileError(problem, path=file.path, found=found) from error
 
 
@@ -110,14 +110,14 @@ def _parsed(file: File) -> dict[str, Any]:
         if not isinstance(document, dict):
             raise TypeError("no object")  # noqa: TRY301
     except (ValueError, TypeError) as error:
-        raise CorruptFileError("no document of zarr", path=file.path, found=str(error)) from error
+        raise CorruptFileError("invalid zarr metadata", path=file.path, found=str(error)) from error
     return document
 
 
 def _checked(file: File, document: dict[str, Any]) -> dict[str, Any]:
     versions = document.get("zarr_format"), document.get("node_type")
     if versions not in ((3, "array"), (3, "group")):  # in a tuple: JSON may hold what has no hash
-        problem, expected = "no document of zarr, format 3", "an array or a group of format 3"
+        problem, expected = "invalid zarr 3 metadata", "an array or a group of format 3"
         raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
     return document
 
@@ -159,7 +159,7 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
     told, shape, chunk = document["dtype"], document["shape"], document["chunks"]
     dtype = np.dtype(told) if isinstance(told, str) else np.dtype("V")
     if dtype.kind not in "biufc" or dtype.itemsize > 16:
-        raise DatasetError("an array of something else", found=str(told))
+        raise DatasetError("unsupported data type", found=str(told))
     codecs = _filters(document, len(chunk))
     filters = [codec for codec in codecs if codec["name"] in FILTERS]
     stored = Pipeline([*filters, {"name": "bytes"}], (1,) * len(chunk), dtype).arrays[-1].dtype
