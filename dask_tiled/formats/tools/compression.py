@@ -123,9 +123,18 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
 
 @contextmanager
 def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int], bytes]]:
-    """Open a file for reading up to some bytes of its content from a byte on: ``read(nbytes, at)``.
+    """Open a file for reading parts of its content, decompressed if the whole file is compressed.
 
-    A file that is compressed as a whole is read quickly in ascending order only.
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Yields
+    ------
+    callable
+        ``read(nbytes, at)`` returns up to ``nbytes`` bytes from byte ``at`` on. Of a compressed
+        file it is quick in ascending order only.
 
     Raises
     ------
