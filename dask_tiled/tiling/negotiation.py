@@ -268,7 +268,7 @@ def check_count(desc: Description, count: int) -> None:
     Raises
     ------
     TilingError
-        There are.
+        There are more than ``MOST_CHUNKS``.
     """
     if count > MOST_CHUNKS:
         size = f"{desc.shape} {desc.dtype}, {format_bytes(desc.nbytes)}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,6 +290,12 @@ def read_index(shards: Mapping[str, Any], data: Bytes, size: int) -> Index:
     return places
 
 
+@lru_cache
+def _pipeline(codecs: str, chunk: tuple[int, ...], stored: str) -> Pipeline:
+    """Return the pipeline that all chunks of an array share."""
+    return Pipeline(json.loads(codecs), chunk, np.dtype(stored))
+
+
 def decode(
     block: Block, fetch: Fetch, *, codecs: str, chunk: tuple[int, ...], stored: str, fill: bytes
 ) -> npt.NDArray[Any]:
@@ -300,8 +307,7 @@ def decode(
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     dtype = np.dtype(stored)
     try:
-        pipeline = Pipeline(json.loads(codecs), chunk, dtype)
-        pixels = pipeline.decode(data, np.frombuffer(fill, dtype)[0])
+        pixels = _pipeline(codecs, chunk, stored).decode(data, np.frombuffer(fill, dtype)[0])
     except Exception as error:
         raise CorruptFileError(
             "a chunk cannot be decoded",
