@@ -57,6 +57,7 @@ def test_reductions_run_on_tiles(folder, name, chunks):
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(data=st.data())
 def test_tilings_of_volumes(folder, data):
@@ -172,6 +173,7 @@ def test_errors_name_the_file(tmp_path):
             found.compute()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_volumes(tmp_path):
     base = np.arange(1 << 18, dtype="f4").reshape(16, 128, 128)
     paths = [write_npy(tmp_path / f"v{number}.npy", base + number) for number in range(40)]

@@ -101,7 +101,8 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
             precision = np.finfo(dtype).eps
             same = filled.ndim == 0 and np.allclose(filled, given, precision, 0, equal_nan=True)
         else:
-            same = filled.ndim == 0 and np.array_equal(filled, given, equal_nan=dtype.kind in "mM")
+            missing = (filled != filled) & (given != given)  # noqa: PLR0124 - NaT differs from itself
+            same = filled.ndim == 0 and np.all((filled == given) | missing)
     except (TypeError, ValueError, OverflowError):
         same = False
     if not same:

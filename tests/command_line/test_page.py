@@ -26,6 +26,7 @@ def shown():
             yield command, output.strip()
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")  # so that no path is cut

@@ -269,6 +269,7 @@ def peak_of(arr, part=0):
     return found, *peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "io"), [(sum, "auto"), (pairwise, "buffered"), (spread, "auto")])
 def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
     """Beyond the result there are the registers, and a block of the backend."""

@@ -286,6 +286,7 @@ def test_folders_around_the_place_are_kept(tmp_path, monkeypatch):
         assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_what_is_mounted_inside_is_kept(tmp_path):
     """A folder that lies elsewhere, under a name that a folder of chunks has."""
     place = ours(tmp_path)

@@ -305,6 +305,7 @@ def repository(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_icechunk_knows_when_a_file_has_changed(tmp_path, repository, packed):
     """Plain pixels and packed ones, coordinates and missing frames."""
@@ -325,6 +326,7 @@ def test_icechunk_knows_when_a_file_has_changed(tmp_path, repository, packed):
         array[0]
 
 
+@pytest.mark.slow
 def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
     path = write_mib(tmp_path_factory.mktemp("other") / "scan.mib", FRAMES)
     arr = open_dataset(path)

@@ -1,6 +1,7 @@
 """Signals of HyperSpy, with the axes and metadata that readers of RosettaSciIO give."""
 
 import builtins
+import time
 import warnings
 
 import dask.array as da
@@ -104,7 +105,18 @@ def test_every_format(name, sample_of):
     np.testing.assert_array_equal(signal.data, arr)
 
 
+@pytest.fixture
+def utc():
+    """Let local time be UTC: others say in local time what we say in UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @by_file([{"file": name} for name in FILES], "row")
+@pytest.mark.usefixtures("utc")
 def test_real_files_as_rosettasciio_reads_them(data, row):
     """All pictures: shapes, units, scales and offsets, and what both say of the instrument."""
     path = data / row["file"]

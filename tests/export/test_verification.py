@@ -188,6 +188,7 @@ def test_files_that_were_cut_off(arr, tmp_path, options):
     verify_zarr(tmp_path / "out.zarr", arr)
 
 
+@pytest.mark.slow
 def test_files_without_checksums_that_were_cut_off(tmp_path):
     """Also where what came before it ends in the same way."""
     arr = da.zeros((4, 4096), chunks=(1, 4096), dtype="u2")

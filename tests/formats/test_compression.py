@@ -44,6 +44,7 @@ ENCODERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", RATIOS)
 def test_honest_ratios_are_allowed(codec):
     """Zeros, which all codecs like best."""

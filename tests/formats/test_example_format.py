@@ -69,6 +69,7 @@ def test_a_header_that_makes_no_sense(tmp_path):
         dask_tiled.open_dataset(path, format="spe")
 
 
+@pytest.mark.slow
 def test_the_package_is_found_where_it_is_installed(tmp_path):
     """It is built and installed as any package is; nothing is registered by hand."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]

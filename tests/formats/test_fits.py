@@ -70,6 +70,7 @@ def test_compressed_files(tmp_path, module, dtype):
         dask_tiled.open_dataset(path).compute()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_header_far_behind_in_a_compressed_file(tmp_path):
     """Of a stream that can be terabytes, no more is decompressed than gzip could hold."""
@@ -204,6 +205,7 @@ def test_a_header_without_an_end(tmp_path):
         dask_tiled.describe(path)
 
 
+@pytest.mark.slow
 def test_headers_without_number(tmp_path):
     """Those of a file have a bound together, as each has."""
     path = tmp_path / "sky.fits"

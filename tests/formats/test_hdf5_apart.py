@@ -94,6 +94,7 @@ def test_deadly_files(tmp_path, capfd, name):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_nobody_waits_for_a_writer_who_is_gone(tmp_path):
     """The library would: for metadata that are damaged, in a file that somebody has open."""
@@ -215,6 +216,7 @@ def test_no_process_can_be_started(tmp_path, monkeypatch, executable):
         open_dataset(tmp_path / "a.h5")
 
 
+@pytest.mark.slow
 def test_threads_open_files_at_once(tmp_path):
     paths = [write(tmp_path / f"{k}.h5") for k in range(12)]
     with ThreadPoolExecutor(6) as pool:

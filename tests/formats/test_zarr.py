@@ -380,6 +380,7 @@ def test_any_chunks_may_be_missing(tmp_path, seed):
     assert len(arr.description.files) <= 1 + array.nchunks
 
 
+@pytest.mark.slow
 def test_chunks_that_are_not_there_cost_nothing(tmp_path):
     """However many a document says there are."""
     array = zarr.create_array(

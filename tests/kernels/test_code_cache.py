@@ -273,5 +273,6 @@ assert served() == 1
 """
 
 
+@pytest.mark.slow
 def test_several_processes_compile_at_once(tmp_path):
     ran(CROWD, NUMBA_CACHE_DIR=str(tmp_path))

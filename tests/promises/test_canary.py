@@ -24,6 +24,7 @@ def found():
     return {(line["module"], line["name"]): line for line in lines}
 
 
+@pytest.mark.slow
 def test_nothing_is_missing(found):
     """This dask has all names, so that the canary compares something."""
     line = found.pop((None, None))

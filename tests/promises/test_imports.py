@@ -178,6 +178,7 @@ def test_libraries_stay_in_their_packages(trees):
             assert all(package_of(module) in home for home in homes), (module, name)
 
 
+@pytest.mark.slow
 def test_libraries_are_declared(trees):
     """Each library that is imported, and no other, is a dependency or in an extra of users."""
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text("utf8"))["project"]
@@ -247,6 +248,7 @@ def test_heavy_modules_are_imported_in_functions(trees):
         assert not heavy or derived, module
 
 
+@pytest.mark.slow
 def test_no_test_imports_from_another():
     for path in TESTS.rglob("*.py"):
         names = imports(ast.parse(path.read_text("utf8")), in_functions=True)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "dask_tiled"
 FOREIGN = {
     "macos": {
@@ -73,11 +75,13 @@ assert (dask_tiled.open_dataset("scan.beton", field="image").compute() == pixels
 """
 
 
+@pytest.mark.slow
 def test_all_is_there_without_what_macos_lacks(tmp_path):
     done = run("macos", WORK, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_windows_can_import_all_and_is_told_where_files_are_read(tmp_path):
     (tmp_path / "f.bin").write_bytes(bytes(64))
     done = run("windows", "dask_tiled.open_dataset('f.bin')", tmp_path)

@@ -94,9 +94,9 @@ def test_the_sdist_holds_what_a_packager_tests(built):
 def test_the_wheel_works(built, tmp_path):
     """It says its version, which comes from the tags, and its commands and plugins are found."""
     run("-m", "pip", "install", "--no-deps", "--target", tmp_path, built[1])
-    script = "import dask_tiled, numpy; print(dask_tiled.__file__, dask_tiled.__version__)"
+    script = "import numpy, dask_tiled as d; print(d.__file__, d.__version__, sep='\\n')"
     said = run("-c", script, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}).stdout
-    place, version = said.split()
+    place, version = said.splitlines()
     assert Path(place).is_relative_to(tmp_path)
     assert version in built[1].name
     assert re.match(r"\d+\.\d+", version)

@@ -431,6 +431,7 @@ def test_forks_have_their_own_descriptors(path):
 
 
 @EVERY_BACKEND
+@pytest.mark.usefixtures("nothing_kept")
 def test_no_descriptor_is_lost_to_errors(path, io):
     arr = open_dataset(path, io=io, **RAW)
     arr.compute()

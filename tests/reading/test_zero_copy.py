@@ -240,6 +240,7 @@ def test_windows_of_what_stays_mapped_have_as_many_pages_each(tmp_path, monkeypa
         assert len(shown) == spans
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_kept")
 def test_little_stays_mapped(path, tmp_path, monkeypatch):
     """Not more than so many bytes and files together."""

@@ -149,6 +149,7 @@ def test_faults_that_stay(server, url, fault):
         open_dataset(url)
 
 
+@pytest.mark.slow
 def test_slow_servers(server, url):
     """They are given up after a time that one can choose."""
     times = {"client_options": {"timeout": "200ms", "allow_http": True}}

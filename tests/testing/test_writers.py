@@ -346,6 +346,7 @@ def test_npy_files_are_what_numpy_reads(tmp_path, version, order, dtype):
     np.testing.assert_array_equal(found, array)
 
 
+@pytest.mark.slow
 def test_writers_hold_a_few_frames_only(tmp_path):
     shape, dtype = (40, 256, 256), "uint16"
     frame_bytes = 256 * 256 * 2
