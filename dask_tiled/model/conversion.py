@@ -102,7 +102,7 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
             same = filled.ndim == 0 and np.allclose(filled, given, precision, 0, equal_nan=True)
         else:
             missing = (filled != filled) & (given != given)  # noqa: PLR0124 - NaT differs from itself
-            same = filled.ndim == 0 and np.all((filled == given) | missing)
+            same = filled.ndim == 0 and bool(np.all((filled == given) | missing))
     except (TypeError, ValueError, OverflowError):
         same = False
     if not same:
