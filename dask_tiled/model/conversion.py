@@ -95,6 +95,8 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
         return np.zeros((), dtype)[()]
     try:
         given = np.asarray(value)
+        if given.dtype == object:  # which NumPy converts, or fails to, by what is in it
+            raise TypeError(value)  # noqa: TRY301
         with np.errstate(all="ignore"):
             filled = (given if dtype.kind == "c" else given.real).astype(dtype)
         if dtype.kind in "fc" and given.dtype.kind in "fc":

@@ -525,6 +525,9 @@ print(json.dumps(codes))
 """
 
 
+FORKING = ["-I", "-W", "ignore:This process:DeprecationWarning"]  # several threads: from 3.12 on
+
+
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
     """Let each script work in a fork of one isolated process, and in a folder of its own."""
@@ -534,7 +537,7 @@ def forks(tmp_path_factory):
         write_mib(folder / name / "scan.mib", FRAMES)
         np.save(folder / name / "scan.npy", FRAMES)
     given = folder, json.dumps(SURROUNDINGS)
-    return folder, json.loads(run(HERE + WORK + FORKS, *given, flags=["-I"], cwd=folder))
+    return folder, json.loads(run(HERE + WORK + FORKS, *given, flags=FORKING, cwd=folder))
 
 
 @pytest.mark.parametrize("name", SURROUNDINGS)
