@@ -180,6 +180,9 @@ def _opened(file: File, document: dict[str, Any]) -> Any:
     if not isinstance(kind, str) or kind not in NUMBERS:
         raise DatasetError("unsupported data type", path=file.path, found=str(kind))
     try:
+        grid = document["chunk_grid"]["configuration"]
+        if any(type(n) is not int or n < 1 for n in grid.get("chunk_shape", ())):
+            raise ValueError(f"chunks of shape {grid['chunk_shape']}")  # noqa: TRY301 - some zarr mends it
         codecs = named(document["codecs"])
         usual = [{"name": "bytes", "configuration": {"endian": "little"}}]
         if [codec["name"] for codec in codecs] == ["sharding_indexed"]:
