@@ -174,7 +174,7 @@ def to_zarr(
     """
     import zarr
 
-    _check(arr, store, attributes, layout)
+    _check(arr, attributes, layout)
     if follow:
         if pyramid:
             hint = "Export it once more when it is complete."
@@ -321,7 +321,7 @@ def _labelled(arr: da.Array, given: Any, layout: Any) -> tuple[Shown, list[Any] 
     return shown._replace(axes=axes), names
 
 
-def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
+def _check(arr: Any, attributes: Any, layout: Any) -> None:
     """Refuse what cannot be exported, before anything is made."""
     if not isinstance(arr, da.Array):
         raise DatasetError("no dask array", expected="a dask array", found=type(arr).__name__)
@@ -336,8 +336,6 @@ def _check(arr: Any, store: Any, attributes: Any, layout: Any) -> None:
             found=blocks.__name__,
             hint=hint,
         )
-    if store is None or isinstance(store, bytes):
-        raise DatasetError("no store", expected="a path or a zarr store", found=repr(store))
     if not isinstance(attributes, Mapping | None):
         raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
     if layout not in get_args(_LAYOUTS):
