@@ -181,6 +181,15 @@ def test_a_file_that_is_another_one_is_noticed(tmp_path, fault, follow):
             arr.compute()
 
 
+def test_a_file_that_comes_before_the_others_is_noticed(tmp_path):
+    frames = counting_frames((12, 5, 7), "u2")
+    write_raw(tmp_path / "a1.raw", frames)
+    arr = dask_tiled.open_dataset(str(tmp_path / "a*.raw"), **RAW, follow=True)
+    write_raw(tmp_path / "a0.raw", frames)
+    with pytest.raises(dask_tiled.StaleFileError, match=r"a1\.raw: the frames lie elsewhere"):
+        arr.refresh()
+
+
 def test_a_file_that_is_opened_anew_has_other_names(tmp_path):
     path = write_raw(tmp_path / "a.raw", counting_frames((12, 5, 7), "u2"))
     before = dask_tiled.open_dataset(path, **RAW, follow=True)

@@ -86,6 +86,12 @@ def test_missing_calibration_gives_no_units(tmp_path):
     assert {(axis.units, axis.scale) for axis in describe(path).axes} == {("", 1.0)}
 
 
+@pytest.mark.parametrize("frames", [EIGHT[..., 1:], EIGHT.astype("u4")], ids=["shape", "dtype"])
+def test_frames_that_blockfiles_do_not_hold(tmp_path, frames):
+    with pytest.raises(ValueError, match="expected squares of uint8 or uint16"):
+        write_blo(tmp_path / "a.blo", frames)
+
+
 def test_bytes_after_the_last_frame_are_nothing(tmp_path):
     path = write_blo(tmp_path / "a.blo", EIGHT)
     with path.open("ab") as file:

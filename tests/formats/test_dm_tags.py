@@ -10,6 +10,9 @@ from dask_tiled.formats.dm.descriptor import sniff
 from dask_tiled.formats.tools.dm_tags import Array, read_tags
 from dask_tiled.testing import counting_frames, write_dm, write_tags
 
+ONE_WORD = b"%%%%" + (1).to_bytes(8, "big")
+"""What the type of a number stands behind, in version 4."""
+
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_tags(tmp_path, version):
@@ -46,7 +49,11 @@ def test_sniff_takes_its_own_files_only(tmp_path):
 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
-    [(b"Dimensions", b"Dimension5", "no picture"), (b"%%%%", b"%%%&", "not a value")],
+    [
+        (b"Dimensions", b"Dimension5", "no picture"),
+        (b"%%%%", b"%%%&", "not a value"),
+        (ONE_WORD + b"\0", ONE_WORD + b"\1", "unknown type of a value"),
+    ],
 )
 def test_tags_that_are_none(tmp_path, old, new, problem):
     path = write_dm(tmp_path / "a.dm4", counting_frames((5, 6), "u2"), thumbnail=False)

@@ -28,6 +28,11 @@ def shown(frames, binning):
     return frames.repeat(binning, axis=-2)
 
 
+def test_frames_of_an_odd_number_of_rows_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="expected frames of an even number of rows"):
+        write(tmp_path, dark=DARK[:, 1:])
+
+
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     """Write a set for each binning; the second one does not count its frames."""

@@ -199,11 +199,14 @@ def test_lengths_in_a_chunk_of_blosc(tmp_path, at):
         undo(chunk, applied, 8000)
 
 
-def test_a_bitshuffled_chunk_that_is_too_short(tmp_path):
-    """The codec would leave the rest of the pixels as it finds them."""
-    chunk, applied = stored_chunk(tmp_path, np.arange(4000, dtype="u2"), "bits")
-    with pytest.raises(ValueError, match="7984 bytes"):
-        undo(chunk[:-16], applied, 8000)
+@pytest.mark.parametrize(
+    ("name", "lost", "told"), [("bits", 16, "7990 bytes"), ("bits lz4", 5, "a block from byte")]
+)
+def test_a_bitshuffled_chunk_that_is_too_short(tmp_path, name, lost, told):
+    """The codec would leave the rest of the pixels as it finds them, or repeat its last byte."""
+    chunk, applied = stored_chunk(tmp_path, np.arange(4003, dtype="u2"), name)
+    with pytest.raises(ValueError, match=told):
+        undo(chunk[:-lost], applied, 8006)
 
 
 def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
@@ -288,10 +291,13 @@ def test_contiguous_data_that_was_never_written(tmp_path):
         file.create_dataset("small", (3, 4, 5), "f4", fillvalue=np.nan)
         file.create_dataset("huge", (1 << 10, 1 << 20, 64, 64), "u2", chunks=(1, 1, 64, 64))
         file["huge"][5, 5] = 3
+        file.create_dataset("beyond", (1 << 60, 4, 4), "u1", chunks=(1, 4, 4))
     check_format(path, np.full((3, 4, 5), np.nan, "f4"), dataset="small")
-    huge = open_dataset(path)
+    huge = open_dataset(path, dataset="huge")
     assert len(huge.description.layout.pieces) == 5
     np.testing.assert_array_equal(huge[4:7, 5, 0, 0].compute(), [0, 3, 0])
+    with pytest.raises(CorruptFileError, match="the array is too large, at /beyond"):
+        describe(path, dataset="beyond")
 
 
 def test_data_behind_a_user_block(tmp_path):

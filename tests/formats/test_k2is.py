@@ -128,6 +128,10 @@ def test_sectors_that_end_early(tmp_path):
     with pytest.raises(TruncatedFileError, match=r"set7_4.*expected 3.*found 1.*nav_shape=\(1,\)"):
         describe(paths[0])
     assert numbers(paths[0], nav_shape=(2,)) == [0, None]
+    paths = small(tmp_path, late=(3, *[0] * 7))
+    paths[7].write_bytes(paths[7].read_bytes()[:-1])
+    with pytest.raises(TruncatedFileError, match=r"set7_8.*no frame is complete"):
+        describe(paths[0])
     paths = small(tmp_path, 2, scan_shape=(3, 1))
     with pytest.raises(TruncatedFileError, match=r"expected 3.*nav_shape=\(3, 1\)"):
         describe(paths[0])

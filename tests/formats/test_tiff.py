@@ -618,6 +618,7 @@ def test_chain_that_goes_in_a_circle(tmp_path):
         ({"tag_277": (3, 2**16 - 1)}, DatasetError),
         ({"tag_278": (4, 0)}, CorruptFileError),
         ({"tag_259": (3, 9)}, DatasetError),
+        ({"tag_259": (3, 32773)}, CorruptFileError),  # 18 pixels
         ({"tag_259": (3, 8), "tag_317": (3, 77)}, DatasetError),
         ({"tag_322": (4, 0), "tag_323": (4, 0)}, CorruptFileError),
         ({"tag_259": (3, 8), "tag_256": (4, 2**31), "tag_279": (4, 36)}, DatasetError),

@@ -230,6 +230,13 @@ WRONG_CODECS = {
         CorruptFileError,
     ),
     "a transpose of none": ([{"name": "transpose"}, BYTES], CorruptFileError),
+    "shards that chunks do not fill": (
+        [
+            {"name": "transpose", "configuration": {"order": [1, 0]}},
+            {"name": "sharding_indexed", "configuration": {"chunk_shape": [3, 4]}},
+        ],
+        CorruptFileError,
+    ),
     "objects": (
         [{"name": "numcodecs.astype", "configuration": {"encode_dtype": "O"}}, BYTES],
         CorruptFileError,
