@@ -30,12 +30,13 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import following, is_following
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.open_files import lent_fd
 from dask_tiled.model.paths import absolute, is_url
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
+from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.refreshing import Opening, check_local
 from dask_tiled.remote.stores import Options
-from dask_tiled.tiling.negotiation import TilingRequest, as_requests, negotiate
+from dask_tiled.tiling.negotiation import TilingRequest, as_requests
+from dask_tiled.tiling.scheme import negotiate
 
 Path = str | os.PathLike[str]
 

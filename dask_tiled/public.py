@@ -40,8 +40,8 @@ from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset
 from dask_tiled.showing import show
-from dask_tiled.tiling.negotiation import TilingRequest, negotiate
-from dask_tiled.tiling.scheme import TilingScheme
+from dask_tiled.tiling.negotiation import TilingRequest
+from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.volumes import open_volumes
 
 # fmt: off

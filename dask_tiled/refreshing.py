@@ -15,7 +15,7 @@ from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT
 from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import negotiate
 
 
 class Opening(NamedTuple):

@@ -29,8 +29,7 @@ from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.tables import html_table
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
-from dask_tiled.tiling.negotiation import negotiate
-from dask_tiled.tiling.scheme import TilingScheme
+from dask_tiled.tiling.scheme import TilingScheme, negotiate
 
 
 class Opening(Protocol):

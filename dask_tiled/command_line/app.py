@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ from typing import Any, NoReturn
 
 import click
 
-from dask_tiled.command_line.convert import convert
+from dask_tiled.command_line.convert import EXPORT, convert
 from dask_tiled.command_line.doctor import doctor
-from dask_tiled.command_line.failures import INTERRUPTED, as_typed, failure_of
+from dask_tiled.command_line.failures import INTERRUPTED, failure_of
 from dask_tiled.command_line.formats import formats
 from dask_tiled.command_line.info import info
+from dask_tiled.command_line.opening import OPENING
 from dask_tiled.command_line.preview import preview
 from dask_tiled.command_line.verify import verify
 
@@ -67,15 +69,30 @@ class _App(click.Group):
 
 def _end(message: str | None, code: int) -> NoReturn:
     if message is not None:
-        click.echo(f"dask-tiled: {as_typed(message)}", err=True)
+        click.echo(f"dask-tiled: {_as_typed(message)}", err=True)
     sys.exit(code)
 
 
 def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
-    text = as_typed(str(message))
+    text = _as_typed(str(message))
     if text not in before:
         before.add(text)
         click.echo(f"dask-tiled: warning: {text}", err=True)
+
+
+def _as_typed(message: str) -> str:
+    """Write a message on one line, and name options as they are typed: ``--overwrite``."""
+    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT)}
+
+    def option(found: re.Match[str]) -> str:
+        name = typed[found[1]]
+        value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
+        return name if value in {"True", ""} else f"{name} {value}"
+
+    sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)
+    line = " ".join(sentences.replace("formats()", "`dask-tiled formats`").split())
+    names = "|".join(typed)
+    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
 
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 INTERRUPTED = 128 + 2
@@ -16,24 +14,6 @@ class Failure(click.ClickException):
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
-
-
-def as_typed(message: str) -> str:
-    """Write a message on one line, and name options as they are typed: ``--overwrite``."""
-    from dask_tiled.command_line.convert import EXPORT
-    from dask_tiled.command_line.opening import OPENING
-
-    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT)}
-
-    def option(found: re.Match[str]) -> str:
-        name = typed[found[1]]
-        value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
-        return name if value in {"True", ""} else f"{name} {value}"
-
-    sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)
-    line = " ".join(sentences.replace("formats()", "`dask-tiled formats`").split())
-    names = "|".join(typed)
-    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
 
 
 def failure_of(error: Exception) -> Failure:

@@ -10,7 +10,7 @@ import dask.array as da
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import cut_no_block, split
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import negotiate
 
 TASK_BYTES = 16 << 20
 """Pixels that one task reads, unless more are stored as one. Memory of this size is used again by

@@ -22,7 +22,7 @@ from dask_tiled.export.stores import Template, build_beside, check_complete, pro
 from dask_tiled.export.targets import JournaledFolder, Target
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import negotiate
 
 POLL = 0.1
 """Seconds from one look at the files to the next, at least."""

@@ -11,7 +11,7 @@ from dask_tiled.export.documents import documents_of, equal_chunks, largest, ope
 from dask_tiled.export.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import negotiate
 
 if TYPE_CHECKING:
     import zarr

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.files import File
-from dask_tiled.model.growth import shown_token
 from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
-from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, table_of
+from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 
 MAX_NDIM = 64
 """As many axes as a numpy array can have."""
@@ -242,9 +241,63 @@ class Layout:
             self._token = digest.hexdigest()
         return self._token
 
+    def _shown_token(self) -> tuple[str, ...]:
+        """Return the identity of the pixels that are shown, whatever else files hold."""
+        nav, selection, count = len(self.nav_shape), self.selection, self.n_frames
+        cuts = self.cuts[:nav]
+        if selection.numbers is None:
+            strides = strides_of(self.nav_shape, 1)
+            ends = [(cut.start, cut.start + cut.step * (cut.length - 1)) for cut in cuts]
+            low, high = (
+                selection.first + sum(end[k] * n for end, n in zip(ends, strides, strict=True))
+                for k in (0, 1)
+            )
+            shown = repr((selection.first, self.nav_shape[1:]))
+            if low < 0 or high >= count:
+                shown += f" of {count}"
+        else:
+            numbers = self.frame_numbers(cuts)
+            there = numbers[~selection.are_absent(numbers)]
+            low, high = (int(there.min()), int(there.max())) if len(there) else (0, -1)
+            known = np.where(selection.are_absent(numbers), -1, numbers).tobytes()
+            shown = hashlib.blake2b(known, digest_size=16).hexdigest()
+        frames = self.frames_token(max(low, 0), min(high + 1, count))
+        return frames, shown, repr(tuple(map(tuple, self.cuts)))
+
+    def frames_token(self, first: int, stop: int) -> str:
+        """Return the identity of some frames: where which files hold what."""
+        held = self.held(first, stop)
+        touched, file = np.unique(held.file, return_inverse=True)
+        found = [self.files[k] for k in touched]
+        files = [(file.path, file.inode, file.mtime_ns, file.ctime_ns) for file in found]
+        kinds = self.sig_shape, self.repeats, self.overlapping, self.partial
+        text = repr((files, self.decoders, *kinds))
+        digest = hashlib.blake2b(text.encode(), digest_size=16)
+        for column in held._replace(file=file):
+            digest.update(column.tobytes())
+        return digest.hexdigest()
+
+    def held(self, first: int, stop: int) -> Columns:
+        """Return the pieces of some frames, cut to these where frames follow one another."""
+        pieces = self.pieces
+        if len(self.grid) > 1:  # such files do not grow
+            return pieces.rows()
+        start, length = pieces.column("start"), pieces.column("shape")
+        meet = np.broadcast_to((start < stop) & (start + length > first), len(pieces))
+        rows = pieces.rows(np.flatnonzero(meet))
+        whole = np.array([isinstance(decoder, BlockDecoder) for decoder in self.decoders])
+        cut: Index = ~whole[rows.decoder]
+        low = np.where(cut, np.maximum(rows.start[:, 0], first), rows.start[:, 0])
+        end = rows.start[:, 0] + rows.shape[:, 0]
+        high = np.where(cut, np.minimum(end, stop), end)
+        offset = rows.offset + (low - rows.start[:, 0]) * rows.strides[:, 0]
+        starts, shapes = rows.start.copy(), rows.shape.copy()
+        starts[:, 0], shapes[:, 0] = low, high - low
+        return rows._replace(offset=offset, start=starts, shape=shapes)
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         if self.files[-1].grows:  # the same frames of longer files are the same
-            return "dask_tiled.Layout", *shown_token(self)
+            return "dask_tiled.Layout", *self._shown_token()
         return "dask_tiled.Layout", self._uncut_token(), tuple(map(tuple, self.cuts))
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,5 @@
-"""The negotiation between what a file can do and what its consumers want.
+"""The negotiation between what a file can do and what its consumers want, number by number.
 
-A pure function of its arguments: no file is touched, and the same question gets the same answer.
 What the machine has stands in for arguments that are not given.
 """
 
@@ -14,7 +13,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from dask import config
 from dask.utils import parse_bytes
 
@@ -32,12 +30,9 @@ from dask_tiled.tiling.bases import (
     frame_bytes,
     frames_base,
     largest_divisor,
-    least_count,
     least_sizes,
-    read_chunks,
     split,
 )
-from dask_tiled.tiling.scheme import TilingScheme
 
 By = Literal["tile", "frame", "chunk", "pixel"]
 
@@ -84,91 +79,12 @@ class TilingRequest:
         return f"by {self.by}" + (f" ({', '.join(wishes)})" if wishes else "")
 
 
-def negotiate(
-    desc: Description,
-    requests: TilingRequest | Sequence[TilingRequest] = (),
-    *,
-    chunk_bytes: int | None = None,
-    chunks: Any = None,
-    cache_bytes: int | None = None,
-    memory_bytes: int | None = None,
-    align_bytes: int = 1,
-    dtype: npt.DTypeLike | None = None,
-) -> TilingScheme:
-    """Find chunks and tiles that suit a file and all its consumers.
-
-    Parameters
-    ----------
-    desc : Description
-        The array.
-    requests : TilingRequest or sequence of them, optional
-        What the consumers wish; without any, tiles of the usual size.
-    chunk_bytes : int, optional
-        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
-        allows if that is less. A chunk holds at least one frame even if that is larger.
-    chunks : optional
-        Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
-    cache_bytes : int, optional
-        Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
-        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
-        set, what suits the cache of this machine.
-    memory_bytes : int, optional
-        Memory that one thread may use; by default that of the workers if there is a client of
-        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
-    align_bytes : int
-        Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
-        input and output.
-    dtype : dtype_like, optional
-        Type that consumers get; by default that of the description.
-
-    Returns
-    -------
-    TilingScheme
-
-    Raises
-    ------
-    TilingError
-        An argument is none of these.
-    """
-    if not isinstance(desc, Description):
-        raise TilingError(
-            "not a description", expected="what describe() returns", found=type(desc).__name__
-        )
-    wishes = as_requests(requests)
-    q = Question(desc, wishes, desc.dtype if dtype is None else np.dtype(dtype), bases(desc))
-    _say_what_is_known(q)
-    check_positive("align_bytes", align_bytes)
-    if chunks is None:
-        limit = chunk_limit(q, chunk_bytes, memory_bytes)
-        asked = chunk_bytes is not None or any(wish.nbytes is not None for wish in wishes)
-        chunks = make_chunks(q, limit, align_bytes, asked=asked)
-    else:
-        check_count(desc, least_count(chunks, desc.shape, desc.dtype, desc.dims))
-        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
-        sizes = tuple(map(max, chunks))
-        q.say("chunks", f"{sizes} at most: as given, or as slicing left them")
-    tile = tile_shape(q, tuple(map(max, chunks)), cache_bytes)
-    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)
-
-
 def tile_for(
     desc: Description, requests: Sequence[TilingRequest], chunks: Chunks
 ) -> tuple[int, ...]:
     """Give the shape of tiles that suits several consumers of chunks that are there already."""
     question = Question(desc, tuple(requests), desc.dtype, bases(desc))
     return tile_shape(question, tuple(map(max, chunks)), None)
-
-
-def _say_what_is_known(q: Question) -> None:
-    counts = Counter(sorted(map(str, q.wishes)))
-    wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
-    q.say("consumers", "; ".join(wishes))
-    if any(base.size > 1 for base in q.bases):
-        sizes = tuple(base.size for base in q.bases)
-        q.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
-    native = q.desc.layout.dtype
-    if q.dtype != native:
-        q.say("dtype", f"{q.dtype}: what {native} is converted to; sizes count its bytes")
 
 
 def parse_size(name: str, value: Any) -> int:
@@ -228,6 +144,18 @@ class Question:
     def say(self, name: str, reason: str) -> None:
         """Write down what was decided, and why."""
         self.reasons.append((name, reason))
+
+    def say_known(self) -> None:
+        """Write down what is known before anything is decided."""
+        counts = Counter(sorted(map(str, self.wishes)))
+        wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
+        self.say("consumers", "; ".join(wishes))
+        if any(base.size > 1 for base in self.bases):
+            sizes = tuple(base.size for base in self.bases)
+            self.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
+        native = self.desc.layout.dtype
+        if self.dtype != native:
+            self.say("dtype", f"{self.dtype}: what {native} is converted to; sizes count its bytes")
 
 
 THREAD_CHUNKS = 8

@@ -1,4 +1,7 @@
-"""The answer of the negotiation: chunks, the tiles inside them, and a reason for each number."""
+"""The answer of the negotiation: chunks, the tiles inside them, and a reason for each number.
+
+The answer is a pure function of the question: no file is touched.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,38 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dask_tiled.errors import TilingError
+from dask_tiled.model.description import Description
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.tiling import drawing
-from dask_tiled.tiling.bases import Base, Chunks, frames_base, split
+from dask_tiled.tiling.bases import (
+    Base,
+    Chunks,
+    bases,
+    frames_base,
+    least_count,
+    read_chunks,
+    split,
+)
+from dask_tiled.tiling.negotiation import (
+    Question,
+    TilingRequest,
+    as_requests,
+    check_count,
+    check_positive,
+    chunk_limit,
+    make_chunks,
+    tile_shape,
+)
 from dask_tiled.tiling.pictures import Picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from dask_tiled.tiling.negotiation import TilingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +129,70 @@ class TilingScheme:
         block = tuple(axis.index(max(axis)) for axis in self.chunks)
         edges = self._edges(block)
         return picture(self.chunks, self.dims, block, self.tile_shape, self.dtype, edges)
+
+
+def negotiate(
+    desc: Description,
+    requests: TilingRequest | Sequence[TilingRequest] = (),
+    *,
+    chunk_bytes: int | None = None,
+    chunks: Any = None,
+    cache_bytes: int | None = None,
+    memory_bytes: int | None = None,
+    align_bytes: int = 1,
+    dtype: npt.DTypeLike | None = None,
+) -> TilingScheme:
+    """Find chunks and tiles that suit a file and all its consumers.
+
+    Parameters
+    ----------
+    desc : Description
+        The array.
+    requests : TilingRequest or sequence of them, optional
+        What the consumers wish; without any, tiles of the usual size.
+    chunk_bytes : int, optional
+        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
+        allows if that is less. A chunk holds at least one frame even if that is larger.
+    chunks : optional
+        Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
+    cache_bytes : int, optional
+        Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
+        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
+        set, what suits the cache of this machine.
+    memory_bytes : int, optional
+        Memory that one thread may use; by default that of the workers if there is a client of
+        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
+    align_bytes : int
+        Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
+        input and output.
+    dtype : dtype_like, optional
+        Type that consumers get; by default that of the description.
+
+    Returns
+    -------
+    TilingScheme
+
+    Raises
+    ------
+    TilingError
+        An argument is none of these.
+    """
+    if not isinstance(desc, Description):
+        raise TilingError(
+            "not a description", expected="what describe() returns", found=type(desc).__name__
+        )
+    wishes = as_requests(requests)
+    q = Question(desc, wishes, desc.dtype if dtype is None else np.dtype(dtype), bases(desc))
+    q.say_known()
+    check_positive("align_bytes", align_bytes)
+    if chunks is None:
+        limit = chunk_limit(q, chunk_bytes, memory_bytes)
+        asked = chunk_bytes is not None or any(wish.nbytes is not None for wish in wishes)
+        chunks = make_chunks(q, limit, align_bytes, asked=asked)
+    else:
+        check_count(desc, least_count(chunks, desc.shape, desc.dtype, desc.dims))
+        chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
+        sizes = tuple(map(max, chunks))
+        q.say("chunks", f"{sizes} at most: as given, or as slicing left them")
+    tile = tile_shape(q, tuple(map(max, chunks)), cache_bytes)
+    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)

@@ -18,7 +18,7 @@ from dask_tiled import (
     describe,
     open_dataset,
 )
-from dask_tiled.model import open_files
+from dask_tiled.reading import descriptors
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -261,7 +261,7 @@ def test_only_frames_that_are_there_are_read(path, monkeypatch):
         opens.append(args)
         raise OSError
 
-    open_files._idle.clear()
+    descriptors._idle.clear()
     monkeypatch.setattr(os, "open", refuse)
     assert (arr[12:].compute() == 4).all()
     assert opens == []

@@ -19,7 +19,7 @@ from dask_tiled.model.pieces import Piece, piece_table, table_of
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames
 from dask_tiled.tiles import apply_masks
-from dask_tiled.tiling.negotiation import negotiate
+from dask_tiled.tiling.scheme import negotiate
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from strategies import cuts
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
-from dask_tiled.model import open_files
-from dask_tiled.reading import backends
+from dask_tiled.reading import backends, descriptors
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -38,8 +37,8 @@ def no_idle_descriptors():
 
 
 def close_idle():
-    while open_files._idle:
-        os.close(open_files._idle.popleft()[1])
+    while descriptors._idle:
+        os.close(descriptors._idle.popleft()[1])
 
 
 @pytest.fixture
@@ -276,7 +275,7 @@ def test_files_that_change_between_open_and_compute(path, io, change, warm):
     arr = open_dataset(path, io=io, **RAW)
     if warm:
         arr.compute()
-        assert len(open_files._idle) == 1
+        assert len(descriptors._idle) == 1
     change(path)
     for part in (arr, arr[3], arr[..., 2, 2]):
         with pytest.raises(StaleFileError) as caught:
@@ -302,7 +301,7 @@ def test_files_that_change_during_compute(path, monkeypatch, io, change):
         arr.compute()
     assert caught.value.path == str(path)
     assert calls
-    assert not open_files._idle
+    assert not descriptors._idle
 
 
 @READING
@@ -355,7 +354,7 @@ def test_idle_descriptors_are_used_again(path, monkeypatch):
     for _ in range(3):
         arr.compute()
     assert len(opens) == 1
-    assert len(open_files._idle) == 1
+    assert len(descriptors._idle) == 1
 
 
 def test_direct_descriptors_are_others(path):
@@ -363,7 +362,7 @@ def test_direct_descriptors_are_others(path):
     for io in ("direct", "buffered", "direct", "mmap"):
         arr = open_dataset(path, io=io, **RAW)
         np.testing.assert_array_equal(arr.compute(), FRAMES)
-    assert len(open_files._idle) == 2
+    assert len(descriptors._idle) == 2
 
 
 @EVERY_BACKEND
@@ -379,19 +378,19 @@ def test_threads_share_descriptors(tmp_path, io):
                 np.testing.assert_array_equal(arr.compute(), FRAMES)
     finally:
         sys.setswitchinterval(interval)
-    assert len(open_files._idle) <= open_files.IDLE
+    assert len(descriptors._idle) <= descriptors.IDLE
 
 
 def test_descriptors_change_while_one_is_looked_for(tmp_path, monkeypatch):
-    class Changing(type(open_files._idle)):
+    class Changing(type(descriptors._idle)):
         def __iter__(self):
             raise RuntimeError("deque mutated during iteration")
 
-    monkeypatch.setattr(open_files, "_idle", Changing())
+    monkeypatch.setattr(descriptors, "_idle", Changing())
     path = write_raw(tmp_path / "a.raw", FRAMES.astype(">u2"))
     arr = open_dataset(path, **{**RAW, "frame_header": 0})
     assert arr[0].compute().shape == FRAMES.shape[1:]
-    for _, fd in (open_files._idle.pop() for _ in range(len(open_files._idle))):
+    for _, fd in (descriptors._idle.pop() for _ in range(len(descriptors._idle))):
         os.close(fd)
 
 
@@ -400,7 +399,7 @@ import os, sys
 import dask
 import numpy as np
 import dask_tiled
-from dask_tiled.model import open_files
+from dask_tiled.reading import descriptors
 
 path, io = sys.argv[1:]
 dask.config.set(scheduler="synchronous")
@@ -408,14 +407,14 @@ arr = dask_tiled.open_dataset(
     path, "raw", dtype=">u2", sig_shape=(16, 16), frame_header=3, io=io, chunks=(2, -1, -1)
 )
 expected = arr.compute()  # descriptors are open, kernels compiled
-((_, fd),) = open_files._idle
+((_, fd),) = descriptors._idle
 os.lseek(fd, 7, os.SEEK_SET)  # whoever shares the open file shares its position, and its leases
 children = []
 for _ in range(2):
     child = os.fork()
     if not child:
         same = all(np.array_equal(arr.compute(), expected) for _ in range(5))
-        ((_, own),) = open_files._idle
+        ((_, own),) = descriptors._idle
         os._exit(0 if same and os.lseek(own, 0, os.SEEK_CUR) == 0 else 1)
     children.append(child)
 for _ in range(5):
@@ -444,7 +443,7 @@ def test_no_descriptor_is_lost_to_errors(path, io):
         for _ in range(3):
             with pytest.raises(StaleFileError):
                 arr.compute()
-    assert open_descriptors() - len(open_files._idle) == before - 1
+    assert open_descriptors() - len(descriptors._idle) == before - 1
 
 
 @EVERY_BACKEND

@@ -1,0 +1,95 @@
+"""Descriptors of files, lent to one reader after another: some stay open for the next chunk."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.files import File
+from dask_tiled.model.open_files import GIVES_BACK, SHORT, allowed, with_room
+
+IDLE = 32
+"""Largest number of open descriptors that wait in each process for the next chunk."""
+
+Key = tuple[File, bool]
+"""A version of a file, and whether reads go past the page cache."""
+
+# A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
+_idle: deque[tuple[Key, int]] = deque()
+
+
+@contextmanager
+def lent_fd(
+    file: File, *, direct: bool = False, release: Callable[[], None] = lambda: None
+) -> Iterator[int]:
+    """Lend a descriptor of a file that is still the one that was opened, before and after.
+
+    ``release`` is that of :func:`with_room`.
+    """
+    file.check()  # opening something else that has its name could wait for ever
+    key = replace(file), direct  # another object: arrays that are gone have no file any more
+    fd = _take(key)
+    if fd is None:
+        fd = with_room(partial(_open, file.path, direct=direct), file.path, release)
+    try:
+        file.check(os.fstat(fd))
+        yield fd
+        file.check(os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    _idle.append((key, fd))
+    _shorten(allowed(IDLE))
+
+
+def _shorten(most: int) -> None:
+    """Close those that have waited the longest."""
+    while len(_idle) > most:
+        try:
+            os.close(_idle.popleft()[1])
+        except IndexError:  # another thread was quicker
+            break
+
+
+GIVES_BACK.append(partial(_shorten, 0))
+
+if hasattr(os, "register_at_fork"):
+    # A child would share the open files, and the leases on them, with its parent.
+    os.register_at_fork(after_in_child=partial(_shorten, 0))
+
+
+def _take(key: Key) -> int | None:
+    try:
+        entries = tuple(_idle)
+    except RuntimeError:  # another thread changed the deque; a further descriptor does no harm
+        return None
+    for entry in entries:
+        if entry[0] == key:
+            try:
+                _idle.remove(entry)
+            except (ValueError, IndexError):  # another thread was quicker, or changed the deque
+                continue
+            return entry[1]
+    return None
+
+
+def _open(path: str, *, direct: bool) -> int:
+    if not direct:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECT)
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno in SHORT:
+            raise
+        raise DatasetError(
+            "the file system does not do direct reads",
+            path=path,
+            expected="a file system that takes O_DIRECT",
+            found=str(error),
+            hint="Use io='buffered'.",
+        ) from error
