@@ -13,7 +13,7 @@ from dask_tiled.array.tasks import Grid, inherited, like_numpy, symbolic_graph
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.registry import formats
-from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.layout import Layout

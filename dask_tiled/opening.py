@@ -24,13 +24,13 @@ from dask_tiled.errors import (
 )
 from dask_tiled.formats.describing import completed, describe_as, expanded
 from dask_tiled.formats.registry import formats
-from dask_tiled.model.borders import Border, within
-from dask_tiled.model.conversion import Conversion
 from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import following, is_following
+from dask_tiled.model.growth import Sample
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import absolute, is_url
+from dask_tiled.model.paths import Border, absolute, is_url, within
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.refreshing import Opening, check_local
@@ -162,7 +162,8 @@ def open_dataset(
     desc = describe_files(path, format=format, follow=follow)
     warn_of_missing(desc, nav_shape, missing, follow=follow)
     again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
-    opening = Opening.of(desc, again, chunks, settled=_is_settled(nav_shape))
+    sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
+    opening = Opening(again, chunks, sample, settled=_is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)
 
 

@@ -30,8 +30,7 @@ from dask_tiled.export.signals import file_reader, to_hyperspy
 from dask_tiled.export.verification import verify_zarr
 from dask_tiled.export.virtual import as_zarr
 from dask_tiled.export.zarr_export import to_zarr
-from dask_tiled.formats.format import Format
-from dask_tiled.formats.registry import formats, register_format
+from dask_tiled.formats.registry import Format, formats, register_format
 from dask_tiled.frame_headers import frame_facts
 from dask_tiled.libertem import from_libertem
 from dask_tiled.model.corrections import Corrections

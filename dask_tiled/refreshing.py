@@ -30,15 +30,6 @@ class Opening(NamedTuple):
     settled: bool
     """Whether the user has given the shape of the scan."""
 
-    @classmethod
-    def of(
-        cls, desc: Description, describe: Callable[[], Description], chunks: Any, *, settled: bool
-    ) -> Opening:
-        """Remember how files were described."""
-        grows = desc.files[-1].grows
-        sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if grows else None
-        return cls(describe, chunks, sample, settled)
-
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open what was opened as ``arr`` again; see :meth:`TiledArray.refresh`."""
         check_local(old.files[0].path)
@@ -58,7 +49,7 @@ class Opening(NamedTuple):
             chunks=_longer(arr.chunks, new.shape) or self.chunks,
             align_bytes=ALIGNMENT if arr.io == "direct" else 1,
         )
-        opening = Opening.of(new, self.describe, self.chunks, settled=self.settled)
+        opening = self._replace(sample=Sample.of(new.layout, new.layout.n_frames - 1))
         return TiledArray(new, scheme, arr.io, opening=opening)
 
 

@@ -13,7 +13,7 @@ from dask_tiled.command_line.opening import OPENING, complete_format
 from dask_tiled.command_line.printing import columns, json_option, section, show, show_json
 
 if TYPE_CHECKING:
-    from dask_tiled.formats.format import Format
+    from dask_tiled.formats.registry import Format
 
 
 @click.command()
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @json_option
 def formats(name: str | None, *, as_json: bool) -> None:
     """List the formats, or tell what one of them reads, and what its options mean."""
-    from dask_tiled.formats.detection import named
+    from dask_tiled.formats.describing import named
     from dask_tiled.formats.registry import formats as known_formats
 
     known = known_formats()

@@ -24,7 +24,7 @@ from dask_tiled.export.ownership import (
     remove_empty,
 )
 from dask_tiled.export.targets import telling_of
-from dask_tiled.model.open_files import listed, with_room
+from dask_tiled.model.paths import listed, with_room
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")

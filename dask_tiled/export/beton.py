@@ -38,7 +38,7 @@ from dask_tiled.formats.beton.structure import (
     is_page_size,
 )
 from dask_tiled.model.files import read_head
-from dask_tiled.model.open_files import with_room
+from dask_tiled.model.paths import with_room
 from dask_tiled.tiling import machine
 
 Index = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.group import DATA
-from dask_tiled.model.open_files import give_back, open_file, with_room
+from dask_tiled.model.paths import give_back, open_file, with_room
 
 FOLDER = ".dask_tiled/"
 """Lies beside the chunks of the array: whoever lists the members of a group does not meet it."""

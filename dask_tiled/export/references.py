@@ -23,7 +23,7 @@ from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_fr
 from dask_tiled.export.stores import file_path
 from dask_tiled.export.targets import flush_folders, telling_of
 from dask_tiled.model.files import File
-from dask_tiled.model.open_files import open_file
+from dask_tiled.model.paths import open_file
 
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
 """So begins a file that was written here."""

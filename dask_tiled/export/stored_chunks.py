@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.export.encoding import ABSENT, Encoder, without_checksum
 from dask_tiled.export.parts import Array, Place
 from dask_tiled.export.targets import StorePlace
-from dask_tiled.model.open_files import open_file
+from dask_tiled.model.paths import open_file
 
 if TYPE_CHECKING:
     import zarr

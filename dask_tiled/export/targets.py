@@ -22,7 +22,7 @@ from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
 from dask_tiled.export.parts import Array, Pixels
-from dask_tiled.model.open_files import listed, open_file, with_room
+from dask_tiled.model.paths import listed, open_file, with_room
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.remote.stores import said
 

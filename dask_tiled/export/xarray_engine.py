@@ -30,7 +30,7 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.group import dimension_names
 from dask_tiled.export.labels import Labels, labels_of
 from dask_tiled.export.pictures import open_pictures
-from dask_tiled.formats.detection import HEAD_BYTES
+from dask_tiled.formats.describing import HEAD_BYTES
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Axis
 from dask_tiled.model.files import read_head

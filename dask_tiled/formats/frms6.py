@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.model.borders import Border, within
 from dask_tiled.model.files import is_following
+from dask_tiled.model.paths import Border, within
 
 FIELDS: tools.Fields = {
     "header_bytes": (0, "u2"), "frame_header_bytes": (2, "u2"), "version": (7, "u1"),

@@ -1,15 +1,91 @@
-"""The formats: which there are."""
+"""The formats: what one is, and which there are."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.formats.format import Format
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Description
+from dask_tiled.model.headers import Headers, Records
+from dask_tiled.model.instrument import VOCABULARY, Entry
 from dask_tiled.model.tables import html_table, text_table
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format.
+
+    Attributes
+    ----------
+    name : str
+        What ``open_dataset(format=...)`` calls it.
+    extensions : tuple of str
+        Usual endings of its files, with the dot.
+    summary : str
+        What is read, in one line.
+    nav_shape_from : str
+        Where the scan shape comes from, in a few words.
+    sniff : callable
+        ``sniff(path, head)`` sees the first 4096 bytes of a file and returns None if the file is of
+        this format, or else a few words that say why it is not.
+    describe : callable
+        ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
+        are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are handed over to
+        those that have them.
+    corrections : callable, optional
+        ``corrections(desc)`` reads the corrections that came with the files, for
+        ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
+    headers : callable, optional
+        ``headers(desc)`` tells where the headers of the frames lie and what they say, for
+        :func:`~dask_tiled.frame_facts`; or, where there is no header for each, it gives a
+        structured array of what the file says of each of its frames. It raises DatasetError where
+        a file says nothing.
+    instrument : mapping
+        Where the metadata tell what is known of the instrument: names of the vocabulary, and for
+        each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first that says
+        something counts.
+    peers : tuple of str
+        Other libraries that read the format.
+    implied : str or tuple of str
+        Suffixes that may be left out of a path; of a folder, a slash and the name of a file in it.
+    aliases : tuple of str
+        What else people call the format, in small letters and ``_``.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+    summary: str
+    nav_shape_from: str
+    sniff: Callable[[str, bytes], str | None]
+    describe: Callable[..., Description]
+    corrections: Callable[[Description], Corrections] | None = None
+    headers: Callable[[Description], Headers | Records] | None = None
+    instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
+    peers: tuple[str, ...] = ()
+    implied: str | tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for extension in self.extensions:
+            if not extension.startswith("."):
+                problem = f"format {self.name!r}: an extension begins with a dot"
+                raise DatasetError(problem, expected=f".{extension}", found=extension)
+        for name in self.instrument:
+            if name not in VOCABULARY:
+                problem = f"format {self.name!r}: no such word for an instrument"
+                raise DatasetError(problem, expected=", ".join(VOCABULARY), found=name)
+
+    def options(self) -> dict[str, Any]:
+        """Give the options of the format and their default values."""
+        parameters = inspect.signature(self.describe).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
 
 # fmt: off
 _MODULES = (

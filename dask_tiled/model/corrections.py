@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.pieces import strides_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -270,5 +269,8 @@ def neighbours(pixels: Index, excluded: Index, shape: tuple[int, ...]) -> tuple[
     steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
     near = pixels[:, None] + np.array(steps, dtype=np.int64).reshape(-1, len(shape))
     inside = ((near >= 0) & (near < shape)).all(axis=-1)
-    flat = np.array(strides_of(shape, 1), np.int64)
-    return near, inside & ~np.isin(near @ flat, excluded @ flat)
+    numbers, others = (
+        np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), shape, mode="clip")
+        for places in (near, excluded)
+    )
+    return near, inside & ~np.isin(numbers, others)

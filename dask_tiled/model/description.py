@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
-from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
@@ -128,7 +128,7 @@ class Description:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base_shape: tuple[int, ...] = ()
     conversion: Conversion = field(default=None)  # type: ignore[assignment]
-    instrument: Instrument = field(default_factory=lambda: Instrument({}), hash=False)
+    instrument: Instrument = field(default_factory=Instrument, hash=False)
 
     def __post_init__(self) -> None:
         conversion: Conversion | None = self.conversion

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, TruncatedFileError
-from dask_tiled.model.borders import check_inside
-from dask_tiled.model.open_files import with_room
+from dask_tiled.model.paths import check_inside, is_url, with_room
 from dask_tiled.remote.fetching import ask, check, fetch_all
-from dask_tiled.remote.session import is_url, session
+from dask_tiled.remote.session import session
 from dask_tiled.remote.stores import Place, Version
+from dask_tiled.remote.stream import Stream
 
 _following: ContextVar[bool] = ContextVar("following", default=False)
 _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyType({}))
@@ -144,7 +144,7 @@ class File:
 
     def open(self) -> BinaryIO:
         """Open it for reading; who reads it checks the version."""
-        return open_bytes(self.path)
+        return opened(self.path)
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
         """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
@@ -267,7 +267,7 @@ class RemoteFile(File):
 
     def open(self) -> BinaryIO:
         """Open it for reading, by blocks."""
-        return _RemoteStream(_RemoteBytes(self), 1 << 14)
+        return Stream(self.place, self.version)
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
         """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
@@ -287,48 +287,6 @@ class RemoteFile(File):
         check(self.place, self.version, now)
 
 
-class _RemoteStream(io.BufferedReader):
-    """A file behind a URL, for libraries that read files."""
-
-    def __repr__(self) -> str:  # what h5py takes for its name
-        return repr(self.raw)
-
-
-class _RemoteBytes(io.RawIOBase):
-    """The bytes of a file behind a URL."""
-
-    def __init__(self, file: RemoteFile) -> None:
-        self._file = file
-        self._at = 0
-
-    def __repr__(self) -> str:
-        return self._file.path
-
-    def readable(self) -> bool:
-        """Say so to those who ask."""
-        return True
-
-    def seekable(self) -> bool:
-        """Say so to those who ask."""
-        return True
-
-    def tell(self) -> int:
-        """Give the byte that is read next."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go somewhere else."""
-        self._at = offset + (0, self._at, self._file.size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Read as much as there is room for, or less at the end."""
-        data = self._file.read(len(buffer), self._at)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
 class _LocalBytes(io.FileIO):
     """The bytes of a file of this machine; what the system says of them names it."""
 
@@ -338,8 +296,10 @@ class _LocalBytes(io.FileIO):
             return super().readinto(buffer)
 
 
-def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file of this machine for reading."""
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading."""
+    if is_url(path):
+        return File.at(path).open()
     return io.BufferedReader(_LocalBytes(os.fspath(path), opener=_regular), 1 << 14)
 
 

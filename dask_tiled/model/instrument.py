@@ -7,11 +7,11 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -121,31 +121,41 @@ class Entry:
     when: Callable[[Mapping[str, Any]], bool] | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Instrument(Mapping[str, Fact]):
     """What a file says of the instrument, by the names of the vocabulary.
 
     It is a mapping that cannot be changed, and prints as a table.
+
+    Parameters
+    ----------
+    told : mapping
+        The facts, of a file that has them by these names.
+    metadata, entries : mapping
+        Otherwise they are read from metadata when they are first asked for: of each name the first
+        entry that says something. What is not there, not set, or not what it should be is left out.
     """
 
-    facts: Mapping[str, Fact]
+    told: Mapping[str, Fact] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    entries: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
 
-    @classmethod
-    def read(
-        cls, metadata: Mapping[str, Any], entries: Mapping[str, Sequence[Entry]]
-    ) -> Instrument:
-        """Take from metadata what they say, of each name the first entry that says something.
-
-        What is not there, not set, or not what it should be is left out.
-        """
+    @cached_property
+    def facts(self) -> Mapping[str, Fact]:
+        """All facts by their names."""
+        if self.told:
+            return self.told
         facts = {}
         for name, term in VOCABULARY.items():
-            for entry in entries.get(name, ()):
-                fact = _read(metadata, entry, term)
+            for entry in self.entries.get(name, ()):
+                fact = _read(self.metadata, entry, term)
                 if fact is not None:
                     facts[name] = fact
                     break
-        return cls(facts)
+        return facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Instrument, (self.facts,)  # entries may hold functions that do not pickle
 
     def __getitem__(self, name: str) -> Fact:
         return self.facts[name]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
-from dask_tiled.model.open_files import GIVES_BACK, allowed, with_room
+from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.planning import Ranges

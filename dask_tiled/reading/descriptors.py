@@ -11,7 +11,7 @@ from functools import partial
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
-from dask_tiled.model.open_files import GIVES_BACK, SHORT, allowed, with_room
+from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
 
 IDLE = 32
 """Largest number of open descriptors that wait in each process for the next chunk."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url

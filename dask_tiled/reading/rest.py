@@ -12,8 +12,7 @@ from dask import config
 
 from dask_tiled.errors import check_whole
 from dask_tiled.model.files import File
-from dask_tiled.model.open_files import SHORT, with_room
-from dask_tiled.model.paths import is_url
+from dask_tiled.model.paths import SHORT, is_url, with_room
 
 REST_SECONDS = 60
 """A file that has been left alone for so long is taken for one that stays so."""

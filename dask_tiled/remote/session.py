@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -91,12 +90,6 @@ def opened_together(session: Session) -> Iterator[None]:
 def session() -> Session:
     """Give the session that is open, or one that knows nothing."""
     return _session.get() or Session()
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is a URL."""
-    scheme, mark, _ = os.fspath(path).partition("://")
-    return bool(mark) and scheme.isascii() and scheme.replace("+", "").replace("-", "").isalnum()
 
 
 def join(folder: str, name: str) -> str:

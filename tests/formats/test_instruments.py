@@ -369,7 +369,7 @@ def test_every_entry_is_met(data, tmp_path):
         for entry in entries
         if format.name not in ELSEWHERE | NEVER
         and not any(
-            Instrument.read(desc.metadata, {name: [entry]})
+            Instrument({}, desc.metadata, {name: [entry]})
             for desc in descs
             if desc.format == format.name
         )

@@ -11,7 +11,7 @@ from conftest import DATA
 from formats_table import TABLE
 
 from dask_tiled import DatasetError, describe
-from dask_tiled.formats.detection import detect
+from dask_tiled.formats.describing import detect
 from fuzzing.packings import Place, places_of
 
 MOST_BYTES = 160 << 10

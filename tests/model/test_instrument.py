@@ -19,12 +19,13 @@ SAID = {"a": {"b c": {"energy": 200.0, "energy@units": "kV"}, "d/e": {"name": " 
 def told(value, name="beam_energy", unit="", read=None):
     """Read one fact of metadata that hold one value."""
     entries = {name: [Entry("there/it", unit, read)]}
-    fact = Instrument.read({"there": {"it": value}}, entries).get(name)
+    fact = Instrument({}, {"there": {"it": value}}, entries).get(name)
     return fact and fact.value
 
 
 def test_paths_lead_to_values_with_units_and_places():
-    found = Instrument.read(
+    found = Instrument(
+        {},
         SAID,
         {
             "beam_energy": [Entry("a/nowhere", "V"), Entry("a/b*/energy", "kV"), Entry("a", "V")],
@@ -39,18 +40,18 @@ def test_paths_lead_to_values_with_units_and_places():
 
 
 def test_units_that_stand_beside_values():
-    found = Instrument.read(SAID, {"beam_energy": [Entry("a/*/energy", "@")]})
+    found = Instrument({}, SAID, {"beam_energy": [Entry("a/*/energy", "@")]})
     assert found["beam_energy"].value == 200e3
     other = {"a": 200.0, "a_units": "kV", "b": 200.0}
-    assert Instrument.read(other, {"beam_energy": [Entry("a", "@V")]})["beam_energy"].value == 2e5
-    assert Instrument.read(other, {"beam_energy": [Entry("b", "@V")]})["beam_energy"].value == 200
-    assert not Instrument.read(other, {"beam_energy": [Entry("b", "@")]})
+    assert Instrument({}, other, {"beam_energy": [Entry("a", "@V")]})["beam_energy"].value == 2e5
+    assert Instrument({}, other, {"beam_energy": [Entry("b", "@V")]})["beam_energy"].value == 200
+    assert not Instrument({}, other, {"beam_energy": [Entry("b", "@")]})
 
 
 def test_paths_may_leave_keys_out():
     tree = {"top": {"x": {"y": {"energy": 3.0}}, "energy": 2.0}, "energy": 1.0}
     for path, where in {"top/**/energy": ("top",), "**/y/energy": ("top", "x", "y")}.items():
-        found = Instrument.read(tree, {"beam_energy": [Entry(path, "V")]})
+        found = Instrument({}, tree, {"beam_energy": [Entry(path, "V")]})
         assert found["beam_energy"].where == (*where, "energy")
 
 
@@ -63,7 +64,7 @@ def test_paths_may_leave_keys_out():
     ids=["wide", "deep"],
 )
 def test_looking_everywhere_has_an_end(tree):
-    assert not Instrument.read({"top": tree}, {"beam_energy": [Entry("top/**/energy", "V")]})
+    assert not Instrument({}, {"top": tree}, {"beam_energy": [Entry("top/**/energy", "V")]})
     while tree:  # or taking it apart would need a deep stack
         _, tree = tree.popitem()
 
@@ -139,7 +140,7 @@ JSON = st.recursive(
 @given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "@V", "?"]))
 def test_nothing_that_a_header_holds_raises(value, name, unit):
     entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("**/*/*", unit)]
-    found = Instrument.read({"there": {"it": value, "it@units": value}}, {name: entries})
+    found = Instrument({}, {"there": {"it": value, "it@units": value}}, {name: entries})
     for fact in found.values():
         assert fact.unit == VOCABULARY[name].unit
         assert isinstance(fact.value, str) or math.isfinite(fact.value)

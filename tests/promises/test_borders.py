@@ -21,8 +21,8 @@ from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_p
 from range_server import serving
 
 from dask_tiled import DatasetError, OutsideFolderError, open_dataset
-from dask_tiled.model.borders import Border, within
 from dask_tiled.model.files import read_head
+from dask_tiled.model.paths import Border, within
 from dask_tiled.testing import (
     counting_frames,
     write_direct_electron,

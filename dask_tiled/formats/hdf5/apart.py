@@ -30,7 +30,7 @@ from dask_tiled.formats.hdf5.child import (
     Limits,
 )
 from dask_tiled.model.files import is_following, seen_files
-from dask_tiled.model.open_files import SHORT, with_room
+from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
 
 START_SECONDS = 120

@@ -10,7 +10,6 @@ from numbers import Number
 from types import NoneType
 
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
-from dask_tiled.formats.format import Format
 from dask_tiled.formats.hdf5.apart import EndedError, apart
 from dask_tiled.formats.hdf5.attributes import plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
@@ -22,10 +21,11 @@ from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import DECODE, Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.model.borders import Border, border, within
+from dask_tiled.formats.registry import Format
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_refusal, read_head
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import Border, border, within
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100

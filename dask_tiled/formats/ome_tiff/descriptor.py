@@ -26,7 +26,7 @@ from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
-from dask_tiled.model.borders import Border, within
+from dask_tiled.model.paths import Border, within
 
 MAX_LISTED = 1000  # so many missing planes and files are listed in the metadata
 

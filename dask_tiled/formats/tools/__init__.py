@@ -6,7 +6,7 @@ from dask_tiled.errors import (
     CorruptFileError, DatasetError, OutsideFolderError, TruncatedFileError, check_whole,
     choose_dataset, printable, require,
 )
-from dask_tiled.formats.format import Format
+from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.codecs import codec, unwritten
 from dask_tiled.formats.tools.compression import (
     check_room, content_reader, is_compressed, most_bytes, read_start, unpacker,
@@ -40,7 +40,8 @@ from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.headers import Headers, WrongHeader
 from dask_tiled.model.instrument import Entry, converted
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, opened, real
+from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, real
+from dask_tiled.model.files import opened
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 __all__ = [

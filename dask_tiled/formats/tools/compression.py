@@ -23,8 +23,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.files import File, is_refusal, read_head
-from dask_tiled.model.paths import opened
+from dask_tiled.model.files import File, is_refusal, opened, read_head
 
 RATIOS: Mapping[str, int] = {
     "packbits": 64,  # 128 bytes of two

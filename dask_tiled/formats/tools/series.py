@@ -15,10 +15,20 @@ from dask_tiled.errors import (
     RemoteError,
     TruncatedFileError,
 )
-from dask_tiled.model.borders import Border, border, check_inside
 from dask_tiled.model.description import DOUBTS, Description
 from dask_tiled.model.files import File, is_following, is_refusal
-from dask_tiled.model.paths import absolute, is_file, is_link, is_url, list_folder, named_in, real
+from dask_tiled.model.paths import (
+    Border,
+    absolute,
+    border,
+    check_inside,
+    is_file,
+    is_link,
+    is_url,
+    list_folder,
+    named_in,
+    real,
+)
 
 
 class Member(NamedTuple):

@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, check_whole
-from dask_tiled.formats.format import Format
+from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.decoding import named
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, read
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
-from dask_tiled.model.borders import Border, border, within
 from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
-from dask_tiled.model.paths import is_url, real
+from dask_tiled.model.paths import Border, border, is_url, real, within
 
 WRITTEN = "dask_tiled"
 """The attribute in which exports of this package say more of an array."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.conversion import Conversion
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
