@@ -15,6 +15,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import dask_tiled
 from dask_tiled.array import axes, rewriting
+from dask_tiled.array.aggregation import called
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -127,6 +128,19 @@ def test_results_that_change_on_their_way_to_the_next_step(arr):
     other = HighLevelGraph({**graph.layers, name: layer}, graph.dependencies)
     found = da.Array(other, name, total.chunks, total.dtype)
     assert found.compute() == 2**64 - int(PIXELS.sum())
+
+
+def test_tasks_that_are_no_step_of_a_reduction():
+    keys = [("x", 0), ("x", 1)]
+
+    def step(*tasks):
+        calls = {("y", k): (func, [*some]) for k, (func, some) in enumerate(tasks)}
+        return called(MaterializedLayer(calls), keys, (0,))
+
+    assert step((np.sum, keys)).func is np.sum
+    assert step((np.sum, keys[:1]), (np.sum, keys[1:])).func is np.sum
+    assert step((np.sum, [*keys, keys[0]])) is None  # would count twice
+    assert step((np.sum, keys[:1]), (np.max, keys[1:])) is None
 
 
 @pytest.mark.parametrize(

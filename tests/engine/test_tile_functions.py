@@ -149,6 +149,8 @@ def test_requests(path, frames):
         assert max(tile.nbytes for tile, _ in seen) <= 3 * 32 * 64 * 2
         seen, _ = look(arr, tiling=TilingRequest("chunk"))
         assert sorted(tile.shape for tile, _ in seen) == [(5, *SIG), (15, *SIG)]
+    seen, _ = look(opened(path), tiling=TilingRequest("tile", nbytes=1024))  # parts of frames
+    assert max(tile.nbytes for tile, _ in seen) <= 1024
 
 
 def test_functions_need_not_be_tried(path):

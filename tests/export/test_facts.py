@@ -7,9 +7,9 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from dask_tiled import MissingFramesWarning, open_dataset, to_zarr
+from dask_tiled import DatasetError, MissingFramesWarning, open_dataset, to_zarr
 from dask_tiled.export.facts import attributes_of, plain
-from dask_tiled.formats.zarr.told import told_instrument
+from dask_tiled.formats.zarr.told import MOST_PLACES, told_instrument
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mib
 
@@ -67,6 +67,8 @@ def test_missing_frames_are_listed_and_stay_missing(tmp_path, dtype, fill):
     np.testing.assert_array_equal(again[0, ::-1][..., 3].compute(), arr[0, ::-1][..., 3].compute())
     five = open_dataset(store, nav_shape=(17,), missing="fill").description
     assert five.missing.tolist() == [0, 1, 14, 15, 16]
+    with pytest.raises(DatasetError, match="too large for an export with missing frames"):
+        open_dataset(store, nav_shape=(MOST_PLACES + 1,))
     zeros = open_dataset(store, fill_value=0, missing="fill")
     assert not zeros[0, :2].compute().any()
     mark, _ = exported(again, tmp_path / "again.zarr")

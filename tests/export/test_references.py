@@ -183,6 +183,10 @@ def test_what_is_no_range_of_bytes_is_refused(tmp_path):
     ):
         with pytest.raises(DatasetError, match=f"scan.mib: .*{why}.*as_zarr shows them"):
             to_references(open_dataset(path, **options))
+    packed = counting_frames((3, 4, 64), "uint16", bits=12)
+    arr = open_dataset(write_mib(tmp_path / "packed.mib", packed, kind="R64", depth=12))
+    with pytest.raises(DatasetError, match="are cut inside of what decodes at once"):
+        to_references(arr[..., 1:])
 
 
 def halves(path, distances):

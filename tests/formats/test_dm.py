@@ -9,6 +9,7 @@ from manifest import by_file, manifest
 
 import dask_tiled
 from dask_tiled import Axis, CorruptFileError, DatasetError
+from dask_tiled.formats.dm.packed import stored_bytes
 from dask_tiled.testing import check_format, counting_frames, write_dm
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -143,6 +144,15 @@ def test_packed_transforms_of_the_old_kind(tmp_path, size):
     np.testing.assert_allclose(found, full, atol=1e-5)
     np.testing.assert_array_equal(found, rosettasciio(path))
     check_format(path, found)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "shape", "dtype"),
+    [(27, (2, 4, 6), "<c8"), (28, (4, 6), ">c16"), (5, (4, 6), "<c8"), (5, (3, 3), "<c8")],
+)
+def test_other_ways_of_packing_are_refused(data_type, shape, dtype):
+    with pytest.raises(DatasetError, match=r"a\.dm4: unknown way of packing"):
+        stored_bytes("a.dm4", data_type, shape, np.dtype(dtype))
 
 
 def test_packed_transforms_in_a_stack_of_files(tmp_path):

@@ -173,6 +173,13 @@ def test_text_that_is_no_volume(tmp_path, text, kind):
         dask_tiled.open_dataset(path).compute()
 
 
+def test_text_that_is_too_short_is_noticed_before_it_is_read(tmp_path):
+    path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
+    path.write_bytes(b"1 2 3 ")
+    with pytest.raises(TruncatedFileError, match="too short for so many numbers"):
+        dask_tiled.describe(path)
+
+
 HOSTILE = [
     "",
     "5 4 3",
@@ -216,7 +223,7 @@ BROKEN = [b"", b"attributes", b"attributes = ", b"attributes = [1]", b"attribute
 BROKEN += [b"\xff\xfe", b"a = {'a':" + b"[" * 10000, b"a = " + b"-" * 100000 + b"1"]
 BROKEN += [b"a = {'a': " + b"1+" * 50000 + b"1}", b"a = {" + b"'a': 1, " * 100000, b"a = {[]: 1}"]
 BROKEN += [b"a = {'a': '\\ '}", b"a = {'a': 1}\0", b"a = {'a': " + b"9" * 10000 + b"}"]
-BROKEN += [b"a = {'a': 0x" + b"f" * 50000 + b"}"]
+BROKEN += [b"a = {'a': 0x" + b"f" * 50000 + b"}", b"a = {'a': 1}" + b" " * gis.MOST_MINF]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
