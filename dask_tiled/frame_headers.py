@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import annotate, tokenize
 
-from dask_tiled.array.tasks import Grid, inherited, like_numpy, symbolic_graph
+from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
+from dask_tiled.array.tasks import Grid, like_numpy
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.registry import formats

@@ -154,7 +154,7 @@ def main():
         np.save(other, FLOATS)
         _wrapped.path = path
         tell(look(path, other))
-        from dask_tiled.array.dask_names import NAMES
+        from dask_tiled.array.dask_graph.names import NAMES
 
         names = {module: [*some] for module, some in NAMES.items()}
         for module in [x for x in sys.modules if x.startswith("dask_tiled")]:

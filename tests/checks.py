@@ -15,7 +15,7 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled import DatasetError, describe, frame_facts, open_dataset, to_zarr
-from dask_tiled.array.rewriting import rewritten
+from dask_tiled.array.dask_graph.rewriting import rewritten
 from dask_tiled.array.tasks import pixels_of
 
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.building import has_tiles
-from dask_tiled.array.dask_names import ArrayBlockIdDep, blockwise, flatten
+from dask_tiled.array.dask_graph.layers import on_chunks, results_in
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, run_job
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import Array, Job
@@ -55,23 +54,11 @@ def job_array(
         if combine is None:
             return blocks[tuple(0 if k in gone else slice(None) for k in range(blocks.ndim))]
         return _combined(blocks, gone, combine)
-    layer = blockwise(
-        run_job,
-        name,
-        axes + new,
-        *(arr.name, axes, value, None, ArrayBlockIdDep(arr.chunks), axes),
-        numblocks={arr.name: arr.numblocks},
-        new_axes=dict.fromkeys(new, 1),
-    )
-    graph = _above(arr, name, layer)
+    graph = on_chunks(run_job, name, axes + new, arr, value, block_id=True, new_axes=new)
     blocks = da.Array(graph, name, chunks, meta=meta)
     if not gone:
         return blocks
     return _squeezed(blocks, gone) if combine is None else _combined(blocks, gone, combine)
-
-
-def _above(arr: Any, name: str, layer: Any) -> HighLevelGraph:
-    return HighLevelGraph.from_collections(name, layer, dependencies=[arr])
 
 
 def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Array]) -> da.Array:
@@ -86,9 +73,8 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
     """Take away axes with one pixel, in symbols: there may be a million chunks."""
     axes = tuple(range(blocks.ndim))
     kept = tuple(axis for axis in axes if axis not in gone)
-    name, numblocks = f"squeeze-{blocks.name}", {blocks.name: blocks.numblocks}
-    layer = blockwise(_squeeze, name, kept, blocks.name, axes, gone, None, numblocks=numblocks)
-    graph = _above(blocks, name, layer)
+    name = f"squeeze-{blocks.name}"
+    graph = on_chunks(_squeeze, name, kept, blocks, gone)
     chunks = tuple(blocks.chunks[axis] for axis in kept)
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), blocks.dtype))
 
@@ -106,8 +92,7 @@ def _reduce(
     combine: Callable[..., Array],
 ) -> Array:
     """Combine results of chunks as dask asks for it."""
-    results = flatten(results, container=list) if isinstance(results, list) else [results]
-    reduced = combine(list(results), axis)
+    reduced = combine(results_in(results), axis)
     return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 

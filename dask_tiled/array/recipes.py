@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.recognition import Contraction, Step, node_of
+from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import Programmed

@@ -1,39 +1,25 @@
-"""The tasks of chunks: which box each has, what it calls, and the symbolic graphs of them."""
+"""The tasks of chunks: which box each has, and what it calls."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dask.base import get_annotations
-from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_names import (
-    ArrayBlockIdDep,
-    DataNode,
-    Layer,
-    MaterializedLayer,
-    TaskRef,
-    _fuse_annotations,
-    blockwise,
-)
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
-from dask_tiled.tiling.bases import Chunks
 
 Array = npt.NDArray[Any]
 Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
-DESCRIPTION = "description"
-"""What a layer that reads files notes of them, among what dask notes of the layers of arrays."""
 
 
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
@@ -110,45 +96,6 @@ def like_numpy(pixels: Array) -> Array:
     """Make a scalar of an array without axes, as numpy does with its results."""
     scalar: Array = pixels[()]
     return pixels if pixels.ndim else scalar
-
-
-Annotations = dict[str, Any]
-
-
-def inherited(*arrays: Any) -> Annotations:
-    """Give the annotations of what is made of arrays now: theirs, and those that are in force."""
-    theirs = (x._annotations for x in arrays)  # noqa: SLF001
-    fused: Annotations = _fuse_annotations(*theirs, get_annotations())
-    return fused
-
-
-def symbolic_graph(
-    name: str,
-    chunks: Chunks,
-    source: Source,
-    grid: Grid,
-    func: Callable[..., Any] = pixels_of,
-    values: Sequence[Any] = (),
-) -> HighLevelGraph:
-    """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace.
-
-    A task calls ``func(source, *values, grid, block_id)``.
-    """
-    axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
-    value = held(source, f"source-{name}", layers)
-    dependencies = {key: set[str]() for key in layers} | {name: {*layers}}
-    constants = (x for one in (value, *values, grid) for x in (one, None))
-    arguments = *constants, ArrayBlockIdDep(chunks), axes
-    layers[name] = blockwise(func, name, axes, *arguments, numblocks={})
-    return HighLevelGraph(layers, dependencies)
-
-
-def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
-    """Give what is a part of every task, or the layer that has it: a cluster sends that once."""
-    if not value.is_large:
-        return value
-    layers[key] = MaterializedLayer({key: DataNode(key, value)})
-    return TaskRef(key)
 
 
 class Edges:

@@ -12,16 +12,14 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.choosing import at_points, picked, reshaped
-from dask_tiled.array.dask_names import IndexCallable
-from dask_tiled.array.rewriting import optimize
-from dask_tiled.array.tasks import (
+from dask_tiled.array.dask_graph.layers import (
     DESCRIPTION,
     Annotations,
-    Edges,
-    Grid,
     inherited,
     symbolic_graph,
 )
+from dask_tiled.array.dask_graph.rewriting import optimize
+from dask_tiled.array.tasks import Edges, Grid
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
@@ -189,9 +187,9 @@ class TiledArray(da.Array):
         return self._show(self._description.cut(cuts), tuple(chunks), Grid(tuple(edges)))
 
     @property
-    def vindex(self) -> IndexCallable:
+    def vindex(self) -> Any:
         """Choose points, as dask does; those of navigation axes are frames."""
-        return IndexCallable(self._choose)
+        return type(super().vindex)(self._choose)
 
     def _choose(self, key: Any) -> da.Array:
         found = self._description and at_points(self._description, self.chunks, key)

@@ -13,8 +13,8 @@ from strategies import chunked, part_of, selections, shown
 
 import dask_tiled
 from dask_tiled import TiledArray
+from dask_tiled.array.dask_graph.results import whole
 from dask_tiled.array.recipes import Together
-from dask_tiled.array.results import whole
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -259,7 +259,7 @@ def test_one_frame_of_a_scan_in_other_chunks(tmp_path):
 
 def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
     """What is left of each pixel, or frame, keeps its chunks; those that are gone are no tasks."""
-    monkeypatch.setattr("dask_tiled.array.rewriting.MOST_CHUNKS", 4)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.rewriting.MOST_CHUNKS", 4)
     arr = opened(path, chunks=(1, 1, 4, 6))
     for axes, chunks in [((0, 1), ((4,), (6,))), (0, ((1,) * 4, (4,), (6,))), (None, ())]:
         total = (arr * 2).sum(axis=axes)
@@ -283,7 +283,7 @@ def computed_by(monkeypatch, result):
 
 def test_what_nobody_sees_is_merged(path, monkeypatch):
     """Chunks of a result that is computed are seen by nobody; those that go on are as promised."""
-    monkeypatch.setattr("dask_tiled.array.rewriting.LEAST_BYTES", SCAN[:1].nbytes)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.rewriting.LEAST_BYTES", SCAN[:1].nbytes)
     arr = opened(path, chunks=(1, 1, 2, 6))
     tasks = {"sum": 3, "kept": 3, "mixed": 3, "whole": 3, "shown": 12}
     for name, total, expected in [
@@ -304,11 +304,11 @@ def test_what_nobody_sees_is_merged(path, monkeypatch):
 
 
 def test_few_pixels_are_one_task(path, monkeypatch):
-    monkeypatch.setattr("dask_tiled.array.results.FEW_PIXELS", 12)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 12)
     arr = opened(path, chunks=(1, 1, 4, 6))[..., 1, 2]
     read = []
     monkeypatch.setattr(
-        "dask_tiled.array.results.whole", lambda *args: read.append(args) or whole(*args)
+        "dask_tiled.array.dask_graph.results.whole", lambda *args: read.append(args) or whole(*args)
     )
     np.testing.assert_array_equal(arr.compute(), SCAN[..., 1, 2])
     assert len(read) == 1

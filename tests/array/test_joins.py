@@ -7,7 +7,7 @@ import pytest
 from checks import on_tiles
 
 import dask_tiled
-from dask_tiled.array import joins
+from dask_tiled.array.dask_graph import joins
 from dask_tiled.array.recipes import Together
 from dask_tiled.testing import write_mib
 

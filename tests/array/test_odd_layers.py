@@ -14,8 +14,10 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import dask_tiled
-from dask_tiled.array import axes, rewriting
-from dask_tiled.array.aggregation import called
+from dask_tiled.array import axes
+from dask_tiled.array.dask_graph import rewriting
+from dask_tiled.array.dask_graph.reading import trees_of
+from dask_tiled.array.tree import Combine, Opaque
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -132,15 +134,17 @@ def test_results_that_change_on_their_way_to_the_next_step(arr):
 
 def test_tasks_that_are_no_step_of_a_reduction():
     keys = [("x", 0), ("x", 1)]
+    total, greatest = (partial(f, axis=(0,), keepdims=True) for f in (np.sum, np.max))
 
     def step(*tasks):
         calls = {("y", k): (func, [*some]) for k, (func, some) in enumerate(tasks)}
-        return called(MaterializedLayer(calls), keys, (0,))
+        layers = {"x": MaterializedLayer(dict.fromkeys(keys, 1)), "y": MaterializedLayer(calls)}
+        return type(trees_of(HighLevelGraph(layers, {"x": set(), "y": {"x"}}))["y"])
 
-    assert step((np.sum, keys)).func is np.sum
-    assert step((np.sum, keys[:1]), (np.sum, keys[1:])).func is np.sum
-    assert step((np.sum, [*keys, keys[0]])) is None  # would count twice
-    assert step((np.sum, keys[:1]), (np.max, keys[1:])) is None
+    assert step((total, keys)) is Combine
+    assert step((total, keys[:1]), (total, keys[1:])) is Combine
+    assert step((total, [*keys, keys[0]])) is Opaque  # would count twice
+    assert step((total, keys[:1]), (greatest, keys[1:])) is Opaque
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(rewriting, "known_layers", failing)
+    monkeypatch.setattr(rewriting, "known_trees", failing)
     with pytest.warns(RuntimeWarning, match="chunk by chunk.*no such thing"):
         found = (arr + 1).sum((0, 1)).compute()
     np.testing.assert_array_equal(found, (PIXELS + 1).sum((0, 1)))
@@ -190,6 +194,6 @@ def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(axes, "layers_in_order", failing)
+    monkeypatch.setattr(axes, "trees_of", failing)
     with pytest.warns(RuntimeWarning, match="axes .* are not known.*no such thing"):
         assert axes.shown_of(arr + 1).axes == (None,) * 4

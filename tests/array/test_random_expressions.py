@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from strategies import chunked
 
 from dask_tiled import Corrections, open_dataset
-from dask_tiled.array import rewriting
+from dask_tiled.array.dask_graph import rewriting
 from dask_tiled.testing import write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

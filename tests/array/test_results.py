@@ -9,8 +9,8 @@ import pytest
 from checks import coarsened, peak_memory
 
 import dask_tiled
-from dask_tiled.array import results
-from dask_tiled.array.results import Result
+from dask_tiled.array.dask_graph import results
+from dask_tiled.array.dask_graph.results import Result
 from dask_tiled.array.tasks import Grid
 from dask_tiled.testing import write_mib, write_raw
 

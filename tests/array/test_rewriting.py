@@ -12,9 +12,9 @@ from checks import on_tiles
 from dask.array import chunk
 
 import dask_tiled
-from dask_tiled.array import results, rewriting
+from dask_tiled.array.dask_graph import results, rewriting
+from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.recipes import Recipe
-from dask_tiled.array.rewriting import optimize
 from dask_tiled.engine.folding import FrameSink
 from dask_tiled.testing import write_mib, write_npy, write_raw
 

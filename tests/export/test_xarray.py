@@ -24,8 +24,8 @@ from ome_writer import document, image, tiff_data, write_pages
 
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, TilingRequest, open_dataset, to_beton, to_xarray
+from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.tasks import pixels_of
-from dask_tiled.array.wrapped import unwrapped
 from dask_tiled.export.xarray_engine import Engine
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dask_tiled.array.dask_names import NAMES, NO_TILES
+from dask_tiled.array.dask_graph.names import NAMES, NO_TILES
 from dask_tiled.foreign import find
 
 CANARY = Path(__file__).parents[1] / "canary.py"

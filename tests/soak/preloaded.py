@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from dask_tiled.array import results, rewriting
+from dask_tiled.array.dask_graph import results, rewriting
 from dask_tiled.model.files import File
 from dask_tiled.reading import reader
 

@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.layers import layers_in_order
+from dask_tiled.array.dask_graph.names import (
     Alias,
     Blockwise,
     MaterializedLayer,
     Task,
     TaskRef,
-    chunk,
 )
-from dask_tiled.array.known import layers_in_order, taken
+from dask_tiled.array.dask_graph.reading import CONCATENATES, STACKS
+from dask_tiled.array.dask_graph.slices import Place, as_now, taken
 
-Place = tuple[Any, ...]
-JOINING = "concatenate-", "stack-"
-"""How dask begins the names of layers that join arrays."""
+JOINING = CONCATENATES, STACKS
 MOST_PARTS = 64
 """More arrays than these stay joined: each takes its time, whatever its size."""
 
@@ -151,12 +150,3 @@ def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
     if any(len({task.args[0].key[0] for task in some.values()}) > 1 for some in tasks.values()):
         return None
     return join, {part: MaterializedLayer(some) for part, some in tasks.items()}, numblocks
-
-
-def as_now(key: Any, task: Any) -> Any:
-    """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
-    if not isinstance(task, tuple) or not callable(task[0]):
-        return Alias(key, task) if isinstance(task, tuple) else task
-    function, *given = task
-    known_so = function is chunk.getitem and isinstance(given[0], tuple)
-    return Task(key, function, TaskRef(given[0]), *given[1:]) if known_so else None

@@ -7,22 +7,18 @@ opened arrays is known from its first step to its last, it is done by the tasks 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial, reduce
-from itertools import chain, count, product
-from operator import itemgetter
+from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.names import (
     Alias,
-    List,
-    MaterializedLayer,
     Task,
     TaskRef,
-    _concatenate2,
     reductions,
 )
 from dask_tiled.array.tasks import Grid, like_numpy
@@ -104,53 +100,6 @@ class Listing(NamedTuple):
         """Make the tasks that show them."""
         for number, place in enumerate(product(*map(range, numblocks))):
             yield Alias((name, number, 0), (of, *place))
-
-
-def _call(task: Any) -> tuple[Any, list[Any]]:
-    """Return the function of a task with one argument, and the keys of the results in it."""
-    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
-        return task.func, _listed(task.args[0])
-    if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
-        return task[0], _listed(task[1])
-    return None, []
-
-
-def _listed(part: Any) -> list[Any]:
-    """Return the keys in nested lists; anything else in them stays, and is no key."""
-    if isinstance(part, list | List):
-        return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
-    return [part.key if isinstance(part, TaskRef) else part]
-
-
-def called(layer: Any, keys: Collection[Key], gone: Sequence[int]) -> Any:
-    """Return what a layer calls on the concatenated results of another, as a partial.
-
-    None unless all tasks call the same, and each of the results, which have these ``keys``, goes
-    into one task: that of its own place along the axes that are not ``gone``.
-    """
-    if not isinstance(layer, MaterializedLayer) or not keys:
-        return None
-    ndim = len(next(iter(keys)))  # with the name
-    kept = [k for k in range(1, ndim) if k - 1 not in gone]
-    place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
-    functions: dict[int, Any] = {}
-    given, taken = {*keys}, list[Any]()
-    for key, task in layer.mapping.items():
-        function, some = _call(task)
-        if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
-            return None
-        functions[id(function)] = function
-        taken += some
-        place = (place_without if len(key) < ndim else place_in)(key)
-        if kept and {x[1:] for x in map(place_in, some)} != {place[1:]}:
-            return None
-    if len(functions) > 1 or len(taken) != len(keys) or {*taken} != given:
-        return None
-    (function,) = functions.values()
-    if hasattr(function, "funcs"):  # one that is called after another
-        concatenates = getattr(function.first, "func", None) is _concatenate2
-        function = function.funcs[0] if concatenates and len(function.funcs) == 1 else None
-    return partial(function) if callable(function) else None
 
 
 def ending_of(reduction: Reduction, first: Any, last: Any) -> Ending | None:

@@ -90,7 +90,6 @@ NAMES = {
         "ArraySliceDep": _use("the slices of a chunk in what xarray holds"),
     },
     "dask.utils": {
-        "IndexCallable": _use("vindex", NO_TILES),
         "apply": _use("binned pixels"),
         "methodcaller": _use("reshaped chunks"),
     },

@@ -11,27 +11,29 @@ import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
-from itertools import product
 from typing import Any, NamedTuple, cast
 
 import dask.array as da
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.aggregation import LATER, Ending, Listing, called, ending_of
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.aggregation import LATER, Ending, Listing, ending_of
+from dask_tiled.array.dask_graph.joins import split_joins
+from dask_tiled.array.dask_graph.layers import held, layers_in_order
+from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
     MaterializedLayer,
     blockwise,
     flatten,
 )
-from dask_tiled.array.joins import split_joins
-from dask_tiled.array.known import COUNTED, Known, known_layers, layers_in_order, reads_any
+from dask_tiled.array.dask_graph.reading import arrays_of_numpy, reads_any, trees_of
+from dask_tiled.array.dask_graph.results import Final, finals_of, put_together, takes_time
+from dask_tiled.array.dask_graph.wrapped import unwrapped
+from dask_tiled.array.known import COUNTED, Known, known_trees
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
-from dask_tiled.array.results import Final, finals_of, put_together, takes_time
-from dask_tiled.array.tasks import Grid, held
-from dask_tiled.array.wrapped import unwrapped
+from dask_tiled.array.tasks import Grid
+from dask_tiled.array.tree import Combine, Tree, users_of
 from dask_tiled.engine.vectors import Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
@@ -66,13 +68,14 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     graph = split_joins(graph)
-    known = known_layers(graph)
+    trees = trees_of(graph)
+    known = known_trees(trees, arrays_of_numpy(graph))
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)
     known |= taken
     if all(x.is_read for x in known.values()):
         return graph
-    endings = _endings(graph, known, wanted)
+    endings = _endings(trees, known, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
     made, layers, dependencies = _needed(graph, known, endings, wanted)
@@ -136,16 +139,13 @@ def _needed(
 
 
 def _endings(
-    graph: HighLevelGraph, known: dict[str, Known], wanted: set[str]
+    trees: Mapping[str, Tree], known: dict[str, Known], wanted: set[str]
 ) -> dict[str, tuple[str, Ending | Listing]]:
     """Find reductions that are known from the first step to the last one, and nowhere looked into.
 
     The first steps of these leave their results as the engine has them.
     """
-    users: dict[str, list[str]] = {}
-    for name, others in graph.dependencies.items():
-        for other in others:
-            users.setdefault(other, []).append(name)
+    users = users_of(trees.values())
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
         if getattr(one.step and one.step.done, "name", None) == "counts":
@@ -155,15 +155,14 @@ def _endings(
         if one.step is None or begins not in LATER or 0 in one.grid.shape:
             continue
         name, done = first, cast(Reduction, one.step.done)
-        keys: Collection[Any] = [*product([first], *(range(len(x)) for x in one.shown_chunks))]
         while name not in wanted and len(users.get(name, ())) == 1:
-            (name,) = users[name]
-            layer: Any = graph.layers[name]
-            call = called(layer, keys, done.axes)
-            known_so = call is not None and call.func in LATER[begins]
-            if not known_so or call.args != plain.args[1:] or call.keywords["axis"] != done.axes:
+            (step,) = users[name]
+            if not isinstance(step, Combine):
                 break
-            keys = layer.mapping.keys()
+            name, call = step.name, step.function
+            known_so = call.func in LATER[begins] and call.args == plain.args[1:]
+            if not known_so or step.axes != done.axes:
+                break
             ending = ending_of(done, begins, call)
             if ending is not None and "-aggregate-" in name:
                 raw: Any = one.step.raw()

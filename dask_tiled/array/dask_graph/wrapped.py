@@ -6,7 +6,8 @@ from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.layers import symbolic_graph
+from dask_tiled.array.dask_graph.names import (
     ArraySliceDep,
     Blockwise,
     DataNode,
@@ -15,7 +16,7 @@ from dask_tiled.array.dask_names import (
     blockwise_token,
     getter,
 )
-from dask_tiled.array.tasks import Grid, symbolic_graph
+from dask_tiled.array.tasks import Grid
 from dask_tiled.reading.reader import Source
 
 _WRAPPERS = {

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Blockwise,
     Layer,

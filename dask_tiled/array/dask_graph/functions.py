@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.dask_names import (
+from dask_tiled.array.dask_graph.names import (
     Task,
     TaskRef,
     apply,
@@ -31,6 +31,9 @@ OPERATORS = {
         *("lshift", "rshift", "lt", "le", "eq", "ne", "ge", "gt", "neg", "pos", "abs", "invert"),
     )
 }
+
+ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
+"""Functions that make a pixel of a pixel, and that the engine has not."""
 
 
 def is_of_numpy(function: Any) -> bool:
@@ -258,7 +261,7 @@ def reshaping_of(task: Any) -> tuple[Any, Any] | None:
     return (chunk_of.key, shape) if isinstance(chunk_of, TaskRef) else None
 
 
-def binning_of(function: Any, kwargs: dict[str, Any], ndim: int) -> Step | None:
+def binning_of(function: Any, kwargs: Mapping[str, Any], ndim: int) -> Step | None:
     """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
     name = BINNINGS.get(function)
     if name is None or kwargs:

@@ -1,0 +1,452 @@
+"""What the layers of a graph say: trees of what is computed of opened arrays.
+
+A layer says the same of all its chunks, or it is read as something of which no more is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, chain, product
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.dask_graph.functions import (
+    ELEMENTWISE,
+    coarsening_of,
+    contracted,
+    is_elementwise,
+    is_of_numpy,
+    places_of,
+    reduction_of,
+    reshaping_of,
+)
+from dask_tiled.array.dask_graph.layers import DESCRIPTION, layers_in_order
+from dask_tiled.array.dask_graph.names import (
+    Alias,
+    Blockwise,
+    DataNode,
+    List,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    _concatenate2,
+    blockwise_token,
+    routines,
+)
+from dask_tiled.array.dask_graph.slices import Place, as_now, cuts_of, taken
+from dask_tiled.array.tasks import Grid, pixels_of, run_job
+from dask_tiled.array.tree import (
+    Argument,
+    Bin,
+    Call,
+    Combine,
+    Contract,
+    Histogram,
+    Join,
+    Opaque,
+    Read,
+    Reduce,
+    Reshape,
+    Slice,
+    TileFunction,
+    Transpose,
+    Tree,
+)
+from dask_tiled.model.indexing import Cut, cut_chunks
+from dask_tiled.tiling.bases import Chunks
+
+UNMOVED = "rechunk-", "setitem-", "arg-reduce-"
+"""What names of layers begin with that leave all axes where they are."""
+STACKS, CONCATENATES = "stack-", "concatenate-"
+"""How dask begins the names of layers that join arrays."""
+
+
+def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
+    """Return what each layer of a graph computes, each after those that it depends on."""
+    trees: dict[str, Tree] = {}
+    for name in layers_in_order(graph.dependencies):
+        layer: Any = graph.layers[name]
+        inner = {x: trees[x] for x in sorted(graph.dependencies[name])}
+        found: Tree | None = None
+        if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
+            found = _read(graph.layers, layer) or _of_chunks(layer, inner)
+        elif isinstance(layer, MaterializedLayer) and layer.mapping:
+            for look in (_slice, _reshape, _bin, _places, _histogram, _join):
+                found = found or look(layer, inner)
+            found = found or _combine(layer, inner, graph.layers)
+        trees[name] = found or _opaque(name, layer, inner)
+    return trees
+
+
+def reads_any(graph: HighLevelGraph) -> bool:
+    """Return whether opened arrays are read at all."""
+    layers = graph.layers.values()
+    return any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers)
+
+
+def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
+    """Return the layers all of whose chunks are arrays of NumPy: no masked ones, no sparse ones."""
+    found: set[str] = set()
+    for name in layers_in_order(graph.dependencies):
+        if graph.dependencies[name] <= found and _makes_arrays(graph.layers[name]):
+            found.add(name)
+    return found
+
+
+def _opaque(name: str, layer: Any, inner: Mapping[str, Tree]) -> Opaque:
+    alike = isinstance(layer, MaterializedLayer) and name.startswith(UNMOVED)
+    return Opaque(**_of(layer, name), of=tuple(inner.values()), keeps_axes=alike)
+
+
+def _of(layer: Any, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
+    """Return what all nodes have; chunks are as dask has noted them where they are not given."""
+    noted = layer.collection_annotations or {}
+    chunks = noted.get("chunks") if chunks is None else chunks
+    return {"name": name, "chunks": chunks, "annotations": layer.annotations or {}}
+
+
+def _read(layers: Mapping[str, Any], layer: Any) -> Read | None:
+    """Read a layer of the pixels of an opened array."""
+    if _function(layer) is not pixels_of:
+        return None
+    source: Any
+    grid: Any
+    (source, _), (grid, _), *_ = layer.indices
+    if isinstance(source, TaskRef):
+        source = layers[source.key][source.key].value
+    block_ids: Any
+    (block_ids,) = layer.io_deps.values()
+    description = (layer.collection_annotations or {}).get(DESCRIPTION)
+    of = _of(layer, layer.output, block_ids.chunks)
+    return Read(**of, source=source, grid=grid, description=description)
+
+
+def _of_chunks(layer: Any, inner: Mapping[str, Tree]) -> Tree | None:
+    """Read a layer that calls one function on the chunks of all places."""
+    output = tuple(layer.output_indices)
+    if layer.task.func is run_job:
+        (name, index), (job, _), *_ = layer.indices
+        of = _of(layer, layer.output)
+        return TileFunction(**of, of=inner[name], job=job, labels=tuple(index), output=output)
+    arguments = _arguments(layer, inner)
+    function, kwargs = layer.task.func, dict(layer.task.kwargs)
+    if not arguments:
+        return None
+    if len(arguments) == 1:
+        moved = _transpose(layer, arguments[0], kwargs) or _reduce(layer, arguments[0], kwargs)
+        if moved is not None:
+            return moved
+    of = _of(layer, layer.output)
+    given = {"function": function, "kwargs": kwargs, "arguments": arguments, "labels": output}
+    on_tiles = is_elementwise(function, kwargs)
+    if on_tiles or function in ELEMENTWISE:
+        of["chunks"] = _chunks_of(output, arguments, layer) or of["chunks"]
+        return Call(**of, **given, on_tiles=on_tiles)
+    first = arguments[0].labels if len(arguments) == 2 else None
+    gone = None if first is None else contracted(function, kwargs, first, output)
+    return None if gone is None else Contract(**of, **given, gone=tuple(gone))
+
+
+def _reduce(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Reduce | None:
+    """Read the first step of a reduction."""
+    function = partial(layer.task.func, **kwargs)
+    axes, output = function.keywords.get("axis"), tuple(layer.output_indices)
+    if not function.keywords.get("keepdims") or not isinstance(axes, tuple) or layer.new_axes:
+        return None
+    if one.labels is None or {*output} != {*one.labels} or len(output) != len(one.labels):
+        return None
+    step = reduction_of(layer.task.func, kwargs)
+    of = {**_of(layer, layer.output), "of": one.value, "labels": one.labels, "output": output}
+    return Reduce(**of, function=function, axes=axes, step=step)
+
+
+def _arguments(layer: Any, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
+    """Return what a layer calls its function on; nothing where its tasks do more than that."""
+    numbers = {TaskRef(blockwise_token(k)): k for k in range(len(layer.indices))}
+    if layer.io_deps or not all(isinstance(x, TaskRef) and x in numbers for x in layer.task.args):
+        return ()
+    arguments = list[Argument]()
+    for value, index in (layer.indices[numbers[x]] for x in layer.task.args):
+        if index is None:
+            arguments.append(Argument(value, None))
+        else:
+            arguments.append(Argument(inner[value], tuple(index), tuple(layer.numblocks[value])))
+    return tuple(arguments) if any(x.labels is not None for x in arguments) else ()
+
+
+def _chunks_of(output: Sequence[Any], arguments: Sequence[Argument], layer: Any) -> Chunks | None:
+    """Return the chunks of what is made pixel by pixel; None where an argument has unknown ones."""
+    lengths: dict[Any, tuple[int, ...]] = {}
+    for one in arguments:
+        if one.labels is None:
+            continue
+        if one.value.chunks is None or len(one.value.chunks) != len(one.labels):
+            return None
+        for label, axis in zip(one.labels, one.value.chunks, strict=True):
+            if axis != (1,) or label not in lengths:
+                lengths[label] = axis
+    if layer.new_axes or not all(label in lengths for label in output):
+        return None
+    return tuple(lengths[label] for label in output)
+
+
+def _transpose(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Transpose | None:
+    """Read a layer that moves axes."""
+    if layer.new_axes or len(layer.indices) > 1 or one.labels is None:
+        return None
+    order = list(range(len(one.labels)))
+    if layer.task.func is np.transpose and kwargs.keys() == {"axes"}:
+        order = list(kwargs["axes"])
+    elif layer.task.func is np.swapaxes and kwargs.keys() == {"axis1", "axis2"}:
+        a, b = kwargs.values()
+        order[a], order[b] = order[b], order[a]
+    else:
+        return None
+    output, alike = tuple(layer.output_indices), sorted(order) == list(range(len(order)))
+    if not alike or output != tuple(one.labels[k] for k in order):
+        return None
+    chunks = one.value.chunks and tuple(one.value.chunks[k] for k in order)
+    return Transpose(**_of(layer, layer.output, chunks), of=one.value, order=tuple(order))
+
+
+def _slice(layer: Any, inner: Mapping[str, Tree]) -> Slice | None:
+    """Read a layer that takes a part of another."""
+    key, task = next(iter(layer.mapping.items()))
+    block, index = taken(task)
+    whole = inner.get(block[0]) if block else None
+    if whole is None or whole.chunks is None or not isinstance(key, tuple):
+        return None
+    new = [k for k, x in enumerate(index) if x is None]
+    cuts = cuts_of(layer.mapping, key, Grid.of(whole.chunks), new)
+    if cuts is None:
+        return None
+    pairs = zip(whole.chunks, cuts, strict=True)
+    kept = [(axis, cut) for axis, cut in pairs if cut.kept]
+    chunks = [cut_chunks(*one) if one[1].step > 0 else (one[1].length,) for one in kept]
+    places = [k - sum(isinstance(x, (int, np.integer)) for x in index[:k]) for k in new]
+    for k in places:
+        chunks.insert(k, (1,))
+    if math.prod(map(len, chunks)) != len(layer.mapping):
+        return None
+    of = _of(layer, key[0], tuple(chunks))
+    return Slice(**of, of=whole, cuts=tuple(cuts), new=tuple(places))
+
+
+def _reshape(layer: Any, inner: Mapping[str, Tree]) -> Reshape | None:
+    """Read a layer of chunks in other shapes: task by task, in C order, as the chunks of one."""
+    shown = [reshaping_of(task) for task in layer.mapping.values()]
+    whole = inner.get(shown[0][0][0]) if shown[0] else None
+    if whole is None or whole.chunks is None:
+        return None
+    blocks = product(*(range(len(axis)) for axis in whole.chunks))
+    if [x and x[0] for x in shown] != [(whole.name, *block) for block in blocks]:
+        return None
+    shapes = {key[1:]: x[1] for key, x in zip(layer.mapping, shown, strict=True) if x}
+    ends = dict[tuple[int, int], int]()  # lengths of the chunks along each axis
+    for place, shape in shapes.items():
+        ends |= {(axis, k): n for axis, (k, n) in enumerate(zip(place, shape, strict=True))}
+    ndim = len(next(iter(shapes)))
+    counts = [1 + max(k for axis, k in ends if axis == a) for a in range(ndim)]
+    chunks = tuple(tuple(ends[a, k] for k in range(n)) for a, n in enumerate(counts))
+    places = product(*map(range, counts))
+    if [*shapes.items()] != [*zip(places, product(*chunks), strict=True)]:
+        return None
+    return Reshape(**_of(layer, next(iter(layer.mapping))[0], chunks), of=whole)
+
+
+def _bin(layer: Any, inner: Mapping[str, Tree]) -> Bin | None:
+    """Read a layer that makes one pixel of several neighbours."""
+    call = coarsening_of(layer.mapping)
+    whole = inner.get(call.of) if call else None
+    if call is None or whole is None or whole.chunks is None:
+        return None
+    name = next(iter(layer.mapping))[0]
+    by = tuple(call.axes.get(axis, 1) for axis in range(len(whole.chunks)))
+    trimmed: Chunks = whole.chunks
+    if call.trim_excess:
+        ends = (Cut(0, 1, max(1, n // k) * k) for n, k in zip(whole.shape, by, strict=True))
+        trimmed = tuple(cut_chunks(axis, cut) for axis, cut in zip(trimmed, ends, strict=True))
+    chunks = tuple(tuple(n // k for n in axis) for axis, k in zip(trimmed, by, strict=True))
+    # Chunks of which nothing is left have tasks, too, behind the others.
+    blocks = product(*(range(len(axis)) for axis in chunks))
+    if any((name, *block) not in layer.mapping for block in blocks):
+        return None
+    of, trims = _of(layer, name, chunks), call.trim_excess
+    return Bin(**of, of=whole, function=call.reduction, kwargs=call.kwargs, by=by, trims=trims)
+
+
+def _places(layer: Any, inner: Mapping[str, Tree]) -> Reduce | None:
+    """Read a layer that finds the place of a pixel in each chunk."""
+    name, task = next(iter(layer.mapping.items()))
+    whole = inner.get(task[1][0]) if places_of(task) else None
+    if whole is None or whole.chunks is None:
+        return None
+    function, (of, *_), axes, _ = task
+    flat = len(axes) == len(whole.shape)  # places count all pixels, or those along one axis
+    starts = product(*(accumulate(axis[:-1], initial=0) for axis in whole.chunks))
+    blocks = product(*(range(len(axis)) for axis in whole.chunks))
+    expected = {
+        (name[0], *block): (
+            *(function, (of, *block), axes),
+            (at, whole.shape) if flat else at[axes[0]],
+        )
+        for block, at in zip(blocks, starts, strict=True)
+    }
+    if layer.mapping != expected:
+        return None
+    labels = tuple(range(len(whole.shape)))
+    given = {"axes": axes, "labels": labels, "output": labels, "step": places_of(task)}
+    return Reduce(**_of(layer, name[0]), of=whole, function=function, **given)
+
+
+def _histogram(layer: Any, inner: Mapping[str, Tree]) -> Histogram | None:
+    """Read a layer of histograms of all chunks, in the same given bins."""
+    (name, *_), task = next(iter(layer.mapping.items()))
+    if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
+        return None
+    (of, *_), bins = task.args[0].key, task.args[1]
+    whole = inner.get(of)
+    if whole is None or whole.chunks is None:
+        return None
+    blocks = [*product(*(range(len(axis)) for axis in whole.chunks))]
+    if len(blocks) != len(layer.mapping):
+        return None
+    for number, block in enumerate(blocks):
+        task = layer.mapping.get((name, number, 0))
+        if not isinstance(task, Task) or task.func is not routines._block_hist:  # noqa: SLF001
+            return None
+        alike = task.args[:1] == (TaskRef((of, *block)),) and task.args[1] is bins
+        if not alike or len(task.args) > 2 or len(task.dependencies) > 1 or task.kwargs:
+            return None
+    return Histogram(**_of(layer, name), of=whole, bins=bins)
+
+
+def _combine(layer: Any, inner: Mapping[str, Tree], layers: Mapping[str, Any]) -> Combine | None:
+    """Read a layer that calls a function on the results of chunks, which dask concatenates.
+
+    All tasks call the same, and each of the results goes into one task: that of its own place along
+    the axes that are gone.
+    """
+    function = _function_of_all(layer)
+    if function is None or len(inner) != 1:
+        return None
+    (of,) = inner.values()
+    axes, keepdims = function.keywords.get("axis"), function.keywords.get("keepdims")
+    keys = _keys_of(layers[of.name], of.name)
+    if not isinstance(axes, tuple) or keepdims is None or not keys:
+        return None
+    ndim = len(next(iter(keys)))  # with the name
+    gone = {axis % (ndim - 1) for axis in axes}
+    kept = [k for k in range(1, ndim) if k - 1 not in gone]
+    place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
+    given, taken_ones = {*keys}, list[Any]()
+    for key, task in layer.mapping.items():
+        _, some = _call(task)
+        if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
+            return None
+        taken_ones += some
+        place = (place_without if len(key) < ndim else place_in)(key)
+        if kept and {x[1:] for x in map(place_in, some)} != {place[1:]}:
+            return None
+    if len(taken_ones) != len(keys) or {*taken_ones} != given:
+        return None
+    name = next(iter(layer.mapping))[0]
+    return Combine(**_of(layer, name), of=of, function=function, axes=axes, keepdims=keepdims)
+
+
+def _keys_of(layer: Any, name: str) -> Collection[Place]:
+    """Return the keys of the chunks of a layer."""
+    if isinstance(layer, Blockwise):
+        return [*product([name], *(range(layer.dims[x]) for x in layer.output_indices))]
+    keys: Collection[Place] = layer.mapping.keys() if isinstance(layer, MaterializedLayer) else ()
+    return keys if all(isinstance(key, tuple) for key in keys) else ()
+
+
+def _function_of_all(layer: Any) -> partial[Any] | None:
+    """Return the function that all tasks of a layer call on concatenated results."""
+    functions = {id(function): function for function, _ in map(_call, layer.mapping.values())}
+    function: Any
+    (function, *others) = functions.values()
+    if hasattr(function, "funcs"):  # one that is called after another
+        concatenates = getattr(function.first, "func", None) is _concatenate2
+        function = function.funcs[0] if concatenates and len(function.funcs) == 1 else None
+    return partial(function) if callable(function) and not others else None
+
+
+def _call(task: Any) -> tuple[Any, list[Any]]:
+    """Return the function of a task with one argument, and the keys of the results in it."""
+    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
+        return task.func, _listed(task.args[0])
+    if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
+        return task[0], _listed(task[1])
+    return None, []
+
+
+def _listed(part: Any) -> list[Any]:
+    """Return the keys in nested lists; anything else in them stays, and is no key."""
+    if isinstance(part, list | List):
+        return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
+    return [part.key if isinstance(part, TaskRef) else part]
+
+
+def _join(layer: Any, inner: Mapping[str, Tree]) -> Join | None:
+    """Read a layer whose chunks are those of several arrays, one after the other."""
+    key, task = next(iter(layer.mapping.items()))
+    name = key[0] if isinstance(key, tuple) else key
+    chunks = _of(layer, name)["chunks"]
+    if not name.startswith((STACKS, CONCATENATES)) or chunks is None:
+        return None
+    parts, ndim = list[Tree](), len(chunks)
+    if name.startswith(STACKS):
+        *_, index = task  # an older form of tasks: what is called, and with what
+        axis = index.index(None)
+    else:
+        shape = tuple(map(sum, chunks))
+        known = [x for x in inner.values() if x.chunks is not None and len(x.chunks) == ndim]
+        differ = {a for one in known for a in range(ndim) if one.shape[a] != shape[a]}
+        if len(differ) != 1:
+            return None
+        (axis,) = differ
+    block = 0
+    while block < len(chunks[axis]):
+        key = (name, *(block * (a == axis) for a in range(ndim)))
+        source, _ = taken(as_now(key, layer.mapping[key]))
+        part = inner.get(source[0]) if source else None
+        if part is None or part.chunks is None:
+            return None
+        parts.append(part)
+        block += 1 if name.startswith(STACKS) else len(part.chunks[axis])
+    stacked = name.startswith(STACKS)
+    return Join(**_of(layer, name), of=tuple(parts), axis=axis, stacked=stacked)
+
+
+def _makes_arrays(layer: Any) -> bool:
+    """Tell whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
+    if isinstance(layer, Blockwise):
+        values = [value for value, index in layer.indices if index is None]
+        return is_of_numpy(_function(layer)) and not any(map(is_other_array, values))
+    functions: dict[int, Any] = {}
+    for task in getattr(layer, "mapping", {}).values():
+        value = task.value if isinstance(task, DataNode) else task
+        function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
+        if callable(function):
+            functions[id(function)] = function
+        elif not isinstance(value, np.ndarray | Alias) or is_other_array(value):
+            return False
+    return all(map(is_of_numpy, functions.values()))
+
+
+def is_other_array(value: Any) -> bool:
+    """Tell whether pixels of a value may be other arrays, as those of masked variables of files."""
+    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
+    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
+
+
+def _function(layer: Any) -> Any:
+    """Give what a layer calls on chunks."""
+    return getattr(layer.task, "func", None)

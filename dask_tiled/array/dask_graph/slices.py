@@ -1,0 +1,132 @@
+"""Tasks of dask that take a part of a chunk each: what all of them take of an array."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from itertools import count, product
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef, chunk
+from dask_tiled.array.tasks import Grid
+from dask_tiled.model.indexing import Cut
+
+Place = tuple[Any, ...]
+"""The name of a layer, and the position of a chunk in it."""
+
+
+def taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Read which chunk a task takes, and what of it; nothing where it does something else."""
+    if isinstance(task, Alias) and isinstance(task.target, tuple):
+        return task.target, (slice(None),) * (len(task.target) - 1)
+    if not isinstance(task, Task) or task.func not in (operator.getitem, chunk.getitem):
+        return (), ()
+    of, index = task.args[0], task.args[1]
+    if not isinstance(of, TaskRef) or not isinstance(of.key, tuple) or not isinstance(index, tuple):
+        return (), ()
+    return of.key, index
+
+
+def as_now(key: Any, task: Any) -> Any:
+    """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
+    if not isinstance(task, tuple) or not callable(task[0]):
+        return Alias(key, task) if isinstance(task, tuple) else task
+    function, *given = task
+    known_so = function is chunk.getitem and isinstance(given[0], tuple)
+    return Task(key, function, TaskRef(given[0]), *given[1:]) if known_so else None
+
+
+def cuts_of(
+    tasks: Mapping[Any, Any], first: tuple[Any, ...], grid: Grid, new: Sequence[int] = ()
+) -> list[Cut] | None:
+    """Read what dask's tasks of basic indices take of each axis; None for others.
+
+    Those of the numbers ``new`` are no axes: they make one.
+    """
+    name = first[0]
+    origin = (name, *(0 for _ in first[1:]))
+    block, index = taken(tasks.get(origin))
+    if len(index) != len(grid.axes) + len(new) or not _is_product(tasks, origin, block, index):
+        return None
+    cuts, kept = list[Cut](), 0
+    for one in index:
+        axis = len(cuts)
+        found: Cut | None = None
+        if one is None:
+            kept += 1
+            continue
+        if isinstance(one, slice):
+            kept += 1
+            found = _cut_along(tasks, origin, kept, axis, grid)
+        elif isinstance(one, (int, np.integer)):
+            low, high = grid.axes[axis][block[1 + axis]]
+            if low - high <= one < high - low:  # others are an error, as in numpy
+                found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
+        if found is None:
+            return None
+        cuts.append(found)
+    return cuts if kept == len(first) - 1 else None
+
+
+def _is_product(
+    tasks: Mapping[Any, Any], origin: Place, block: Place, index: tuple[Any, ...]
+) -> bool:
+    """Return whether the tasks of a row all take the same part of an axis."""
+    shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
+    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block
+    rows = []
+    for axis, (k, at) in enumerate(zip(shown, number, strict=True), 1):
+        row: list[tuple[Any, Any]] = []
+        while (key := (*origin[:axis], len(row), *origin[axis + 1 :])) in tasks:
+            of, entries = taken(tasks[key])
+            if len(of) != len(block) or len(entries) != len(index):
+                return False
+            row.append((None if index[k] is None else of[at], entries[k]))
+        rows.append(row)
+    if math.prod(map(len, rows)) != len(tasks):
+        return False
+    of_one, cut_one = list(block), list(index)
+    for place in product(*(range(len(row)) for row in rows)):
+        for k, at, row, one in zip(shown, number, rows, place, strict=True):
+            of, cut_one[k] = row[one]
+            if of is not None:
+                of_one[at] = of
+        if taken(tasks.get((origin[0], *place))) != (tuple(of_one), tuple(cut_one)):
+            return False
+    return True
+
+
+def _cut_along(
+    tasks: Mapping[Any, Any], origin: tuple[Any, ...], kept: int, axis: int, grid: Grid
+) -> Cut | None:
+    """Put together what slices take of the chunks along an axis."""
+    positions: list[range] = []
+    for number in count():
+        task = tasks.get((*origin[:kept], number, *origin[kept + 1 :]))
+        if task is None:
+            break
+        block, index = taken(task)
+        index = tuple(x for x in index if x is not None)
+        if len(index) != len(grid.axes):
+            return None
+        low, high = grid.axes[axis][block[1 + axis]]
+        if not isinstance(index[axis], slice):
+            return None
+        positions.append(range(low, high)[index[axis]])
+    start, length = positions[0][0] if positions[0] else -1, sum(map(len, positions))
+    step = positions[0].step
+    one_chunk = grid.axes[axis][0] == (0, grid.shape[axis])
+    if not all(positions) or (step < 1 and not one_chunk):
+        return None
+    if len(positions) > 1 and len(positions[0]) == 1:
+        step = positions[1][0] - start
+    expected = range(start, start + step * length, step)
+    done = 0
+    for some in positions:
+        if some != expected[done : done + len(some)]:
+            return None
+        done += len(some)
+    return Cut(start, step if length > 1 else 1, length)

@@ -1,0 +1,247 @@
+"""What the layers of a graph compute, as trees of frozen values: what is read, and what is made.
+
+Trees know nothing of dask. Nodes are compared by what they are, not by what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dask_tiled.array.dask_graph.functions import Step
+from dask_tiled.array.tasks import ChunkJob, Grid
+from dask_tiled.model.description import Description
+from dask_tiled.model.indexing import Cut
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks
+
+Label = Any
+"""What dask calls an axis in a layer: a number or a letter."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node:
+    """What a layer computes."""
+
+    name: str
+    """The name of the layer."""
+    chunks: Chunks | None
+    """None where they are not known."""
+    annotations: Mapping[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        assert self.chunks is not None  # noqa: S101 - only asked for where chunks are known
+        return tuple(map(sum, self.chunks))
+
+    @property
+    def inner(self) -> tuple[Tree, ...]:
+        """The nodes that this one is made of."""
+        of: Tree | tuple[Tree, ...] = getattr(self, "of", ())
+        return of if isinstance(of, tuple) else (of,)
+
+    @property
+    def words(self) -> str:
+        """What is done, in a few words."""
+        kind, function = type(self).__name__.lower(), getattr(self, "function", None)
+        return kind if function is None else f"{kind} {name_of(function)}"
+
+    def __str__(self) -> str:
+        """Return the tree as text: a line for each node, those that it is made of below it."""
+        lines, stack = list[str](), [(self, 0)]
+        while stack:
+            node, depth = stack.pop()
+            shape = "" if node.chunks is None else f" {node.shape}"
+            lines.append(f"{'  ' * depth}{node.words}{shape}")
+            stack += [(x, depth + 1) for x in reversed(node.inner)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Read(Node):
+    """The pixels of an opened array."""
+
+    source: Source
+    grid: Grid
+    description: Description | None
+
+    @property
+    def words(self) -> str:
+        """What is read."""
+        return f"read {self.source.layout.files[0].path}"
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """What a function is called on: chunks of an array whose axes have labels, or a value."""
+
+    value: Any
+    """A tree, or any other value."""
+    labels: tuple[Label, ...] | None
+    """None of values."""
+    numblocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OfChunks(Node):
+    """A function of the chunks of several arrays, which lie in the same place."""
+
+    function: Callable[..., Any]
+    kwargs: Mapping[str, Any]
+    arguments: tuple[Argument, ...]
+    labels: tuple[Label, ...]
+    """Of the axes of the results."""
+
+    @property
+    def inner(self) -> tuple[Tree, ...]:
+        """The arrays among the arguments."""
+        return tuple(x.value for x in self.arguments if x.labels is not None)
+
+    @property
+    def words(self) -> str:
+        """The function, and the values among the arguments."""
+        values = [f"{x.value!r}"[:40] for x in self.arguments if x.labels is None]
+        values += [f"{key}={value!r}"[:40] for key, value in self.kwargs.items()]
+        return " ".join([super().words, *values])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Call(OfChunks):
+    """A function that makes a pixel of one pixel of each array."""
+
+    on_tiles: bool
+    """Whether the engine may have it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contract(OfChunks):
+    """Sums of products of two arrays along some axes, which stay with length 1."""
+
+    gone: tuple[Label, ...]
+    """The labels of these axes."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TileFunction(Node):
+    """A function of tiles."""
+
+    of: Tree
+    job: ChunkJob
+    labels: tuple[Label, ...]
+    """Of the axes of what it is called on."""
+    output: tuple[Label, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Node):
+    """The same pixels in other places."""
+
+    of: Tree
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transpose(View):
+    """Axes in another order."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Slice(View):
+    """A part of the pixels."""
+
+    cuts: tuple[Cut, ...]
+    """One for each axis of the pixels."""
+    new: tuple[int, ...]
+    """Which axes of the result are new ones of length 1."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reshape(View):
+    """The pixels in C order in another shape."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduce(Node):
+    """The first step of a reduction: each chunk is reduced along axes, which stay with length 1."""
+
+    of: Tree
+    function: Callable[..., Any]
+    """Of a chunk, with all arguments but the chunk."""
+    axes: tuple[int, ...]
+    labels: tuple[Label, ...]
+    """Of the axes of what is reduced; the results have the same, in the order ``output``."""
+    output: tuple[Label, ...]
+    step: Step | None
+    """What the engine has for it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Combine(Node):
+    """A later step of a reduction: results of several chunks become one."""
+
+    of: Tree
+    function: partial[Any]
+    """Of the results of chunks side by side."""
+    axes: tuple[int, ...]
+    keepdims: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Bin(Node):
+    """Pixels that are made of several neighbours."""
+
+    of: Tree
+    function: Callable[..., Any]
+    kwargs: Mapping[str, Any]
+    by: tuple[int, ...]
+    """How many neighbours along each axis."""
+    trims: bool
+    """Whether the last pixels of an axis may be too few for one more, and are left out."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Histogram(Node):
+    """How many pixels of each chunk lie in each bin."""
+
+    of: Tree
+    bins: Any
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Node):
+    """Arrays that follow one another along an axis, which is a new one where they are stacked."""
+
+    of: tuple[Tree, ...]
+    axis: int
+    stacked: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Opaque(Node):
+    """Whatever dask computes, of which no more is known."""
+
+    of: tuple[Tree, ...]
+    keeps_axes: bool = False
+    """Whether the axes are those of the first array that it is made of."""
+
+
+Tree = Node
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function."""
+    inner = function.func if isinstance(function, partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def users_of(trees: Iterable[Tree]) -> dict[str, list[Tree]]:
+    """Return the nodes that are made of each node, by its name."""
+    found: dict[str, list[Tree]] = {}
+    for tree in trees:
+        for name in {x.name for x in tree.inner}:
+            found.setdefault(name, []).append(tree)
+    return found
