@@ -36,8 +36,8 @@ from dask_tiled.array.tree import (
     Transpose,
 )
 from dask_tiled.array.views import View
+from dask_tiled.engine.reductions import SUM, Reduction
 from dask_tiled.engine.tile_jobs import MapTiles
-from dask_tiled.engine.vectors import PLACES, Reduction
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks
@@ -78,7 +78,8 @@ class Known(NamedTuple):
     @property
     def needs_ending(self) -> bool:
         """Whether only the engine knows what to do with its results."""
-        return self.step is not None and getattr(self.step.done, "name", None) in PLACES
+        done = self.step and self.step.done
+        return isinstance(done, Reduction) and done.row.finds_place
 
     @property
     def is_as_read(self) -> bool:
@@ -185,7 +186,7 @@ def _of_one(tree: Node, one: Known) -> Known | None:  # noqa: PLR0911 - by its k
 
 
 def _finds_places(step: Step) -> bool:
-    return isinstance(step.done, Reduction) and step.done.name in PLACES
+    return isinstance(step.done, Reduction) and step.done.row.finds_place
 
 
 def _slice(tree: Slice, one: Known) -> Known | None:
@@ -288,7 +289,7 @@ def _contraction(tree: Contract, one: Known, operands: tuple[Any, ...]) -> Known
         return one._replace(step=Step(Contraction(weights), plain, finish))
     if not gone or weights.has_further:
         return None
-    step = Step(Reduction("sum", gone, None), partial(added, gone=gone, order=order), finish)
+    step = Step(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), finish)
     return one._replace(tree=Apply(operator.mul, {}, operands), step=step)
 
 

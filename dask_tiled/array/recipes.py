@@ -23,8 +23,9 @@ from dask_tiled.engine.folding import can_fold
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.products import Products, weighted
 from dask_tiled.engine.programs import Program, compiled
+from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import PLACES, NoPrimitive, Reduction, of_numbers
+from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 
@@ -239,8 +240,8 @@ class Recipe:
         if not isinstance(root, Source | Call):
             return None
         if isinstance(last, Reduction):
-            adds = of_numbers(last.name, root.dtype) in ("sum", "prod")
-            if adds and _casts_first(last, root.dtype):
+            last = last.of(root.dtype)
+            if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
                 root = Call(Cast(last.dtype), (root,), last.dtype)
         return compiled(root)
 
@@ -309,14 +310,13 @@ class Recipe:
             if isinstance(last, Reduction):
                 numbers = self._view.numbers
                 axes = tuple(number for axis in last.axes for number in numbers[axis])
-                dtype = last.dtype(program.dtype) if callable(last.dtype) else last.dtype
-                reduction = last._replace(axes=axes, dtype=dtype)
+                reduction = last._replace(axes=axes).of(program.dtype)
                 job = replace(values, reduction=reduction)
-                if _casts_first(reduction, program.dtype):
+                if reduction.casts_first(program.dtype):
                     raise NoPrimitive
                 faster = fold_for(job, axes_of, self._nav_ndim) or weighted(job, chunk)
                 sink = (faster or job).begin(chunk)
-                end = partial(self._finish, reduction, job.dtype, chunk.box, room)
+                end = partial(self._finish, last, axes, job.dtype, chunk.box, room)
                 return Begun(sink, sink.tile_shape(), None, end)
         if room is not None and last is None:
             out = room(program.dtype)
@@ -344,32 +344,30 @@ class Recipe:
         return finish(found, shape, found.dtype) if finish else found
 
     def _finish(
-        self, reduction: Reduction, dtype: np.dtype, box: Box, room: Room | None, found: Array
+        self,
+        reduction: Reduction,
+        axes: tuple[int, ...],
+        dtype: np.dtype,
+        box: Box,
+        room: Room | None,
+        found: Array,
     ) -> Any:
-        name, axes, _, _ = reduction
+        row = reduction.row
         lengths = [b - a for a, b in box]
         shape, finish = self._view.shape(lengths), self._last and self._last.finish
-        if name != "counts":
+        if row.combine is not None:
             sizes = self._view.sizes(lengths).values()
             left = [1 if k in axes else n for k, n in enumerate(sizes)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
             found = self._view.show(found.reshape((*left, *tail)))
-            if name == "nanmean" and not tail:  # all of them are numbers
+            if row.counts and not tail:  # all of them are numbers
                 number = math.prod(sizes) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
-        if name.endswith("moments") or name in PLACES or name == "counts":
+        if row.has_own_type:
             dtype = found.dtype
         if finish and room is not None:
             finish = partial(finish, out=room(dtype))
         return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
-
-
-def _casts_first(reduction: Reduction, pixel: np.dtype) -> bool:
-    """Tell whether sums of pixels in a type are others than what is made of their sums."""
-    name, _, wanted, _ = reduction
-    if not isinstance(wanted, np.dtype) or name in ("any", "all"):
-        return False
-    return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind
 
 
 class Together:

@@ -15,7 +15,8 @@ from dask_tiled.engine.expressions import Cast, Operand
 from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step, has_blocks
-from dask_tiled.engine.vectors import NoPrimitive, Reduction, Vectors
+from dask_tiled.engine.reductions import Reduction
+from dask_tiled.engine.vectors import Collect, NoPrimitive, Vectors
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.tiling.bases import Base, fill
@@ -65,8 +66,16 @@ class Programmed:
 
     def vectors(self) -> Vectors:
         """Prepare to work in vectors."""
+        gone = () if self.reduction is None else self.reduction.axes
+        in_order = self.reduction is not None and self.reduction.row.finds_place
         shape = self.shape, self.nav_ndim, self.depth
-        return Vectors(self.program, self.operands, self.reduction, *shape, self.out)
+        given = self.program, self.operands, gone, *shape, self.out
+        return Vectors(*given, in_order=in_order)
+
+    def end(self, vectors: Vectors, last: Step) -> Collect:
+        """Add the steps of the reduction."""
+        assert self.reduction is not None  # noqa: S101 - for the type checker
+        return self.reduction.row.steps(vectors, last, self.reduction)
 
 
 class VectorSink(FrameSink):
@@ -75,7 +84,8 @@ class VectorSink(FrameSink):
     def __init__(self, job: Programmed, chunk: Chunk) -> None:
         self._vectors = job.vectors()
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
-        self.steps, _ = self._vectors.steps(stage, chunk.dtype)
+        end = None if job.reduction is None else job.end
+        self.steps, _ = self._vectors.steps(stage, chunk.dtype, end)
         frames = np.arange(math.prod(chunk.nav_shape))
         super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
         self.needs_whole_frames = self._vectors.group > 1
@@ -140,7 +150,7 @@ class StageSink:
             to, step = Register(RESULT - 1, job.program.dtype), last.steps[-1]
             reduced = Stage({}, [Step(Cast(to.dtype), (to,), step.to)], set())
             called = last._replace(steps=[*last.steps[:-1], step._replace(to=to)])
-            self._stages += [(called, None), (reduced, self._vectors.steps(reduced))]
+            self._stages += [(called, None), (reduced, self._vectors.steps(reduced, None, job.end))]
         self._memory: dict[Register, Array] = {}
         self._workspace = Workspace()
         self._readers: dict[Any, Reader] = {}
@@ -149,7 +159,8 @@ class StageSink:
         """Prepare a stage, and tell whether it is one in vectors."""
         steps = None
         with suppress(NoPrimitive):
-            steps = self._vectors.steps(stage)
+            end = None if self._job.reduction is None else self._job.end
+            steps = self._vectors.steps(stage, None, end)
         self._stages.append((stage, steps))
         return steps is not None
 

@@ -10,14 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.engine.accumulators import neutral, sum_dtype
 from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.programs import Program, Register, Step
-from dask_tiled.engine.vectors import neutral, of_numbers, sum_dtype
 
 Array = npt.NDArray[Any]
 
+FOLDS: dict[np.ufunc, str] = {np.add: "sum", np.minimum: "min", np.maximum: "max"}
+"""Ufuncs that fold pixels."""
+EXTREMES: dict[np.ufunc, np.ufunc] = {np.logical_or: np.maximum, np.logical_and: np.minimum}
+"""Ufuncs of truth, and the extreme that tells of what they find."""
+OPPOSITE: dict[np.ufunc, np.ufunc] = {np.logical_or: np.logical_and, np.logical_and: np.logical_or}
 BELOW: dict[Any, Callable[[Any], int]] = {
     np.greater: math.floor,
     np.greater_equal: lambda number: math.ceil(number) - 1,
@@ -46,36 +51,43 @@ def fold_for(job: Programmed, axes_of: Sequence[int], nav_ndim: int) -> Fold | N
     ``axes_of`` tells which of the source's axes each axis of the job is, or is a part of.
     """
     program, reduction = job.program, job.reduction
-    assert reduction is not None  # noqa: S101 - for the type checker
-    pixel, dtype, threshold = program.sources[0].dtype, reduction.dtype, None
-    name = of_numbers(reduction.name, program.dtype)
-    if not program.is_read:
-        threshold = _threshold_of(program)
-        if threshold is None:
-            return None
-        name = _name_of(name, threshold)
-    elif pixel.kind in "bu":  # NaN is true, and so is what is less than 0
-        name = {"any": "max", "all": "min"}.get(name, name)
+    if reduction is None or not reduction.row.is_ufunc:
+        return None
+    pixel = program.sources[0].dtype
+    threshold = None if program.is_read else _threshold_of(program)
+    ufunc = _ufunc_of(reduction.row.ufunc, pixel, threshold)
+    counts = threshold is not None and ufunc is np.add
     gone = {axis for number, axis in enumerate(axes_of) if number in reduction.axes}
     left = {axis for number, axis in enumerate(axes_of) if number not in reduction.axes}
     sig = {axis for axis in axes_of if axis >= nav_ndim}
     by_frame = sig <= gone
-    if name not in {"sum", "min", "max", "count"} or not can_fold(pixel) or gone & left:
+    known = (program.is_read or threshold is not None) and can_fold(pixel)
+    if ufunc is None or ufunc not in FOLDS or not known or gone & left:
         return None
     short = pixel.kind in "bu" and pixel.itemsize <= 4
-    if not (short or (name != "sum" and pixel.kind in "iu") if by_frame else not sig & gone):
+    whole = short or ((counts or ufunc is not np.add) and pixel.kind in "iu")
+    if not (whole if by_frame else not sig & gone):
         return None
     kept = tuple(axis for axis in range(nav_ndim) if axis not in gone)
-    if name == "count" and threshold is not None:
+    if counts and threshold is not None:
         limits, pixels = np.iinfo(pixel), math.prod(job.shape[k] for k in reduction.axes)
         if not by_frame or not limits.min <= threshold.limit <= limits.max:
             return None
         end = None if threshold.greater else partial(np.subtract, pixels)
         return Fold("count_frames", np.dtype(np.int64), (0, threshold.limit), kept, end)
-    results = sum_dtype(pixel, dtype or pixel) if name == "sum" else pixel
-    fold = f"{name}_{'frames' if by_frame else 'pixels'}"
+    results = sum_dtype(pixel, job.dtype) if ufunc is np.add else pixel
+    fold = f"{FOLDS[ufunc]}_{'frames' if by_frame else 'pixels'}"
     end = threshold and partial(_is_true, threshold)
-    return Fold(fold, results, (neutral(name, results),), kept, end)
+    return Fold(fold, results, (neutral(ufunc, results),), kept, end)
+
+
+def _ufunc_of(ufunc: np.ufunc, pixel: np.dtype, threshold: Threshold | None) -> np.ufunc | None:
+    """Return the ufunc of pixels whose result tells that of a ufunc of what is true of them."""
+    if threshold is None:  # NaN is true, and so is what is less than 0
+        return EXTREMES.get(ufunc, ufunc) if pixel.kind in "bu" else ufunc
+    if ufunc not in EXTREMES:
+        return ufunc if ufunc is np.add else None
+    return EXTREMES[ufunc if threshold.greater else OPPOSITE[ufunc]]
 
 
 def _threshold_of(program: Program) -> Threshold | None:
@@ -103,13 +115,6 @@ def _comparison(step: Step) -> Threshold | None:
     except (TypeError, ValueError, OverflowError):  # an array beside; a complex number; NaN
         return None
     return Threshold(limit, greater=function in (np.greater, np.greater_equal))
-
-
-def _name_of(name: str, threshold: Threshold) -> str:
-    """Name what has to be known of pixels: how many are on one side, or whether the extreme is."""
-    if name in ("any", "all"):
-        return "max" if threshold.greater == (name == "any") else "min"
-    return "count" if name == "sum" else ""
 
 
 def _is_true(threshold: Threshold, found: Array) -> Array:

@@ -48,13 +48,13 @@ class Products:
 def weighted(job: Programmed, chunk: Chunk) -> Products | None:
     """Find the matrix product that a reduction is: sums of all pixels of frames times weights."""
     reduction, n, dtype = job.reduction, job.nav_ndim, job.program.dtype
-    if reduction is None or reduction.name != "sum":
+    if reduction is None or not reduction.row.is_ufunc or reduction.row.ufunc is not np.add:
         return None
     step = job.program.only_step
     factors = step and step.factors
     if factors is None or reduction.axes != tuple(range(n, len(job.shape))):
         return None
-    if dtype.kind in "iu" and reduction.dtype is not None and reduction.dtype.kind in "fc":
+    if dtype.kind in "iu" and job.dtype.kind in "fc":
         return None  # which do not overflow
     if math.prod(chunk.sig_shape) > MOST_PIXELS or math.prod(chunk.nav_shape) < LEAST_FRAMES:
         return None

@@ -1,5 +1,6 @@
 """Reductions of opened arrays: numpy's values and types, whatever lies in the files and where."""
 
+import pickle
 from functools import partial
 
 import dask
@@ -14,6 +15,7 @@ from strategies import part_of, shown
 import dask_tiled
 from dask_tiled import Corrections, Description, negotiate
 from dask_tiled.array.building import build
+from dask_tiled.engine import reductions
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
@@ -465,3 +467,9 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
         np.testing.assert_array_equal(arr.sum(axis=0).compute(), expected)
         assert arr.sum(axis=(1, 2)).compute() == expected.sum()
         np.testing.assert_array_equal(arr.compute(), expected[None])
+
+
+def test_rows_pickle_as_their_names():
+    rows = [x for x in vars(reductions).values() if isinstance(x, reductions.Aggregation)]
+    assert len({row.name for row in rows}) == len(rows) > 15
+    assert all(pickle.loads(pickle.dumps(row)) is row for row in rows)

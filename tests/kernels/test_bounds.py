@@ -117,7 +117,7 @@ def take_longer_vectors():
 
 FAULTS = {
     "register": ("program", take_longer_vectors),
-    "place": ("select", lambda: put(vectors.Vectors, "_array", lambda x: x._replace(
+    "place": ("select", lambda: put(vectors.Vectors, "array", lambda x: x._replace(
         place=(*x.place[:1], x.place[1] + 8, *x.place[2:])))),
     "rows": ("sum of frames", lambda: put(folding, "rows_of", lambda x: (x[0] + 1, x[1]))),
     "lines": ("std of pixels", lambda: put(vectors, "rows_of", lambda x: (x[0] + 1, x[1]))),

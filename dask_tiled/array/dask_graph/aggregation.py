@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
 from itertools import count, product
 from typing import Any, NamedTuple
 
@@ -22,14 +21,11 @@ from dask_tiled.array.dask_graph.names import (
     reductions,
 )
 from dask_tiled.array.tasks import Grid, like_numpy
-from dask_tiled.engine.folding import NARROW_FRAMES
-from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction
+from dask_tiled.engine.reductions import Reduction
 
 Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
 
-NARROW = {np.dtype("u4"), np.dtype("i4")}
-"""Pixels of 2 bytes are added up in these."""
 SOME = 4
 """So many results are combined at once."""
 LATER: dict[Any, tuple[Any, ...]] = {
@@ -51,7 +47,6 @@ class Ending(NamedTuple):
     """The last step of a reduction: what becomes of the results of all chunks."""
 
     reduction: Reduction
-    function: Any
     keepdims: bool
     dtype: np.dtype | None
     ddof: float
@@ -85,7 +80,7 @@ class Ending(NamedTuple):
 
     def _part(self, key: Key, grid: Grid) -> Any:
         """Give the result of a chunk; of places, as they are in the whole."""
-        if self.reduction.name not in PLACES:
+        if not self.reduction.row.finds_place:
             return TaskRef(key)
         axes = self.reduction.axes
         bounds = [grid.axes[axis][key[1 + axis]] for axis in axes]
@@ -112,28 +107,13 @@ def ending_of(reduction: Reduction, first: Any, last: Any) -> Ending | None:
         return None
     if given or last.func is not LATER[first][0] or axes != reduction.axes or keepdims is None:
         return None
-    return Ending(reduction, last.func, keepdims, dtype and np.dtype(dtype), ddof)
+    return Ending(reduction, keepdims, dtype and np.dtype(dtype), ddof)
 
 
 def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
-    """Combine results of several chunks, in the type that is wanted.
-
-    Those that have been added up in few bytes stay so, where there is room for the sum of all
-    ``pixels``: numpy adds them up twice as fast.
-    """
-    name, _, dtype, _ = reduction
-    if name.endswith("moments"):
-        return _merged(results)
-    if name in PLACES:
-        return reduce(partial(_better, name), results)
-    total, *others = results
-    types = {x.dtype for x in results}
-    if name == "sum" and pixels <= NARROW_FRAMES and types <= NARROW and len(types) == 1:
-        dtype = None
-    for number, block in enumerate(others):
-        own = total if number and isinstance(total, np.ndarray) else None
-        total = UFUNCS[name](total, block, out=own, dtype=dtype, casting="unsafe")
-    return total if dtype is None else total.astype(dtype, copy=False)
+    """Combine results of several chunks."""
+    assert reduction.row.combine is not None  # noqa: S101 - for the type checker
+    return reduction.row.combine(reduction, pixels, results)
 
 
 def moved(
@@ -148,39 +128,12 @@ def moved(
     return found["value"], places
 
 
-def _better(name: str, these: tuple[Array, Array], others: tuple[Array, Array]) -> Any:
-    """Take what comes first of two places for each pixel."""
-    from dask_tiled.kernels.primitives import is_better
-
-    earlier = others[1] < these[1]
-    wins = is_better.py_func(others[0], these[0], earlier, least=name == "argmin")
-    return tuple(np.where(wins, x, y) for x, y in zip(others, these, strict=True))
-
-
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     """Combine the last results, and make of them what was asked for."""
-    total, axes = combined(ending.reduction, pixels, *results), ending.reduction.axes
-    if ending.reduction.name in PLACES:
-        _, total = total
+    reduction = ending.reduction
     with np.errstate(all="ignore"):
-        if ending.function is reductions.mean_agg:
-            nan = ending.reduction.name == "nanmean"
-            total = total[..., 0] / total[..., 1] if nan else total / pixels
-        elif ending.function is reductions.moment_agg:
-            total = total[..., 2] / np.maximum(total[..., 0] - ending.ddof, 0)
+        total = combined(reduction, pixels, *results)
+        total = reduction.row.finish(total, pixels, ending.ddof)
     if ending.dtype is not None:
         total = total.astype(ending.dtype, copy=False)
-    return like_numpy(total if ending.keepdims else total.squeeze(axes))
-
-
-def _merged(results: Sequence[Array]) -> Array:
-    """Merge number, mean and spread of several parts, after Chan, Golub and LeVeque."""
-    n, mean, squares = np.moveaxis(results[0], -1, 0)
-    with np.errstate(all="ignore"):  # infinite pixels have no spread
-        for other in results[1:]:
-            m, centre, spread = np.moveaxis(other, -1, 0)
-            before, n = n, n + m
-            step = (centre - mean) * (m / np.maximum(n, 1))
-            squares = squares + spread + (centre - mean) * step * before
-            mean = mean + step
-    return np.stack([n, mean, squares], axis=-1)
+    return like_numpy(total if ending.keepdims else total.squeeze(reduction.axes))

@@ -21,8 +21,9 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.tasks import ChunkJob
+from dask_tiled.engine import reductions as table
 from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
-from dask_tiled.engine.vectors import PLACES, UFUNCS, Reduction, neutral, placed
+from dask_tiled.engine.reductions import Aggregation, Reduction
 
 OPERATORS = {
     getattr(operator, name)
@@ -143,7 +144,7 @@ class Step(NamedTuple):
         if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
         reduction = self.done._replace(dtype=dtype)
-        return Step(reduction, partial(reduced, reduction=reduction), _added_up)
+        return Step(reduction, reduction.plain, _added_up)
 
 
 def _added_up(found: Any, _: tuple[int, ...], dtype: np.dtype) -> Any:
@@ -152,81 +153,63 @@ def _added_up(found: Any, _: tuple[int, ...], dtype: np.dtype) -> Any:
     return found if as_found else found.astype(dtype, copy=False)
 
 
-def reduced(pixels: Any, reduction: Reduction) -> Any:
-    """Reduce pixels as the engine does, where it has nothing to do it with."""
-    name, axes, dtype, _ = reduction
-    numbers = ~np.isnan(pixels) if name.startswith("nan") else np.ones((1,) * pixels.ndim, bool)
-    if name in ("moments", "nanmoments", "nanmean"):
-        exact = pixels.astype(dtype if name == "nanmean" else np.result_type(pixels, np.float64))
-        given: Any = {"axis": axes, "keepdims": True, "where": numbers}
-        with np.errstate(all="ignore"):
-            count, total = np.ones_like(exact.real).sum(**given), exact.sum(**given)
-            if name == "nanmean":
-                return np.stack([total, count], axis=-1)
-            mean = total.real / np.maximum(count, 1)  # dask asks for a real one
-            squares = (abs(exact - mean) ** 2).sum(**given)
-        return np.stack([count, mean, squares], axis=-1)
-    if not pixels.size:
-        shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
-        if name in PLACES:
-            return placed(name, np.zeros(shape, pixels.dtype), np.zeros(shape, np.int64))
-        return np.full(shape, neutral(name, dtype or pixels.dtype), dtype or pixels.dtype)
-    if name in PLACES:
-        lines = np.moveaxis(pixels, axes, range(-len(axes), 0))
-        lines = lines.reshape(*lines.shape[: -len(axes)], -1)
-        places = np.expand_dims(getattr(np, name)(lines, -1, keepdims=True)[..., 0], axes)
-        return placed(name, UFUNCS[name[3:]].reduce(pixels, axes, keepdims=True), places)
-    options: Any = {"dtype": dtype} if name.endswith(("sum", "prod")) else {}
-    if name in ("nansum", "nanprod"):
-        options["where"] = numbers
-    return UFUNCS[name].reduce(pixels, axes, keepdims=True, **options)
-
-
-NAMES = {
-    chunk.sum: "sum",
-    chunk.prod: "prod",
-    chunk.nansum: "nansum",
-    chunk.nanprod: "nanprod",
-    chunk.any: "any",
-    chunk.all: "all",
-    reductions.chunk_min: "min",
-    reductions.chunk_max: "max",
-    reductions._nanmin_skip: "nanmin",  # noqa: SLF001 - what dask calls
-    reductions._nanmax_skip: "nanmax",  # noqa: SLF001
-    reductions.mean_chunk: "sum",
-    reductions.moment_chunk: "moments",
+ROWS: dict[Any, Aggregation] = {
+    chunk.sum: table.SUM,
+    chunk.prod: table.PROD,
+    chunk.nansum: table.NANSUM,
+    chunk.nanprod: table.NANPROD,
+    chunk.any: table.ANY,
+    chunk.all: table.ALL,
+    reductions.chunk_min: table.MIN,
+    reductions.chunk_max: table.MAX,
+    reductions._nanmin_skip: table.NANMIN,  # noqa: SLF001 - what dask calls
+    reductions._nanmax_skip: table.NANMAX,  # noqa: SLF001
+    reductions.mean_chunk: table.MEAN,
+    reductions.moment_chunk: table.MOMENTS,
 }
+"""Rows of the table of reductions, by the functions of chunks that begin them."""
+SKIPPING = {table.MEAN: table.NANMEAN, table.MOMENTS: table.NANMOMENTS}
+"""Rows that leave out NaN, as dask's arguments say."""
 
 
 def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
     """Read a function of chunks as the first step of a reduction; None if it is none."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
-    name = NAMES.get(plain.func)
+    row = ROWS.get(plain.func)
     axes, dtype = given.pop("axis", None), given.pop("dtype", None)
-    if name is None or plain.args or not given.pop("keepdims", None):
+    if row is None or plain.args or not given.pop("keepdims", None):
         return None
-    if given.pop("implicit_complex_dtype", None) or given.pop("order", 2) != 2:
+    complex_too = given.pop("implicit_complex_dtype", None)
+    if complex_too or given.pop("order", 2) != 2 or not isinstance(axes, tuple):
         return None
     skipping = given.pop("sum", None), given.pop("numel", None)
     if skipping == (chunk.nansum, reductions.nannumel):
-        name = {"sum": "nanmean"}.get(name, f"nan{name}")
+        row = SKIPPING.get(row)
     elif skipping != (None, None):
+        row = None
+    if row is None or given:
         return None
-    if name.endswith("moments") and np.dtype(dtype).kind == "c":
+    dtype = bool if row.of_truth else dtype
+    adds = row.ufunc in (np.add, np.multiply)
+    is_complex = plain.func is reductions.moment_chunk and np.dtype(dtype).kind == "c"
+    if (adds and dtype is None) or is_complex:
         return None
-    if given or not isinstance(axes, tuple) or (name.endswith(("sum", "prod")) and dtype is None):
-        return None
-    if name in ("any", "all"):
-        dtype = bool
     finish: Any = {reductions.mean_chunk: partial(_mean, axes), reductions.moment_chunk: _moments}
     finish = finish.get(plain.func)
-    return Step(Reduction(name, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
+    return Step(Reduction(row, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
 
 
-FINDERS = {(chunk.max, chunk.argmax): "argmax", (chunk.min, chunk.argmin): "argmin"}
-BINNINGS = {np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.mean: "mean"}
-BINNINGS |= {np.any: "any", np.all: "all"}
+FINDERS = {(chunk.max, chunk.argmax): table.ARGMAX, (chunk.min, chunk.argmin): table.ARGMIN}
+BINNINGS: dict[Any, Aggregation] = {
+    np.sum: table.SUM,
+    np.prod: table.PROD,
+    np.min: table.MIN,
+    np.max: table.MAX,
+    np.mean: table.MEAN,
+    np.any: table.ANY,
+    np.all: table.ALL,
+}
 
 
 class Coarsening(NamedTuple):
@@ -263,14 +246,13 @@ def reshaping_of(task: Any) -> tuple[Any, Any] | None:
 
 def binning_of(function: Any, kwargs: Mapping[str, Any], ndim: int) -> Step | None:
     """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
-    name = BINNINGS.get(function)
-    if name is None or kwargs:
+    row = BINNINGS.get(function)
+    if row is None or kwargs:
         return None
     axes = tuple(range(1, 2 * ndim, 2))
     plain = partial(function, axis=axes)
-    dtype = partial(_dtype_of, function)
-    reduction = Reduction("sum" if name == "mean" else name, axes, dtype)
-    return Step(reduction, plain, partial(_binned, name))
+    reduction = Reduction(row, axes, None, dtype_of=partial(_dtype_of, function))
+    return Step(reduction, plain, partial(_binned, row))
 
 
 def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
@@ -278,36 +260,33 @@ def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
     return dtype
 
 
-def _binned(name: str, found: Any, shape: tuple[int, ...], dtype: Any, out: Any = None) -> Any:
-    found = found.reshape(shape[::2])
+def _binned(
+    row: Aggregation, found: Any, shape: tuple[int, ...], dtype: Any, out: Any = None
+) -> Any:
+    found = row.finish(found.reshape(shape[::2]), math.prod(shape[1::2]), 0)
     if out is None:
         out = np.empty(found.shape, dtype)
-    if name == "mean":
-        np.divide(found, math.prod(shape[1::2]), out=out)
-    else:
-        np.copyto(out, found, casting="unsafe")
+    np.copyto(out, found, casting="unsafe")
     return out
 
 
 def histogram_of(bins: Any, ndim: int) -> Step:
     """Read how dask puts the pixels of a chunk into bins, perhaps by how often each occurs."""
-    done = Reduction("counts", tuple(range(ndim)), None, bins)
+    done = Reduction(table.HISTOGRAM, tuple(range(ndim)), None, bins)
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
-    return Step(done, plain, partial(_counted, bins))
+    return Step(done, plain, _counted)
 
 
 def places_of(task: Any) -> Step | None:
     """Read a task of dask as the first step of what finds places; None if it is none."""
     if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
         return None
-    name = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
-    return Step(Reduction(name, task[2], None), task[0]) if name else None
+    row = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
+    return Step(Reduction(row, task[2], None), task[0]) if row else None
 
 
-def _counted(bins: Any, found: Any, *_: Any) -> Any:
-    if found.dtype.names is None:  # bins were counted
-        return found[np.newaxis]
-    return routines._block_hist(found["value"], bins, found["count"])  # noqa: SLF001
+def _counted(found: Any, *_: Any) -> Any:
+    return found[np.newaxis]
 
 
 def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import dask.array as da
 from dask.base import tokenize
@@ -34,7 +34,7 @@ from dask_tiled.array.known import COUNTED, Known, known_trees
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
 from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tree import Combine, Tree, users_of
-from dask_tiled.engine.vectors import Reduction
+from dask_tiled.engine.reductions import Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 
@@ -148,24 +148,26 @@ def _endings(
     users = users_of(trees.values())
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
-        if getattr(one.step and one.step.done, "name", None) == "counts":
+        done = one.step and one.step.done
+        if isinstance(done, Reduction) and done.row.combine is None:
             found[first.removesuffix(COUNTED)] = first, Listing()
-        plain: Any = one.step and one.step.plain
+        step: Any = one.step
+        plain = step and step.plain
         begins = getattr(plain, "func", None)
-        if one.step is None or begins not in LATER or 0 in one.grid.shape:
+        if not isinstance(done, Reduction) or begins not in LATER or 0 in one.grid.shape:
             continue
-        name, done = first, cast(Reduction, one.step.done)
+        name = first
         while name not in wanted and len(users.get(name, ())) == 1:
-            (step,) = users[name]
-            if not isinstance(step, Combine):
+            (later,) = users[name]
+            if not isinstance(later, Combine):
                 break
-            name, call = step.name, step.function
+            name, call = later.name, later.function
             known_so = call.func in LATER[begins] and call.args == plain.args[1:]
-            if not known_so or step.axes != done.axes:
+            if not known_so or later.axes != done.axes:
                 break
             ending = ending_of(done, begins, call)
             if ending is not None and "-aggregate-" in name:
-                raw: Any = one.step.raw()
+                raw = step.raw()
                 found[name] = first, ending._replace(reduction=raw.done)
                 known[first] = one._replace(step=raw)
                 break

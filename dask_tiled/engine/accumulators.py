@@ -1,0 +1,285 @@
+"""Steps that accumulate the last pixels of a program, as a reduction needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.engine.expressions import Cast
+from dask_tiled.engine.folding import are_narrow
+from dask_tiled.engine.programs import Register, Step
+from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, plain
+
+Array = npt.NDArray[Any]
+
+MOST_AT_ONCE = (1 << 16) - 1
+"""Pixels whose places fit into 2 bytes."""
+MOST_IN_WORDS = 4
+"""Bytes of unsigned pixels of which several are added up at once."""
+MOST_BINS, MOST_STEPS = 1 << 16, 8
+"""Limits of bins: their number, and how far a pixel's bin may be from where even ones have it."""
+
+
+def neutral(ufunc: np.ufunc, dtype: np.dtype) -> Any:
+    """Return the value that changes no result of a ufunc; NoPrimitive if there is none."""
+    if ufunc.identity is not None:
+        return int(ufunc.identity)
+    least = ufunc in (np.minimum, np.fmin)
+    if dtype.kind == "f":
+        return np.nan if ufunc in (np.fmin, np.fmax) else np.inf if least else -np.inf
+    if dtype.kind == "b":
+        return least
+    if dtype.kind not in "iu":
+        raise NoPrimitive(dtype)
+    limits = np.iinfo(dtype)
+    return limits.max if least else limits.min
+
+
+def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
+    """Return the type in which pixels are added up, if their sum is wanted in ``dtype``."""
+    if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
+        return np.dtype("i8" if pixel.kind == "i" else "u8")
+    return np.dtype(np.float64)
+
+
+def accumulate(
+    vectors: Vectors,
+    last: Step,
+    ufunc: np.ufunc,
+    dtype: np.dtype | None,
+    *,
+    skips: bool,
+    counts: bool,
+) -> Collect:
+    """Apply a ufunc to the result so far and each pixel; ``skips`` leaves out NaN.
+
+    If it ``counts``, the number of pixels that are not NaN follows along a further axis.
+    """
+    dtype = last.to.dtype if dtype is None else dtype
+    adds, is_dense = ufunc is np.add, vectors.has_rows(vectors.kept)
+    if adds:
+        dtype = sum_dtype(last.to.dtype, dtype)
+        if is_dense and are_narrow(last.to.dtype, vectors.reduced) and dtype.kind in "iu":
+            dtype = np.dtype(f"{dtype.kind}4")
+    if counts and vectors.group > 1:
+        raise NoPrimitive
+    results = np.full((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
+    out, *number = vectors.outputs(results)
+
+    def collect() -> Array:
+        return np.moveaxis(results, 0, -1) if counts else results[0, ...]
+
+    if adds and not (is_dense or skips) and _dot(vectors, last, out):
+        return collect
+    exact = adds and not skips and _is_exact(last)
+    value = vectors.value(last.operands[0]) if exact else vectors.step(last)
+    if skips:
+        for one in number:
+            _count_numbers(vectors, value, one)
+        chosen = vectors.register("chosen", value.dtype)
+        others = vectors.value(neutral(ufunc, dtype), value.dtype, dense=True)
+        vectors.own("select", [_truth(vectors, np.isnan, value), others, value], chosen)
+        value = chosen
+    if vectors.group > 1:
+        _reduce_groups(vectors, ufunc, value, dtype, out)
+    elif adds:
+        _add_up(vectors, value, out)
+    else:
+        vectors.loop(ufunc, [out, vectors.cast(value, dtype)], out)
+    return collect
+
+
+def _is_exact(step: Step) -> bool:
+    """Return whether a step converts whole numbers to a type in which their sum is the same."""
+    if not isinstance(step.function, Cast):
+        return False
+    (operand,), dtype = step.operands, step.to.dtype
+    whole = isinstance(operand, Register) and operand.dtype.kind in "biu" and dtype.kind in "iuf"
+    few = dtype.kind != "f" or operand.dtype.itemsize <= MOST_COUNTED
+    return whole and few and np.can_cast(operand.dtype, dtype)
+
+
+def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
+    """Add up products with weights without storing them; return whether that can be done."""
+    factors = last.factors
+    if factors is None or not last.to.dtype.kind == out.dtype.kind == "f":
+        return False
+    weights = vectors.value(factors[1], last.to.dtype)
+    if weights.is_dense:
+        vectors.own("add_products", [vectors.value(factors[0]), weights], out)
+    return weights.is_dense
+
+
+def _reduce_groups(
+    vectors: Vectors, ufunc: np.ufunc, value: Value, dtype: np.dtype, out: Value
+) -> None:
+    """Reduce neighbouring pixels: the first of each group, then the second, and so on."""
+    group = vectors.group
+    if ufunc is np.add:
+        vectors.primitive("add_groups", [value, vectors.value(group, np.int64)], out, group=group)
+        return
+    value = vectors.cast(value, dtype)
+    mode, base, *others, step = value.place
+    for k in range(group):
+        one = value._replace(place=(mode, base + k * step, *others, step * group))
+        vectors.loop(ufunc, [out, one], out, group)
+
+
+def _add_up(vectors: Vectors, value: Value, out: Value) -> None:
+    in_words = value.dtype.kind in "bu" and value.dtype.itemsize <= MOST_IN_WORDS
+    row = "add_row_of_words" if in_words else "add_row"
+    vectors.own("add_each" if out.is_dense else row, [value], out)
+
+
+def _count_numbers(vectors: Vectors, value: Value, out: Value) -> None:
+    numbers = _truth(vectors, np.logical_not, _truth(vectors, np.isnan, value))
+    _add_up(vectors, numbers, out)
+
+
+def _truth(vectors: Vectors, ufunc: np.ufunc, value: Value) -> Value:
+    found = vectors.register(ufunc.__name__, np.dtype(bool))
+    vectors.loop(ufunc, [value], found)
+    return found
+
+
+def moments(vectors: Vectors, last: Step, name: str, *, skips: bool) -> Collect:
+    """Accumulate number, mean and spread of pixels, along a further axis.
+
+    That is done by a pixel, the sum of the differences from it, and that of their squares.
+    """
+    if vectors.group > 1:
+        raise NoPrimitive
+    results, pixels = np.zeros((3 + skips, *vectors.left)), vectors.reduced
+    results[0] = np.nan
+    shift, total, squares, *number = vectors.outputs(results)
+    value = vectors.step(last)
+    for out in number:
+        _count_numbers(vectors, value, out)
+    kind = f"{name}_{'each' if shift.is_dense else 'row'}"
+    vectors.primitive(kind, [value, shift, total], squares)
+
+    def collect() -> Array:
+        _about_the_mean(results, results[3, ...] if skips else pixels)
+        return np.moveaxis(results[:3], 0, -1)
+
+    return collect
+
+
+def _about_the_mean(results: Array, count: Any) -> None:
+    """Turn a value and the sums of differences from it into number, mean and spread."""
+    shift, total, squares = (results[k, ...] for k in range(3))
+    with np.errstate(all="ignore"):  # infinite pixels have no spread; that of others may overflow
+        total /= np.maximum(count, 1)
+        fits = np.isfinite(squares) | ~np.isfinite(total)
+        np.subtract(squares, count * total * total, out=squares, where=fits)
+        total += np.where(np.equal(count, 0), 0, shift)
+    shift[...] = count
+
+
+def places(
+    vectors: Vectors, last: Step, name: str, ufunc: np.ufunc, gone: tuple[int, ...]
+) -> Collect:
+    """Accumulate the pixel that a ufunc finds, and the first place that has it.
+
+    That is done in each row, or of several rows for each pixel of these. Places are counted in C
+    order of the axes ``gone``.
+    """
+    if vectors.group > 1:
+        raise NoPrimitive
+    dtype, first, kept, sizes = last.to.dtype, vectors.first, vectors.kept, vectors.shape
+    by_row = not vectors.has_rows(kept)
+    if by_row:
+        kept = (True,) * first + kept[first:]
+    shape = [n if k else 1 for n, k in zip(sizes, kept, strict=True)]
+    axes = range(first, len(kept)) if by_row else range(first)
+    limit = math.prod(sizes[axis] for axis in axes)
+    along = _places_along(axes, sizes, gone)
+    if by_row and (np.diff(along.ravel()) < 0).any():
+        raise NoPrimitive(name)
+    along = along.astype(np.min_scalar_type(max(limit, 256)))
+    results = np.full(shape, neutral(ufunc, dtype), dtype)
+    found = np.full(shape, limit, along.dtype)
+    value = vectors.step(last)
+    best, place = vectors.array(results, kept), vectors.array(found, kept)
+    where = vectors.array(along, tuple(n > 1 for n in along.shape))
+    kind = f"{name}_{'row' if by_row else 'each'}"
+    if by_row and dtype.kind in "biu" and vectors.vector <= MOST_AT_ONCE:
+        kind += "_of_whole"
+    vectors.primitive(kind, [value, where, best], place)
+
+    def collect() -> Array:
+        rest = [axis for axis, n in enumerate(results.shape) if n > 1 and axis in gone]
+        if not rest:
+            return placed(results, found)
+        whole = found + _places_along(rest, sizes, gone)
+        return placed(*first_place(ufunc, results, whole, tuple(rest)))
+
+    return collect
+
+
+def _places_along(axes: Iterable[int], shape: tuple[int, ...], gone: tuple[int, ...]) -> Array:
+    """Return the part of places that some axes count."""
+    sizes = [shape[axis] for axis in gone]
+    found = np.zeros((1,) * len(shape), np.int64)
+    for k, axis in enumerate(gone):
+        if axis in axes:
+            along = np.arange(sizes[k]) * math.prod(sizes[k + 1 :])
+            found = found + along.reshape([-1 if x == axis else 1 for x in range(found.ndim)])
+    return found
+
+
+def first_place(
+    ufunc: np.ufunc, values: Array, where: Array, axes: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Return the pixels that a ufunc finds along some axes, and of equal ones the first place."""
+    best = ufunc.reduce(values, axes, keepdims=True)
+    hits = (values == best) | np.not_equal(values, values)  # NaN is found before all others
+    return best, np.where(hits, where, np.iinfo(where.dtype).max).min(axes, keepdims=True)
+
+
+def placed(values: Array, where: Array) -> Array:
+    """Return pixels and their places as one array."""
+    found = np.empty(values.shape, [("value", values.dtype), ("place", where.dtype)])
+    found["value"], found["place"] = values, where
+    return found
+
+
+def counts(vectors: Vectors, last: Step, bins: tuple[Any, ...]) -> Collect:
+    """Count the pixels in each bin, or how often each value occurs if there are few."""
+    dtype, (number, limits) = last.to.dtype, bins
+    if dtype.kind in "biu" and dtype.itemsize <= MOST_COUNTED:
+        tables = np.zeros((4, 256**dtype.itemsize), np.int64)
+        vectors.own("count", [vectors.step(last)], vectors.fixed(tables))
+
+        def collect() -> Array:
+            total = tables.sum(axis=0)
+            (occurring,) = np.nonzero(total)
+            values = occurring.astype(f"u{dtype.itemsize}").view(plain(dtype))
+            return np.histogram(values, number, limits, weights=total[occurring])[0]
+
+        return collect
+    edges, scale = _edges(bins, plain(dtype))
+    results = np.zeros(len(edges) - 1, np.int64)
+    beside = [vectors.fixed(np.array([len(results), scale])), vectors.fixed(edges)]
+    vectors.own("bins", [vectors.step(last), *beside], vectors.fixed(results))
+    return lambda: results
+
+
+def _edges(bins: tuple[Any, ...], dtype: np.dtype) -> tuple[Array, float]:
+    """Return the edges of bins for pixels of a type, and how many bins a unit has, about."""
+    try:
+        _, edges = np.histogram(np.zeros(1, dtype), *bins)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise NoPrimitive(bins) from error
+    number, (first, last) = len(edges) - 1, edges[[0, -1]].astype(float)
+    scale = number / (last - first) if last > first else math.nan
+    numbers = np.arange(number + 1)
+    known = edges.dtype.kind in "iuf" and 0 < number <= MOST_BINS and math.isfinite(scale)
+    exact = max(abs(first), abs(last)) < 1 << np.finfo(float).nmant
+    if not known or not exact or (abs((edges - first) * scale - numbers) > MOST_STEPS).any():
+        raise NoPrimitive(bins)
+    return edges.astype(float), scale

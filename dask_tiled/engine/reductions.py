@@ -1,0 +1,277 @@
+"""The table of reductions: all that is known of each of them, in one row.
+
+A chunk is reduced by ``steps`` in vectors, or else by ``plain``; ``combine`` and ``finish`` make
+of the results of all chunks what is asked for. Nothing here knows of dask's functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.engine import accumulators
+from dask_tiled.engine.accumulators import neutral, placed
+from dask_tiled.engine.folding import NARROW_FRAMES
+from dask_tiled.engine.programs import Step
+from dask_tiled.engine.vectors import Collect, Vectors
+
+Array = npt.NDArray[Any]
+
+NARROW = {np.dtype("u4"), np.dtype("i4")}
+"""Types in which pixels of 2 bytes are added up."""
+
+
+class Reduction(NamedTuple):
+    """A reduction of a chunk along some axes."""
+
+    row: Aggregation
+    axes: tuple[int, ...]
+    dtype: np.dtype | None
+    """Of the result; None for that of the pixels."""
+    bins: tuple[Any, ...] = ()
+    """Bins and range, as ``numpy.histogram`` takes them."""
+    dtype_of: Callable[[np.dtype], np.dtype] | None = None
+    """Returns the type of the result for that of the pixels."""
+
+    def of(self, pixel: np.dtype) -> Reduction:
+        """Return the reduction that does the same to pixels of a type."""
+        row = self.row.of_whole if pixel.kind in "biu" else None
+        dtype = self.dtype if self.dtype_of is None else self.dtype_of(pixel)
+        return self._replace(row=row or self.row, dtype=dtype)
+
+    def casts_first(self, pixel: np.dtype) -> bool:
+        """Return whether pixels of a type are converted before they are reduced."""
+        wanted = self.dtype
+        if wanted is None or self.row.of_truth:
+            return False
+        return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind
+
+    def plain(self, pixels: Array) -> Array:
+        """Reduce all pixels of a chunk with NumPy."""
+        return self.row.plain(self, pixels)
+
+
+def _accumulate(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
+    row, dtype = reduction.row, reduction.dtype
+    skips, counts = row.skips, row.counts
+    return accumulators.accumulate(vectors, last, row.ufunc, dtype, skips=skips, counts=counts)
+
+
+def _reduce(reduction: Reduction, pixels: Array) -> Array:
+    """Reduce pixels by the ufunc of a row."""
+    row, axes, dtype, ufunc = reduction.row, reduction.axes, reduction.dtype, reduction.row.ufunc
+    if not pixels.size:
+        shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
+        dtype = dtype or pixels.dtype
+        return np.full(shape, neutral(ufunc, dtype), dtype)
+    options: dict[str, Any] = {} if row.of_truth else {"dtype": dtype}
+    if row.skips:
+        options["where"] = ~np.isnan(pixels)
+    return ufunc.reduce(pixels, axes, keepdims=True, **options)
+
+
+def _combine(reduction: Reduction, pixels: int, results: Sequence[Array]) -> Array:
+    """Combine results by the ufunc of a row, in the type that is wanted.
+
+    Those that have been added up in few bytes stay so, where there is room for the sum of all
+    ``pixels``: numpy adds them up twice as fast.
+    """
+    ufunc, dtype = reduction.row.ufunc, reduction.dtype
+    total, *others = results
+    types = {x.dtype for x in results}
+    if ufunc is np.add and pixels <= NARROW_FRAMES and types <= NARROW and len(types) == 1:
+        dtype = None
+    for number, block in enumerate(others):
+        own = total if number and isinstance(total, np.ndarray) else None
+        total = ufunc(total, block, out=own, dtype=dtype, casting="unsafe")
+    return total if dtype is None else total.astype(dtype, copy=False)
+
+
+def _as_found(found: Array, _: float, __: float) -> Array:
+    return found
+
+
+def _mean(found: Array, pixels: float, _: float) -> Array:
+    return found / pixels
+
+
+def _mean_of_numbers(found: Array, _: float, __: float) -> Array:
+    return found[..., 0] / found[..., 1]
+
+
+def _count_and_sum(reduction: Reduction, pixels: Array) -> tuple[Array, Array, dict[str, Any]]:
+    """Return how many pixels count, their sum, and how both were made."""
+    numbers = ~np.isnan(pixels) if reduction.row.skips else np.ones((1,) * pixels.ndim, bool)
+    given: dict[str, Any] = {"axis": reduction.axes, "keepdims": True, "where": numbers}
+    return np.ones_like(pixels.real).sum(**given), pixels.sum(**given), given
+
+
+def _reduce_numbers(reduction: Reduction, pixels: Array) -> Array:
+    with np.errstate(all="ignore"):
+        count, total, _ = _count_and_sum(reduction, pixels.astype(reduction.dtype))
+        return np.stack([total, count], axis=-1)
+
+
+def _reduce_moments(reduction: Reduction, pixels: Array) -> Array:
+    exact = pixels.astype(np.result_type(pixels, np.float64))
+    with np.errstate(all="ignore"):
+        count, total, given = _count_and_sum(reduction, exact)
+        mean = total.real / np.maximum(count, 1)  # dask asks for a real one
+        squares = (abs(exact - mean) ** 2).sum(**given)
+    return np.stack([count, mean, squares], axis=-1)
+
+
+def _moments(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
+    row = reduction.row
+    return accumulators.moments(vectors, last, row.name, skips=row.skips)
+
+
+def _combine_moments(_: Reduction, __: int, results: Sequence[Array]) -> Array:
+    """Combine number, mean and spread of several parts, after Chan, Golub and LeVeque."""
+    n, mean, squares = np.moveaxis(results[0], -1, 0)
+    with np.errstate(all="ignore"):  # infinite pixels have no spread
+        for other in results[1:]:
+            m, centre, spread = np.moveaxis(other, -1, 0)
+            before, n = n, n + m
+            step = (centre - mean) * (m / np.maximum(n, 1))
+            squares = squares + spread + (centre - mean) * step * before
+            mean = mean + step
+    return np.stack([n, mean, squares], axis=-1)
+
+
+def _variance(found: Array, _: float, ddof: float) -> Array:
+    return found[..., 2] / np.maximum(found[..., 0] - ddof, 0)
+
+
+def _places(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
+    row = reduction.row
+    return accumulators.places(vectors, last, row.name, row.ufunc, reduction.axes)
+
+
+def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -> Array:
+    """Find pixels and places with a function of NumPy along one axis."""
+    axes, ufunc = reduction.axes, reduction.row.ufunc
+    if not pixels.size:
+        shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
+        return placed(np.zeros(shape, pixels.dtype), np.zeros(shape, np.int64))
+    lines = np.moveaxis(pixels, axes, range(-len(axes), 0))
+    lines = lines.reshape(*lines.shape[: -len(axes)], -1)
+    found = np.expand_dims(function(lines, -1, keepdims=True)[..., 0], axes)
+    return placed(ufunc.reduce(pixels, axes, keepdims=True), found)
+
+
+def _combine_places(reduction: Reduction, _: int, results: Sequence[Any]) -> Any:
+    """Return of several pairs of pixels and places those that come first."""
+    from dask_tiled.kernels.primitives import is_better
+
+    least = reduction.row.ufunc is np.minimum
+
+    def better(these: tuple[Array, Array], others: tuple[Array, Array]) -> Any:
+        earlier = others[1] < these[1]
+        wins = is_better.py_func(others[0], these[0], earlier, least=least)
+        return tuple(np.where(wins, x, y) for x, y in zip(others, these, strict=True))
+
+    return reduce(better, results)
+
+
+def _place(found: Any, _: float, __: float) -> Array:
+    return found[1]
+
+
+def _counts(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
+    return accumulators.counts(vectors, last, reduction.bins)
+
+
+def _histogram(reduction: Reduction, pixels: Array) -> Array:
+    return np.histogram(pixels, *reduction.bins)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """A row of the table. It pickles as its name."""
+
+    name: str
+    """In capitals, that of the row in this module; primitives of its own begin with it."""
+    ufunc: np.ufunc = np.add
+    """What makes one result of two."""
+    plain: Callable[[Reduction, Array], Array] = _reduce
+    """Reduces all pixels of a chunk with NumPy; axes that are gone have length 1."""
+    steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate
+    """Adds the steps that do the same to vectors; returns what collects the result."""
+    combine: Callable[[Reduction, int, Sequence[Any]], Any] | None = _combine
+    """``combine(reduction, pixels, results)`` makes one of the results of chunks, of which there
+    are so many pixels in all; None if they stay side by side."""
+    finish: Callable[[Any, float, float], Array] = _as_found
+    """``finish(result, pixels, ddof)`` makes of the result of all chunks what is asked for."""
+    of_whole: Aggregation | None = field(default=None, repr=False)
+    """The row for pixels that are never NaN, if it is another one."""
+    skips: bool = False
+    """Whether NaN is left out."""
+    counts: bool = False
+    """Whether the result of a chunk has the number of pixels, too, along a further axis."""
+    of_truth: bool = False
+    """Whether pixels are true or false, whatever their type."""
+    finds_place: bool = False
+    """Whether the result of a chunk is pixels and their places."""
+    has_own_type: bool = False
+    """Whether the result of a chunk has a type that nobody asked for."""
+
+    def __reduce__(self) -> str:
+        return self.name.upper()
+
+    @property
+    def is_ufunc(self) -> bool:
+        """Whether nothing is done but to apply the ufunc to all pixels."""
+        return self.steps is _accumulate and not self.skips
+
+
+SUM = Aggregation("sum", np.add)
+PROD = Aggregation("prod", np.multiply)
+MIN = Aggregation("min", np.minimum)
+MAX = Aggregation("max", np.maximum)
+ANY = Aggregation("any", np.logical_or, of_truth=True)
+ALL = Aggregation("all", np.logical_and, of_truth=True)
+MEAN = replace(SUM, name="mean", finish=_mean)
+NANSUM = replace(SUM, name="nansum", skips=True, of_whole=SUM)
+NANPROD = replace(PROD, name="nanprod", skips=True, of_whole=PROD)
+NANMIN = Aggregation("nanmin", np.fmin, of_whole=MIN)
+NANMAX = Aggregation("nanmax", np.fmax, of_whole=MAX)
+NANMEAN = replace(
+    NANSUM,
+    name="nanmean",
+    plain=_reduce_numbers,
+    finish=_mean_of_numbers,
+    counts=True,
+    of_whole=MEAN,
+)
+MOMENTS = Aggregation(
+    "moments",
+    plain=_reduce_moments,
+    steps=_moments,
+    combine=_combine_moments,
+    finish=_variance,
+    has_own_type=True,
+)
+"""Number, mean and spread, along a further axis; in the end the variance."""
+NANMOMENTS = replace(MOMENTS, name="nanmoments", skips=True, of_whole=MOMENTS)
+ARGMIN = Aggregation(
+    "argmin",
+    np.minimum,
+    plain=partial(_find, np.argmin),
+    steps=_places,
+    combine=_combine_places,
+    finish=_place,
+    finds_place=True,
+    has_own_type=True,
+)
+"""Places are counted in C order of the axes as they are given."""
+ARGMAX = replace(ARGMIN, name="argmax", ufunc=np.maximum, plain=partial(_find, np.argmax))
+HISTOGRAM = Aggregation(
+    "histogram", plain=_histogram, steps=_counts, combine=None, has_own_type=True
+)
+"""Of all axes."""
