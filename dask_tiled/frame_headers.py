@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dask.base import annotate, tokenize
 
 from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
-from dask_tiled.array.tasks import Grid, like_numpy
+from dask_tiled.array.tasks import like_numpy
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.registry import formats
@@ -19,6 +19,7 @@ from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
+from dask_tiled.tiling.bases import Grid
 
 Array = npt.NDArray[Any]
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from dask_tiled.array.dask_graph.layers import symbolic_graph
 from dask_tiled.array.dask_graph.names import NO_TILES, missing
-from dask_tiled.array.tasks import Block, Grid, pixels_of
+from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.array.tiled_array import Opening, TiledArray, array_name
 from dask_tiled.errors import warn
 from dask_tiled.model.description import Description
 from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Grid
 from dask_tiled.tiling.scheme import TilingScheme
 
 

@@ -19,7 +19,7 @@ from dask_tiled.array.dask_graph.functions import (
 from dask_tiled.array.dask_graph.layers import fused
 from dask_tiled.array.dask_graph.reading import is_other_array
 from dask_tiled.array.recipes import NODES, Apply, Beside, Tree, cut
-from dask_tiled.array.tasks import ChunkJob, Grid, run_job
+from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
@@ -40,7 +40,7 @@ from dask_tiled.engine.reductions import SUM, Reduction
 from dask_tiled.engine.tile_jobs import MapTiles
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.bases import Chunks, Grid
 
 COUNTED = "-chunks"
 """What is added to the name of a layer of histograms, for those by the number of the chunk."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
-from dask_tiled.array.tasks import ChunkJob, Grid, like_numpy, pixels_in
+from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
 from dask_tiled.engine.evaluation import Programmed
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
@@ -28,6 +28,7 @@ from dask_tiled.engine.tile_loop import show_tiles
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
+from dask_tiled.tiling.bases import Grid
 
 Array = npt.NDArray[Any]
 

@@ -19,14 +19,13 @@ from dask_tiled.array.dask_graph.layers import (
     symbolic_graph,
 )
 from dask_tiled.array.dask_graph.rewriting import optimize
-from dask_tiled.array.tasks import Edges, Grid
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.tables import html_table
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks, cut_no_block, read_chunks, rechunked
+from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block, read_chunks, rechunked
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
 
 

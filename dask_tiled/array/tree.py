@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from dask_tiled.array.dask_graph.functions import Step
-from dask_tiled.array.tasks import ChunkJob, Grid
+from dask_tiled.array.tasks import ChunkJob
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.bases import Chunks, Grid
 
 Label = Any
 """What dask calls an axis in a layer: a number or a letter."""

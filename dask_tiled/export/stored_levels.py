@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tasks import Grid
 from dask_tiled.export.parts import Array
 from dask_tiled.model.indexing import Box
-from dask_tiled.tiling.bases import split
+from dask_tiled.tiling.bases import Grid, split
 
 
 def in_blocks(

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.alignment import aligned
@@ -29,6 +28,7 @@ from dask_tiled.export.stores import local_path
 from dask_tiled.export.targets import Bounds
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.tiling.bases import Grid
 
 if TYPE_CHECKING:
     import zarr

@@ -25,7 +25,6 @@ from xarray.core.indexing import (
 )
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tasks import Edges
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.group import dimension_names
 from dask_tiled.export.labels import Labels, labels_of
@@ -35,6 +34,7 @@ from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Axis
 from dask_tiled.model.files import read_head
 from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Edges
 
 OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
 """Formats that other engines of xarray read, too: files of these open where we are asked for."""

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.alignment import aligned, description_of
@@ -47,7 +46,7 @@ from dask_tiled.export.templates import template_of
 from dask_tiled.model.description import Axis
 from dask_tiled.opening import open_dataset
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import split
+from dask_tiled.tiling.bases import Grid, split
 
 if TYPE_CHECKING:
     import zarr

@@ -11,8 +11,8 @@ from checks import coarsened, peak_memory
 import dask_tiled
 from dask_tiled.array.dask_graph import results
 from dask_tiled.array.dask_graph.results import Result
-from dask_tiled.array.tasks import Grid
 from dask_tiled.testing import write_mib, write_raw
+from dask_tiled.tiling.bases import Grid
 
 FRAMES = np.random.default_rng(0).integers(0, 4000, (6, 5, 16, 64)).astype("u2")
 ROWS, BLOCKS, WHOLE = (2, 5, 16, 64), (4, 2, 8, 64), FRAMES.shape

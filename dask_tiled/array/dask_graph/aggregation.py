@@ -20,8 +20,9 @@ from dask_tiled.array.dask_graph.names import (
     TaskRef,
     reductions,
 )
-from dask_tiled.array.tasks import Grid, like_numpy
+from dask_tiled.array.tasks import like_numpy
 from dask_tiled.engine.reductions import Reduction
+from dask_tiled.tiling.bases import Grid
 
 Array = npt.NDArray[Any]
 Key = tuple[Any, ...]

@@ -19,10 +19,10 @@ from dask_tiled.array.dask_graph.names import (
     blockwise,
     flatten,
 )
-from dask_tiled.array.tasks import Grid, pixels_of
+from dask_tiled.array.tasks import pixels_of
 from dask_tiled.engine.expressions import in_order
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.bases import Chunks, Grid
 
 DESCRIPTION = "description"
 """What a layer that reads files notes of them, among what dask notes of the layers of arrays."""

@@ -39,7 +39,7 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.dask_graph.slices import Place, as_now, cuts_of, taken
-from dask_tiled.array.tasks import Grid, pixels_of, run_job
+from dask_tiled.array.tasks import pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
@@ -58,7 +58,7 @@ from dask_tiled.array.tree import (
     Tree,
 )
 from dask_tiled.model.indexing import Cut, cut_chunks
-from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.bases import Chunks, Grid
 
 UNMOVED = "rechunk-", "setitem-", "arg-reduce-"
 """What names of layers begin with that leave all axes where they are."""

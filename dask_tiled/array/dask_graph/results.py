@@ -31,11 +31,12 @@ from dask_tiled.array.dask_graph.names import (
 )
 from dask_tiled.array.known import Known
 from dask_tiled.array.recipes import Room
-from dask_tiled.array.tasks import Block, Grid, pixels_of
+from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.engine.programs import has_blocks
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Grid
 
 Array = npt.NDArray[Any]
 

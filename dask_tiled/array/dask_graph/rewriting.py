@@ -32,11 +32,11 @@ from dask_tiled.array.dask_graph.results import Final, finals_of, put_together, 
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, known_trees
 from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
-from dask_tiled.array.tasks import Grid
 from dask_tiled.array.tree import Combine, Tree, users_of
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
+from dask_tiled.tiling.bases import Grid
 
 MOST_CHUNKS = 10_000
 """So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef, chunk
-from dask_tiled.array.tasks import Grid
 from dask_tiled.model.indexing import Cut
+from dask_tiled.tiling.bases import Grid
 
 Place = tuple[Any, ...]
 """The name of a layer, and the position of a chunk in it."""

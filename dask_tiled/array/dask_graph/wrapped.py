@@ -16,8 +16,8 @@ from dask_tiled.array.dask_graph.names import (
     blockwise_token,
     getter,
 )
-from dask_tiled.array.tasks import Grid
 from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Grid
 
 _WRAPPERS = {
     "CopyOnWriteArray",
