@@ -5,6 +5,7 @@ Trees know nothing of dask. Nodes are compared by what they are, not by what the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +72,7 @@ class Read(Node):
     @property
     def words(self) -> str:
         """What is read."""
-        return f"read {self.source.layout.files[0].path}"
+        return f"read {os.path.basename(self.source.layout.files[0].path)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -160,8 +160,17 @@ def _reduce(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Reduce | None:
         return None
     if one.labels is None or {*output} != {*one.labels} or len(output) != len(one.labels):
         return None
-    step = reduction_of(layer.task.func, kwargs)
-    of = {**_of(layer, layer.output), "of": one.value, "labels": one.labels, "output": output}
+    step, chunks = reduction_of(layer.task.func, kwargs), None
+    if one.value.chunks is not None:
+        lengths = dict(zip(one.labels, one.value.chunks, strict=True))
+        gone = {output[axis] for axis in axes}
+        chunks = tuple((1,) * len(lengths[x]) if x in gone else lengths[x] for x in output)
+    of = {
+        **_of(layer, layer.output, chunks),
+        "of": one.value,
+        "labels": one.labels,
+        "output": output,
+    }
     return Reduce(**of, function=function, axes=axes, step=step)
 
 
