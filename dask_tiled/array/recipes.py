@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,16 +15,13 @@ import numpy.typing as npt
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
 from dask_tiled.array.views import Part, Span, View
-from dask_tiled.engine.evaluation import Programmed
+from dask_tiled.engine.computations import Computation
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
-from dask_tiled.engine.fold_for import fold_for
-from dask_tiled.engine.folding import can_fold
-from dask_tiled.engine.jobs import Chunk, Sink
-from dask_tiled.engine.products import Products, weighted
+from dask_tiled.engine.jobs import Chunk
+from dask_tiled.engine.products import contracted
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Reduction
-from dask_tiled.engine.tile_loop import show_tiles
-from dask_tiled.engine.vectors import NoPrimitive
+from dask_tiled.engine.run import Shown, begin, run
 from dask_tiled.model.indexing import Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 from dask_tiled.tiling.bases import Grid
@@ -161,15 +157,8 @@ Room = Callable[[np.dtype], Array | None]
 """Gives the memory for pixels of a type, C-contiguous, if there is any."""
 
 
-class Begun(NamedTuple):
-    """Work on a chunk: who is shown its tiles, and which."""
-
-    sink: Sink
-    tile_shape: tuple[int, ...]
-    depth: int | None
-    """Most frames that are shown at once."""
-    end: Callable[[Array], Any]
-    """What makes of the result what dask's function returns."""
+End = Callable[[Array], Any]
+"""Makes of the result of a sink what dask's function returns."""
 
 
 class Recipe:
@@ -268,16 +257,20 @@ class Recipe:
         self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
     ) -> Any:
         """Compute a chunk as dask would, of all its pixels at once."""
-        values: list[Any] = []
-        for function, kwargs, inner in self._steps:
+        values: dict[int, Any] = {}
+        last = {x: k for k, (*_, inner) in enumerate(self._steps) for x in _numbers(inner)}
+        for k, (function, kwargs, inner) in enumerate(self._steps):
             given = [values[x.number] if isinstance(x, _Step) else x for x in inner]
             given = [operands[x.number] if isinstance(x, _Slot) else x for x in given]
             if function is not None:
-                values.append(function(*given, **kwargs))
+                values[k] = function(*given, **kwargs)
             else:
                 read = pixels_in(given[0], box) if pixels is None else pixels
-                values.append(read.reshape(shape))
-        return values[-1]
+                values[k] = read.reshape(shape)
+            for number in _numbers(inner):
+                if last[number] == k:
+                    del values[number]
+        return values[len(self._steps) - 1]
 
     def begin(
         self,
@@ -285,84 +278,76 @@ class Recipe:
         chunk: Chunk,
         operands: Sequence[Array],
         shape: tuple[int, ...],
-        whole: Callable[[Array], Any],
+        whole: End,
         room: Room | None,
-    ) -> Begun:
-        """Begin to work on a chunk; ``whole`` makes of all pixels what dask's function returns.
+    ) -> tuple[Shown, End] | None:
+        """Begin to work on a chunk; None if only NumPy can do that, on all pixels at once.
 
-        ``room`` gives the memory for what is made, if that is to be somewhere.
+        ``whole`` makes of all pixels what dask's function returns, ``room`` gives the memory for
+        what is made, if that is to be somewhere.
         """
         last = None if self._last is None else self._last.done
-        axes_of = [part.axis for part in self._view.parts]
+        if isinstance(last, ChunkJob) and program.is_read and last.nav_ndim == self._nav_ndim:
+            return _asked(last, chunk, room), like_numpy
+        axes_of = tuple(part.axis for part in self._view.parts)
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        asked = last if isinstance(last, ChunkJob) and program.is_read else None
-        if asked is not None and asked.nav_ndim == self._nav_ndim:
-            job: Any = asked.job
-            if room is not None:
-                job = replace(job, out=room(job.dtype))
-            tile = asked.tile_shape
-            if job.request.by == "chunk":
-                tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
-            return Begun(job.begin(chunk), tile, job.request.depth, like_numpy)
-        values = Programmed(program, operands[: self._slots], None, shape, nav_ndim)
-        with suppress(NoPrimitive):
-            if isinstance(last, Contraction):
-                return self._products(values, operands[-1], chunk)
-            if isinstance(last, Reduction):
-                numbers = self._view.numbers
-                axes = tuple(number for axis in last.axes for number in numbers[axis])
-                reduction = last._replace(axes=axes).of(program.dtype)
-                job = replace(values, reduction=reduction)
-                if reduction.casts_first(program.dtype):
-                    raise NoPrimitive
-                faster = fold_for(job, axes_of, self._nav_ndim) or weighted(job, chunk)
-                sink = (faster or job).begin(chunk)
-                end = partial(self._finish, last, axes, job.dtype, chunk.box, room)
-                return Begun(sink, sink.tile_shape(), None, end)
+        values = Computation(program, operands[: self._slots], shape, axes_of, nav_ndim)
+        reduced = self._reduced(values, chunk, operands[-1:], room)
         if room is not None and last is None:
             out = room(program.dtype)
             values = replace(values, out=out if out is None else out.reshape(shape))
-        made = values.begin(chunk)
-        return Begun(made, made.tile_shape(), None, whole)
+        for job, end in filter(None, (reduced, (values, whole))):
+            shown = begin(job, chunk)
+            if shown is not None:
+                return shown, end
+        return None
 
-    def _products(self, values: Programmed, weights: Array, chunk: Chunk) -> Begun:
-        """Begin with the matrix product that does the same."""
-        nav, frame = values.shape[: values.nav_ndim], values.shape[values.nav_ndim :]
-        further = weights.shape[: -len(values.shape)]
-        dtype = np.result_type(values.dtype, weights.dtype)
-        folds = can_fold(values.dtype) and can_fold(np.empty(0, dtype).real.dtype)
-        one_for_all = weights.shape == further + (1,) * len(nav) + frame
-        if not folds or not one_for_all or dtype.kind == "b":
-            raise NoPrimitive
-        sink = Products(values, weights.reshape(further + chunk.sig_shape), dtype).begin(chunk)
+    def _reduced(
+        self, values: Computation, chunk: Chunk, weights: Sequence[Array], room: Room | None
+    ) -> tuple[Computation, End] | None:
+        """Return what reduces a chunk, and what makes of that what dask's function returns."""
+        last = None if self._last is None else self._last.done
+        if isinstance(last, Contraction):
+            products = contracted(values, weights[-1], chunk)
+            further = weights[-1].shape[: -len(values.shape)]
+            if products is None:
+                return None
+            return products, partial(self._finish_products, products, further)
+        if not isinstance(last, Reduction):
+            return None
+        numbers = self._view.numbers
+        axes = tuple(number for axis in last.axes for number in numbers[axis])
+        reduction = last._replace(axes=axes).of(values.dtype)
+        if reduction.casts_first(values.dtype):
+            return None
+        reduced = replace(values, end=reduction)
+        return reduced, partial(self._finish, last, reduced, chunk.box, room)
+
+    def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Any:
+        nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
         shape = nav + (1,) * len(frame) + further
-        end = partial(self._finish_products, shape, dtype)
-        return Begun(sink, sink.tile_shape(), None, end)
-
-    def _finish_products(self, shape: tuple[int, ...], dtype: np.dtype, found: Array) -> Any:
-        found = self._view.show(found.astype(dtype, copy=False).reshape(shape))
+        found = self._view.show(found.astype(job.dtype, copy=False).reshape(shape))
         finish = self._last and self._last.finish
         return finish(found, shape, found.dtype) if finish else found
 
     def _finish(
         self,
-        reduction: Reduction,
-        axes: tuple[int, ...],
-        dtype: np.dtype,
+        asked: Reduction,
+        job: Computation,
         box: Box,
         room: Room | None,
         found: Array,
     ) -> Any:
-        row = reduction.row
-        lengths = [b - a for a, b in box]
-        shape, finish = self._view.shape(lengths), self._last and self._last.finish
+        row, dtype = asked.row, job.dtype
+        shape = self._view.shape([b - a for a, b in box])
+        finish = self._last and self._last.finish
         if row.combine is not None:
-            sizes = self._view.sizes(lengths).values()
-            left = [1 if k in axes else n for k, n in enumerate(sizes)]
+            axes = job.reduction.axes if job.reduction else ()
+            left = [1 if k in axes else n for k, n in enumerate(job.shape)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
             found = self._view.show(found.reshape((*left, *tail)))
             if row.counts and not tail:  # all of them are numbers
-                number = math.prod(sizes) // math.prod(left)
+                number = math.prod(job.shape) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if row.has_own_type:
             dtype = found.dtype
@@ -400,34 +385,45 @@ class Together:
         """Make the chunks of all recipes."""
         box = self._grid.box(block_id)
         made: dict[int, Any] = {}
-        begun: dict[int, Begun] = {}
+        begun: dict[int, tuple[Shown, End]] = {}
         for k, (recipe, given) in enumerate(zip(self.recipes, self._given, strict=True)):
             some = [_only(blocks[number]) for number in given]
             operands, shape = recipe.operands(box, some)
             program, whole = recipe.program(operands), partial(recipe.make, block_id, some)
-            if program is None:
-                made[k] = whole(recipe.pixels(box, shape, operands, pixels))
-            elif not all(shape):
+            if program is not None and not all(shape):
                 made[k] = whole(np.empty(shape, program.dtype))
-            else:
+                continue
+            if program is not None:
                 source = program.sources[0]  # the same for all, if there are several recipes
                 chunk = Chunk(box, source.layout.nav_ndim, source.dtype)
-                begun[k] = recipe.begin(program, chunk, operands, shape, whole, room)
+                one = recipe.begin(program, chunk, operands, shape, whole, room)
+                if one is not None:
+                    begun[k] = one
+                    continue
+            made[k] = whole(recipe.pixels(box, shape, operands, pixels))
         if begun:
-            self._show(source if pixels is None else pixels, chunk, [*begun.values()])
-        made.update((k, one.end(one.sink.result())) for k, one in begun.items())
+            nav_shape = self._grid.shape[: chunk.nav_ndim]
+            shown = [one for one, _ in begun.values()]
+            results = run(source if pixels is None else pixels, chunk, nav_shape, shown)
+            for (k, (_, end)), found in zip(begun.items(), results, strict=True):
+                made[k] = end(found)
         return [made[k] for k in range(len(self.recipes))]
 
-    def _show(self, pixels: Source | Array, chunk: Chunk, begun: Sequence[Begun]) -> None:
-        """Show a chunk to all sinks, by tiles that suit them."""
-        shapes = [one.tile_shape for one in begun]
-        depth = max(shape[0] for shape in shapes)
-        if depth < math.prod(chunk.nav_shape):
-            depth = min(shape[0] for shape in shapes)
-        same = all(shape[1:] == shapes[0][1:] for shape in shapes)
-        tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
-        nav_shape = self._grid.shape[: chunk.nav_ndim]
-        show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in begun])
+
+def _numbers(operands: Sequence[Any]) -> set[int]:
+    """Return the numbers of the steps among operands."""
+    return {x.number for x in operands if isinstance(x, _Step)}
+
+
+def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:
+    """Begin a job on a chunk."""
+    job: Any = asked.job
+    if room is not None:
+        job = replace(job, out=room(job.dtype))
+    tile = asked.tile_shape
+    if job.request.by == "chunk":
+        tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
+    return Shown(job.begin(chunk), tile, job.request.depth)
 
 
 def _only(block: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.jobs import Chunk, Job
-from dask_tiled.engine.tile_loop import show_tiles
+from dask_tiled.engine.run import Shown, run
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Box
 from dask_tiled.model.layout import Layout
@@ -88,9 +88,9 @@ def run_job(pixels: Array, job: ChunkJob, block_id: tuple[int, ...]) -> Array:
     nav_shape = job.grid.shape[: job.nav_ndim]
     box = job.grid.box(block_id[: pixels.ndim])
     chunk = Chunk(box, job.nav_ndim, pixels.dtype)
-    sink = job.job.begin(chunk)
-    show_tiles(pixels, chunk, nav_shape, job.tile_shape, [(sink, job.job.request.depth)])
-    return sink.result()
+    shown = Shown(job.job.begin(chunk), job.tile_shape, job.job.request.depth)
+    (found,) = run(pixels, chunk, nav_shape, [shown])
+    return found
 
 
 def like_numpy(pixels: Array) -> Array:

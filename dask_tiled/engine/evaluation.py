@@ -1,26 +1,21 @@
-"""Programs as jobs: on vectors of one source as its bytes come, or on tiles of several in step."""
+"""Sinks of programs: on vectors of one source as its bytes come, or of tiles of several in step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.engine.expressions import Cast, Operand
+from dask_tiled.engine.computations import Computation
 from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
-from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step, has_blocks
-from dask_tiled.engine.reductions import Reduction
-from dask_tiled.engine.vectors import Collect, NoPrimitive, Vectors
+from dask_tiled.engine.programs import Register, has_blocks
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.tiling.bases import Base, fill
-from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -32,59 +27,13 @@ KEPT_READERS = 256
 """Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
 
 
-@dataclass(frozen=True, eq=False)
-class Programmed:
-    """The job of a program: a chunk of an expression, or a reduction of it."""
-
-    program: Program
-    operands: Sequence[Array]
-    """Those of the program, cut to the chunk: with all axes, of length 1 where they have none."""
-    reduction: Reduction | None
-    shape: tuple[int, ...]
-    """Of the chunk, whose axes may be split for the reduction."""
-    nav_ndim: int
-    """How many of them are navigation axes."""
-    depth: int = 0
-    """Of so many frames the output has room, one after the other; 0 is all of a chunk."""
-    out: Array | None = None
-    """Memory for the output of a chunk, C-contiguous."""
-
-    request = TilingRequest("frame")
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the results."""
-        wanted = None if self.reduction is None else self.reduction.dtype
-        return self.program.dtype if wanted is None else wanted
-
-    def begin(self, chunk: Chunk) -> VectorSink | StageSink:
-        """Begin to work on a chunk; NoPrimitive if it cannot be reduced in vectors."""
-        if len(self.program.sources) == 1:
-            with suppress(NoPrimitive):
-                return VectorSink(self, chunk)
-        return StageSink(self, chunk)
-
-    def vectors(self) -> Vectors:
-        """Prepare to work in vectors."""
-        gone = () if self.reduction is None else self.reduction.axes
-        in_order = self.reduction is not None and self.reduction.row.finds_place
-        shape = self.shape, self.nav_ndim, self.depth
-        given = self.program, self.operands, gone, *shape, self.out
-        return Vectors(*given, in_order=in_order)
-
-    def end(self, vectors: Vectors, last: Step) -> Collect:
-        """Add the steps of the reduction."""
-        assert self.reduction is not None  # noqa: S101 - for the type checker
-        return self.reduction.row.steps(vectors, last, self.reduction)
-
-
 class VectorSink(FrameSink):
     """What a program of one source makes of one chunk."""
 
-    def __init__(self, job: Programmed, chunk: Chunk) -> None:
-        self._vectors = job.vectors()
+    def __init__(self, job: Computation, chunk: Chunk, depth: int = 0) -> None:
+        self._vectors = job.vectors(depth)
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
-        end = None if job.reduction is None else job.end
+        end = job.reduction and job.reduction.steps
         self.steps, _ = self._vectors.steps(stage, chunk.dtype, end)
         frames = np.arange(math.prod(chunk.nav_shape))
         super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
@@ -136,40 +85,26 @@ class VectorSink(FrameSink):
 
 
 class StageSink:
-    """What a program makes of one chunk, stage by stage: in vectors, or else by calls of numpy."""
+    """What a program of several sources makes of one chunk, stage by stage, on tiles in step."""
 
-    def __init__(self, job: Programmed, chunk: Chunk) -> None:
-        self._job, self._chunk, self._vectors = job, chunk, job.vectors()
+    def __init__(self, job: Computation, chunk: Chunk) -> None:
+        self._sources, self._width = job.program.sources, job.program.width
+        self._chunk, self._vectors = chunk, job.vectors()
         self._shape = math.prod(chunk.nav_shape), *chunk.sig_shape
-        self._stages: list[tuple[Stage, tuple[Array, Any] | None]] = []
-        *stages, last = job.program.stages
-        for stage in stages:
-            self._begin(stage)
-        if not self._begin(last) and job.reduction is not None:  # what is called is reduced after
-            self._stages.pop()
-            to, step = Register(RESULT - 1, job.program.dtype), last.steps[-1]
-            reduced = Stage({}, [Step(Cast(to.dtype), (to,), step.to)], set())
-            called = last._replace(steps=[*last.steps[:-1], step._replace(to=to)])
-            self._stages += [(called, None), (reduced, self._vectors.steps(reduced, None, job.end))]
+        end = job.reduction and job.reduction.steps
+        self._stages = [
+            (stage, *self._vectors.steps(stage, None, end)) for stage in job.program.stages
+        ]
         self._memory: dict[Register, Array] = {}
         self._workspace = Workspace()
         self._readers: dict[Any, Reader] = {}
 
-    def _begin(self, stage: Stage) -> bool:
-        """Prepare a stage, and tell whether it is one in vectors."""
-        steps = None
-        with suppress(NoPrimitive):
-            end = None if self._job.reduction is None else self._job.end
-            steps = self._vectors.steps(stage, None, end)
-        self._stages.append((stage, steps))
-        return steps is not None
-
     def tile_shape(self) -> tuple[int, ...]:
         """Give the shape of the tiles that it wishes: they follow one another in C order."""
-        program, shape = self._job.program, self._shape
-        if has_blocks(*program.sources):
+        shape = self._shape
+        if has_blocks(*self._sources):
             return shape
-        pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // program.width)
+        pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // self._width)
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
         return fill(shape, max(1, pixels), bases)
 
@@ -177,20 +112,18 @@ class StageSink:
         """Work on a tile; that of the first source is there."""
         place = slice(first, first + len(tile)), *self._chunk.part(info)
         corner = [one.start for one in place]
+        start = int(np.ravel_multi_index(corner, self._shape))
         values: dict[Any, Array] = {}
-        for stage, steps in self._stages:
+        for stage, steps, places in self._stages:
             with self._workspace:  # what is read may be a view of a mapped file
                 for to, source in stage.reads.items():
                     values[to] = self._read(source, to, place) if source else tile
-                if steps is None:
-                    self._call(stage, values, place)
-                else:
-                    values.update((to, self._room(to, tile.shape)) for to in stage.kept)
-                    self._run(*steps, values, int(np.ravel_multi_index(corner, self._shape)), tile)
+                values.update((to, self._room(to, tile.shape)) for to in stage.kept)
+                self._run(steps, places, values, start, tile)
 
     def _read(self, number: int, to: Register, place: tuple[slice, ...]) -> Array:
         """Read the tile of another source."""
-        source, n = self._job.program.sources[number], self._chunk.nav_ndim
+        source, n = self._sources[number], self._chunk.nav_ndim
         sig = [
             (a + x.start, a + x.stop)
             for (a, _), x in zip(self._chunk.box[n:], place[1:], strict=True)
@@ -226,37 +159,6 @@ class StageSink:
         shown = tile.reshape(-1).view(byte)[: tile.size].reshape(1, -1)  # nothing but its size
         run = fold("run_program", byte, number, number)
         run(shown, np.zeros(1, np.int64), start, steps, self._vectors.header)
-
-    def _call(self, stage: Stage, values: dict[Any, Array], place: tuple[slice, ...]) -> None:
-        """Call the functions of a stage one by one."""
-        shape = tuple(x.stop - x.start for x in place)
-        for step in stage.steps:
-            operands = [
-                values[x]
-                if isinstance(x, Register)
-                else self._beside(self._job.operands[x.number], place)
-                if isinstance(x, Operand)
-                else x
-                for x in step.operands
-            ]
-            if step.to.number == RESULT:
-                out = self._vectors.results.reshape(self._shape)[place]
-            else:
-                out = self._room(step.to, shape)
-            function: Any = step.function
-            values[step.to] = function(*operands, out=out)
-
-    def _beside(self, block: Array, place: tuple[slice, ...]) -> Array:
-        """Take what a tile needs of an array that is repeated along axes of length 1."""
-        chunk, n = self._chunk, self._chunk.nav_ndim
-        if len(self._job.shape) > len(chunk.box):  # axes are split, but tiles are not
-            return np.broadcast_to(block, self._job.shape).reshape(self._shape)[place]
-        frames = block.reshape(-1, *block.shape[n:])
-        if len(frames) > 1:
-            kept = [axis for axis in range(n) if block.shape[axis] > 1]
-            frames = frames[rows_of(chunk.nav_shape, kept)[0][place[0]]]
-        sizes = zip(frames.shape[1:], place[1:], strict=True)
-        return frames[(slice(None), *(x if size > 1 else slice(None) for size, x in sizes))]
 
     def result(self) -> Array:
         """Give the output, or the reduction with axes of length 1."""

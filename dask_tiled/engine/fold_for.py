@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.accumulators import neutral, sum_dtype
-from dask_tiled.engine.evaluation import Programmed
+from dask_tiled.engine.computations import Computation
 from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import Fold, can_fold
 from dask_tiled.engine.programs import Program, Register, Step
@@ -45,11 +45,8 @@ class Threshold(NamedTuple):
     greater: bool
 
 
-def fold_for(job: Programmed, axes_of: Sequence[int], nav_ndim: int) -> Fold | None:
-    """Find the fold of pixels as they are read that does what a reduction of a program does.
-
-    ``axes_of`` tells which of the source's axes each axis of the job is, or is a part of.
-    """
+def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
+    """Return the fold of pixels as they are read that does what a reduction of a program does."""
     program, reduction = job.program, job.reduction
     if reduction is None or not reduction.row.is_ufunc:
         return None
@@ -57,9 +54,9 @@ def fold_for(job: Programmed, axes_of: Sequence[int], nav_ndim: int) -> Fold | N
     threshold = None if program.is_read else _threshold_of(program)
     ufunc = _ufunc_of(reduction.row.ufunc, pixel, threshold)
     counts = threshold is not None and ufunc is np.add
-    gone = {axis for number, axis in enumerate(axes_of) if number in reduction.axes}
-    left = {axis for number, axis in enumerate(axes_of) if number not in reduction.axes}
-    sig = {axis for axis in axes_of if axis >= nav_ndim}
+    gone = {axis for number, axis in enumerate(job.axes_of) if number in reduction.axes}
+    left = {axis for number, axis in enumerate(job.axes_of) if number not in reduction.axes}
+    sig = {axis for axis in job.axes_of if axis >= nav_ndim}
     by_frame = sig <= gone
     known = (program.is_read or threshold is not None) and can_fold(pixel)
     if ufunc is None or ufunc not in FOLDS or not known or gone & left:

@@ -1,10 +1,10 @@
-"""Folds as jobs: on tiles, and on the bytes of a file as they come."""
+"""Sinks of folds: on tiles, and on the bytes of a file as they come."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.ranges import Runs, Units, Window
-from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -47,8 +46,7 @@ def are_narrow(pixel: np.dtype, frames: int) -> bool:
     return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(NamedTuple):
     """A reduction of a chunk by one of the functions of ``dask_tiled.kernels.folds``."""
 
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
@@ -60,16 +58,10 @@ class Fold:
     end: Callable[[Array], Array] | None = None
     """What is done with the results at last."""
 
-    request = TilingRequest("frame")
-
     @property
     def by_frame(self) -> bool:
         """Whether there is a result for each frame, or for each pixel."""
         return self.name.endswith("_frames")
-
-    def begin(self, chunk: Chunk) -> FoldSink:
-        """Begin to work on a chunk."""
-        return FoldSink(self, chunk)
 
 
 class FrameSink:

@@ -39,10 +39,6 @@ class Loop(NamedTuple):
     dtypes: tuple[np.dtype, ...]
 
 
-NEEDS_PYTHON = {"power"}
-"""Of whole numbers it may raise, which a loop without Python cannot."""
-
-
 @cache
 def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
     """Find the loop for operands of some types; of Python's numbers, the type of Python.
@@ -60,12 +56,10 @@ def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
     native = all(x.isnative for x in (*operands, *dtypes) if isinstance(x, np.dtype))
     if signature not in ufunc.types or not native:
         return None
-    if ufunc.__name__ in NEEDS_PYTHON and dtypes[0].kind in "iu":
-        return None
     found = _UFunc.from_address(id(ufunc))
     if (found.nin, found.nout, found.ntypes) != (ufunc.nin, ufunc.nout, len(ufunc.types)):
         problem = f"PyUFuncObject of numpy {np.__version__} is not as documented"
-        warn_once(f"{problem}: ufuncs are called tile by tile", RuntimeWarning)
+        warn_once(f"{problem}: ufuncs are called on whole chunks", RuntimeWarning)
         return None
     number = ufunc.types.index(signature)
     address = found.functions[number]

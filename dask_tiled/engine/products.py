@@ -1,20 +1,19 @@
-"""Weighted sums of the pixels of each frame as a job: a matrix product, tile by tile."""
+"""Weighted sums of the pixels of each frame: a matrix product, tile by tile."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.engine.evaluation import Programmed, VectorSink
+from dask_tiled.engine.computations import Computation, Weighting
+from dask_tiled.engine.evaluation import VectorSink
 from dask_tiled.engine.folding import FrameSink, can_fold
 from dask_tiled.engine.jobs import Chunk, TileInfo
-from dask_tiled.engine.vectors import NoPrimitive
-from dask_tiled.tiling.negotiation import TilingRequest
 
 Array = npt.NDArray[Any]
 
@@ -24,29 +23,8 @@ MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
 """Weights of frames of so many pixels stay in the cache, and are made for no fewer frames."""
 
 
-@dataclass(frozen=True, eq=False)
-class Products:
-    """The job of weights: whole numbers, or real or complex ones of at least 4 bytes."""
-
-    values: Programmed
-    """What is weighted."""
-    weights: Array
-    """Any axes, which the results have at the end, then the signal axes of the chunk."""
-    dtype: np.dtype
-    """Of a product, as NumPy has it. Sums of products are made and given in 8 bytes."""
-
-    request = TilingRequest("frame")
-
-    def begin(self, chunk: Chunk) -> ProductSink | ValueSink:
-        """Begin to work on a chunk; NoPrimitive if that cannot be done in vectors."""
-        program = self.values.program
-        if len(program.sources) > 1:
-            raise NoPrimitive
-        return ProductSink(self, chunk) if program.is_read else ValueSink(self, chunk)
-
-
-def weighted(job: Programmed, chunk: Chunk) -> Products | None:
-    """Find the matrix product that a reduction is: sums of all pixels of frames times weights."""
+def weighted(job: Computation, chunk: Chunk) -> Computation | None:
+    """Return the matrix product that a reduction is: sums of all pixels of frames times weights."""
     reduction, n, dtype = job.reduction, job.nav_ndim, job.program.dtype
     if reduction is None or not reduction.row.is_ufunc or reduction.row.ufunc is not np.add:
         return None
@@ -62,8 +40,19 @@ def weighted(job: Programmed, chunk: Chunk) -> Products | None:
     if math.prod(block.shape[:n]) > 1 or not _hold_products(dtype, read.dtype, block):
         return None
     weights = np.broadcast_to(block.reshape(block.shape[n:]), job.shape[n:])
-    values = replace(job, program=read, reduction=None)
-    return Products(values, weights.reshape(chunk.sig_shape), dtype)
+    return replace(job, program=read, end=Weighting(weights.reshape(chunk.sig_shape), dtype))
+
+
+def contracted(job: Computation, weights: Array, chunk: Chunk) -> Computation | None:
+    """Return the matrix product of all frames and weights, which may have further axes in front."""
+    n = job.nav_ndim
+    further = weights.shape[: -len(job.shape)]
+    dtype = np.result_type(job.dtype, weights.dtype)
+    known = can_fold(job.dtype) and can_fold(np.empty(0, dtype).real.dtype)
+    one_for_all = weights.shape == (*further, *(1,) * n, *job.shape[n:])
+    if not known or not one_for_all or dtype.kind == "b" or len(job.program.sources) > 1:
+        return None
+    return replace(job, end=Weighting(weights.reshape(further + chunk.sig_shape), dtype))
 
 
 def _hold_products(dtype: np.dtype, pixel: np.dtype, weights: Array) -> bool:
@@ -82,7 +71,7 @@ class ProductSink(FrameSink):
     numbers overflow as they do in NumPy: the last bytes of a sum depend on no others.
     """
 
-    def __init__(self, job: Products, chunk: Chunk) -> None:
+    def __init__(self, job: Weighting, chunk: Chunk) -> None:
         sig_shape = chunk.sig_shape
         ones = (1,) * len(sig_shape)
         self._shape = chunk.nav_shape + ones + job.weights.shape[: -len(sig_shape)]
@@ -134,9 +123,9 @@ def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
 class ValueSink:
     """The sums of the frames that a program makes of those of one chunk."""
 
-    def __init__(self, job: Products, chunk: Chunk) -> None:
-        self._values = VectorSink(replace(job.values, depth=DEPTH), chunk)
-        self._sums = ProductSink(job, chunk._replace(dtype=job.values.dtype))
+    def __init__(self, job: Computation, end: Weighting, chunk: Chunk) -> None:
+        self._values = VectorSink(job, chunk, DEPTH)
+        self._sums = ProductSink(end, chunk._replace(dtype=job.program.dtype))
         self.tile_shape = self._values.tile_shape
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:

@@ -51,6 +51,10 @@ class Reduction(NamedTuple):
             return False
         return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind
 
+    def steps(self, vectors: Vectors, last: Step) -> Collect:
+        """Add the steps that accumulate what the last step of a program makes."""
+        return self.row.steps(vectors, last, self)
+
     def plain(self, pixels: Array) -> Array:
         """Reduce all pixels of a chunk with NumPy."""
         return self.row.plain(self, pixels)

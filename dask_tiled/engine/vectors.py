@@ -86,6 +86,8 @@ class Vectors:
         self.shape = shape
         self._alive: list[Any] = []
         self._registers: dict[Any, Array] = {}
+        if shape and shape[-1] < LEAST_ROW:  # rows are longer where all operands have all of them
+            operands = [_spread(block, shape, nav_ndim) for block in operands]
         self._arrays = operands
         self.kept = kept = tuple(axis not in gone for axis in range(len(shape)))
         patterns = [*(tuple(n > 1 for n in block.shape) for block in operands), kept]
@@ -196,7 +198,8 @@ class Vectors:
         if loop is None:
             raise NoPrimitive(ufunc)
         *inner, result = loop.dtypes
-        if result != step.to.dtype:
+        may_raise = ufunc is np.power and result.kind == "i" and not _is_natural(step.operands[1])
+        if result != step.to.dtype or may_raise:
             raise NoPrimitive(ufunc)
         kinds = [x.dtype for x in step.operands if isinstance(x, (Register, Operand))]
         floats = result.kind == "f" and all(map(can_fold, (result, *kinds)))
@@ -344,6 +347,20 @@ class Vectors:
                 base = first + self._layout.BASE
                 self._places.append((len(self._rows), base, value.register))
         self._rows.append(row)
+
+
+def _spread(block: Array, shape: tuple[int, ...], nav_ndim: int) -> Array:
+    """Repeat an operand along all signal axes, if it has any."""
+    if math.prod(block.shape[nav_ndim:]) == 1:
+        return block
+    return np.broadcast_to(block, block.shape[:nav_ndim] + shape[nav_ndim:])
+
+
+def _is_natural(operand: Any) -> bool:
+    """Return whether numbers are known not to be negative."""
+    if isinstance(operand, (Register, Operand)):
+        return operand.dtype.kind in "bu"
+    return bool(operand >= 0)
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:

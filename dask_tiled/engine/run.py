@@ -1,6 +1,6 @@
-"""Work through a chunk: every job sees each tile while it is in the cache.
+"""Work through a chunk: every sink sees each tile while it is in the cache.
 
-Where all jobs are folds, they get the bytes of the files as they lie, and no tile is ever made.
+Where all of them take frames, they get bytes of files as they lie, and no tile is ever made.
 """
 
 from __future__ import annotations
@@ -9,16 +9,68 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.folding import FrameSink, are_adjacent
+from dask_tiled.engine.computations import Computation, Weighting
+from dask_tiled.engine.evaluation import StageSink, VectorSink
+from dask_tiled.engine.fold_for import fold_for
+from dask_tiled.engine.folding import FoldSink, FrameSink, are_adjacent, can_fold
 from dask_tiled.engine.jobs import Array, Chunk, Sink, TileInfo
+from dask_tiled.engine.products import ProductSink, ValueSink, weighted
+from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index, c_order
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
+
+
+class Shown(NamedTuple):
+    """A sink, and the tiles that it is shown."""
+
+    sink: Sink
+    tile_shape: tuple[int, ...]
+    """Frames, then signal axes."""
+    depth: int | None = None
+    """Most frames that are shown at once."""
+
+
+def begin(job: Computation, chunk: Chunk) -> Shown | None:
+    """Begin to compute a chunk in the way that is the fastest; None if there is no primitive."""
+    fold = fold_for(job, chunk.nav_ndim)
+    if fold is not None:
+        sink = FoldSink(fold, chunk)
+        return Shown(sink, sink.tile_shape())
+    job = weighted(job, chunk) or job
+    try:
+        made = _sink_of(job, chunk)
+    except NoPrimitive:
+        return None
+    return Shown(made, made.tile_shape())
+
+
+def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | VectorSink | StageSink:
+    if isinstance(job.end, Weighting):
+        if job.program.is_read:
+            return ProductSink(job.end, chunk)
+        return ValueSink(job, job.end, chunk)
+    is_one = len(job.program.sources) == 1 and can_fold(chunk.dtype)
+    return VectorSink(job, chunk) if is_one else StageSink(job, chunk)
+
+
+def run(
+    pixels: Source | Array, chunk: Chunk, nav_shape: tuple[int, ...], shown: Sequence[Shown]
+) -> list[Array]:
+    """Show a chunk to all sinks, by tiles that suit them, and return their results."""
+    shapes = [one.tile_shape for one in shown]
+    depth = max(shape[0] for shape in shapes)
+    if depth < math.prod(chunk.nav_shape):
+        depth = min(shape[0] for shape in shapes)
+    same = all(shape[1:] == shapes[0][1:] for shape in shapes)
+    tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
+    show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in shown])
+    return [one.sink.result() for one in shown]
 
 
 def show_tiles(
