@@ -50,15 +50,12 @@ def test_real_file_equals_h5py_pixel_for_pixel(data, row):
 
 def test_hyperspy_tells_signal_axes(tmp_path):
     """A spectrum in every place of a scan."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = DATA[:, :, 0]
         for k, (name, units) in enumerate([("<undefined>", "nm"), ("x", "nm"), ("Energy", "eV")]):
             axis = {"name": name, "units": units, "scale": 0.5, "offset": k, "navigate": k < 2}
             group.create_group(f"axis-{k}").attrs.update(axis)
-
-    path = write_hdf5(tmp_path / "a.hspy", fill)
     desc = describe(path)
     assert (desc.nav_shape, desc.sig_shape) == ((4, 5), (7,))
     assert desc.dims == ("scan_y", "x", "Energy")
@@ -69,8 +66,7 @@ def test_hyperspy_tells_signal_axes(tmp_path):
 
 def test_nexus_axes(tmp_path):
     """By attributes of the group or, in older files, of the dataset; equal steps are scales."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         new = file.create_group("new")
         new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
         new["d"], new["t"], new["q"] = DATA[0], [0, 1, 4, 9, 16.0], np.arange(8) - 0.5
@@ -80,8 +76,6 @@ def test_nexus_axes(tmp_path):
         old.attrs["NX_class"] = b"NXdata"
         old["d"], old["a"] = DATA[0, 0], np.linspace(3, 8, 6)
         old["d"].attrs.update(signal=1, axes="a:b")
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert calibrations(path, dataset="new/d") == [
         ("t", "s", 1.0, 0.0),
         ("scan_x", "", 1.0, 0.0),
@@ -92,16 +86,13 @@ def test_nexus_axes(tmp_path):
 
 def test_emd_units(tmp_path):
     """The NCEM writes [n_m] for nm; equal names are replaced."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("data/scan")
         group.attrs["emd_group_type"] = 1
         group["data"] = DATA
         for k, n in enumerate(DATA.shape, 1):
             dim = group.create_dataset(f"dim{k}", data=np.arange(n) * 0.25 - 1)
             dim.attrs.update(name="Q" if k > 2 else f"R{k}", units=b"[n_m]")
-
-    path = write_hdf5(tmp_path / "a.emd", fill)
     assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
 
 
@@ -115,8 +106,7 @@ def eiger(tmp_path):
             file.create_dataset(
                 "entry/data/data", data=part, chunks=(1, 64, 48), **hdf5plugin.Bitshuffle()
             )
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "scan_master.h5", "w") as file:
         for k in range(1, 5):  # more than were written
             link = h5py.ExternalLink(f"scan_data_{k:06d}.h5", "/entry/data/data")
             file[f"entry/data/data_{k:06d}"] = link
@@ -124,8 +114,7 @@ def eiger(tmp_path):
             size = file.create_dataset(f"entry/instrument/detector/{name}_pixel_size", data=75e-6)
             size.attrs["units"] = "m"
         file["entry/instrument/detector/mask"] = np.zeros((500, 500), "u4")
-
-    return write_hdf5(tmp_path / "scan_master.h5", fill), frames
+    return path, frames
 
 
 def test_eiger_masters_are_one_series(eiger):
@@ -151,8 +140,7 @@ def test_a_gap_in_an_eiger_series_is_an_error(eiger):
 
 def test_links_and_the_choice_of_a_dataset(tmp_path):
     """Cycles end, dangling links are skipped, the largest dataset of numbers is taken."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
         group = file.create_group("a/b")
         group["up"] = file["a"]
         file["text"] = ["x" * 1000] * 100
@@ -163,8 +151,6 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
         group["gone"] = h5py.ExternalLink("gone.h5", "/")
         group["self"] = h5py.ExternalLink("a.h5", "/a")
         file.attrs.update(count=np.int32(3), many=np.zeros(1000), text=np.bytes_(b"abc"))
-
-    path = write_hdf5(tmp_path / "a.h5", fill)
     check_format(path, DATA, cuts=2)
     header = describe(path).metadata["hdf5"]
     assert header["dataset"] == "/a/data"
@@ -282,7 +268,7 @@ def test_files_that_were_moved_together(tmp_path):
 
 @pytest.mark.timeout(20)
 def test_links_that_go_round_in_circles(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["a"], file["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")
         file["c"] = h5py.ExternalLink("a.h5", "/c")
         part, whole = (h5py.VirtualLayout((4, 6, 7), "u2") for _ in range(2))
@@ -291,8 +277,6 @@ def test_links_that_go_round_in_circles(tmp_path):
         file.create_virtual_dataset("part", part)
         file.create_virtual_dataset("whole", whole)
         file["frames"] = DATA
-
-    path = write_hdf5(tmp_path / "a.h5", fill)
     np.testing.assert_array_equal(open_dataset(path), DATA)
     for name in "abc":
         with pytest.raises(DatasetError, match="no such dataset of numbers"):

@@ -69,8 +69,7 @@ def nexus(file):
 
 def test_only_what_is_small_and_plain_is_read(tmp_path):
     """Nothing is followed, unpacked or raised; the rest stays where it is."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         entry = file["entry"]
         entry["one"], entry["few"], entry["many"] = [7], [1, 2], np.zeros(65)
@@ -81,8 +80,6 @@ def test_only_what_is_small_and_plain_is_read(tmp_path):
         entry["outside"] = h5py.ExternalLink("../x.h5", "/")
         entry["up"], entry["nowhere"] = h5py.SoftLink("/entry"), h5py.SoftLink("/none")
         entry.attrs["reference"] = entry.ref
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     with h5py.File(path, "r+") as file:
         del file["entry/outside"]
         file["entry/outside"] = h5py.ExternalLink("none.h5", "/")
@@ -93,12 +90,11 @@ def test_only_what_is_small_and_plain_is_read(tmp_path):
 
 
 def test_long_texts_are_cut(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         file["entry/long"] = "x" * 20_000
         file["entry"].attrs.update({f"n{k}": k for k in range(100)})
-
-    facts, complete = facts_of(write_hdf5(tmp_path / "a.nxs", fill))
+    facts, complete = facts_of(path)
     assert facts["/entry"]["long"] == "x" * 10_000
     assert facts["/entry"]["n99"] == 99
     assert not complete
@@ -109,8 +105,7 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
     """Neither texts of any length nor long ones of a fixed length; short ones are."""
     monkeypatch.setattr(hdf5_facts, "MOST_BYTES", 1000)
     monkeypatch.setattr(hdf5_attributes, "MOST_BYTES", 1000)
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         entry = file["entry"]
         entry["text"], entry["texts"], entry["fixed"] = (
@@ -120,8 +115,6 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
         )
         entry["short"], entry["shorts"], entry["exact"] = "x" * 1000, ["a", "bc"], b"x" * 1000
         entry.attrs["large"], entry.attrs["small"] = np.zeros(1001, "u1"), np.zeros(3, "u1")
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     read = []
     for kind in (h5py.Dataset, h5py.AttributeManager):
         get = kind.__getitem__
@@ -147,13 +140,10 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("hdf5_here")
 def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
     """What was left out is told."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         for k in range(10):
             file[f"entry/{'g/' * k}n{k}"] = k
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert facts_of(path)[1]
     monkeypatch.setattr(hdf5_facts, bound, value)
     facts, complete = facts_of(path)
@@ -162,12 +152,11 @@ def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
 
 
 def test_groups_in_circles_end(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         for k in range(3):
             file[f"entry/up{k}"] = file["entry"]
-
-    facts, complete = facts_of(write_hdf5(tmp_path / "a.nxs", fill))
+    facts, complete = facts_of(path)
     assert facts["/entry"]["kept"] == 3.5
     assert complete
 
@@ -177,21 +166,18 @@ def master(tmp_path):
     """Write an Arina master with 12 frames in two files."""
     for k, part in enumerate(np.split(FRAMES, [7]), 1):
         write_hdf5(tmp_path / f"s_data_{k:06d}.h5", lambda file, part=part: file.update(d=part))
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "s_master.h5", "w") as file:
         for k in (1, 2):
             file[f"entry/data/data_{k:06d}"] = h5py.ExternalLink(f"s_data_{k:06d}.h5", "/d")
         file["entry/instrument/detector/photon_energy"] = 8000.0
         file["entry/instrument/detector/photon_energy"].attrs["units"] = "eV"
-
-    return write_hdf5(tmp_path / "s_master.h5", fill)
+    return path
 
 
 def write_beside(master, **attributes):
-    def fill(file):
+    with h5py.File(path := master.with_name("s.h5"), "w") as file:
         file.create_group("STEM Metadata").attrs.update(attributes)
-
-    return write_hdf5(master.with_name("s.h5"), fill)
+    return path
 
 
 def test_the_file_beside_a_master_tells_of_the_scan(master):

@@ -81,8 +81,7 @@ def test_units_of_hyperspy(tmp_path):
 )
 def test_all_that_hyperspy_says(tmp_path, place):
     """Also in the files of NeXus that it writes."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         if place.startswith("entry1"):
             add(file, "entry1", NX_class="NXentry")
             add(file, "entry1/a", NX_class="NXdata", signal="data")
@@ -93,8 +92,7 @@ def test_all_that_hyperspy_says(tmp_path, place):
         add(file, f"{place}/Stage", tilt_alpha=10.0, tilt_beta=-2.0)
         add(file, f"{place}/Detector/Camera", name="K2", exposure=0.1)
         add(file, f"{place}/Detector/EELS", collection_angle=30.0, dwell_time=0.2)
-
-    assert instrument_of(write_hdf5(tmp_path / "a.hspy", fill)) == nearly(
+    assert instrument_of(path) == nearly(
         {
             "microscope": "Titan",
             "acquisition_mode": "STEM",
@@ -116,8 +114,7 @@ def test_all_that_hyperspy_says(tmp_path, place):
 
 def test_nexus_of_electron_microscopes(tmp_path):
     """In NXem, groups lie where a file wants them; each number has its unit."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         add(file, "entry", NX_class="NXentry", default="data")
         add(file, "entry/data", NX_class="NXdata", signal="data")
         file["entry/data/data"] = FRAMES
@@ -129,8 +126,7 @@ def test_nexus_of_electron_microscopes(tmp_path):
         optics = {"camera_length": (25.0, "cm"), "magnification": (5e4, "")}
         add(file, f"{inner}/optics", semi_convergence_angle=(20, "mrad"), **optics)
         add(file, f"{inner}/scan", dwell_time=(10.0, "us"))
-
-    assert instrument_of(write_hdf5(tmp_path / "a.nxs", fill)) == nearly(
+    assert instrument_of(path) == nearly(
         {
             "microscope": "Spectra 300",
             "beam_energy": 200e3,
@@ -220,13 +216,11 @@ def test_eiger_and_arina(tmp_path):
 )
 def test_emd(tmp_path, place, said, expected):
     """Of the NCEM, py4DSTEM and Prismatic: a number without a unit is left out."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add(file, "data/scan", emd_group_type=1)
         file["data/scan/data"] = FRAMES
         add(file, place, **said)
-
-    assert instrument_of(write_hdf5(tmp_path / "a.emd", fill)) == nearly(expected)
+    assert instrument_of(path) == nearly(expected)
 
 
 def velox(file, document):

@@ -192,8 +192,7 @@ def test_spectrum_images_of_eels(tmp_path, chunks):
 
 def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
     """A picture of a detector opens: neither a map of an element nor a spectrum image."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add_eels(file, "ab", SCAN[0])
         add_eels(file, "bc", SCAN[:, :1, :1])
         recorded = {"Detector": "BF", "DetectorIndex": "5"}
@@ -204,8 +203,6 @@ def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
         }
         for name, said in pictures.items():
             add_velox(file, name, SCAN[:1], json.dumps({"BinaryResult": said}).encode())
-
-    path = write_hdf5(tmp_path / "a.emd", fill)
     assert meant(path)[0] == "/Data/Image/3/Data"
     assert [place.split("/")[3] for place in listed(path)] == ["3", "2", "1", "ab", "bc"]
     dataset = "/Data/EelsSpectrumImage/ab"
@@ -217,7 +214,7 @@ def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
 
 
 def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add_velox(
             file, "a", SCAN[:1], b'{"BinaryResult": {"PixelSize": {"width": "x", "height": []}}}'
         )
@@ -225,8 +222,6 @@ def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):
         file["Operations/StemInputOperation/c"] = [b"["]
         file["Operations/StemInputOperation/d"] = np.zeros(3)
         file["Displays/ImageDisplay/e"] = [b'{"data": 3, "title": {}}']
-
-    path = write_hdf5(tmp_path / "a.emd", fill)
     assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
     assert "the first of 2" in describe(path).metadata["hdf5"]["dataset_from"]
     np.testing.assert_array_equal(open_dataset(path, dataset=1), SCAN[0])
@@ -246,16 +241,13 @@ def meant(path, **options):
 
 def test_nexus_default_and_signal_decide(tmp_path):
     """From the root on, through links; the largest dataset does not."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         file["raw"] = np.zeros((50, 50))
         for entry, group in ("ab", "ad", "cd"):
             nxdata(file, f"{entry}/{group}", (3, 3 + (group == "b")), signal="d")
         file["c"].attrs.update(NX_class="NXentry", default="link")
         file["c/link"] = h5py.SoftLink("/a/d")
         file.attrs["default"] = b"c"
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert meant(path) == ("/c/link/d", "default of NeXus")
     with h5py.File(path, "r+") as file:
         file.attrs["default"] = "a/b"
@@ -273,13 +265,11 @@ def test_nexus_default_and_signal_decide(tmp_path):
 
 
 def test_nexus_without_default_says_that_several_are_equal(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nxdata(file, "e/a", (99,), signal="d")
         for name in "bcd":
             nxdata(file, f"e/{name}", (3, 4), signal="d")
         file["e/z"] = np.zeros((50, 50))
-
-    path = write_hdf5(tmp_path / "a.nxs", fill)
     assert meant(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
     assert [one["shape"] for one in listed(path).values()] == [(3, 4)] * 3 + [(99,), (50, 50)]
     for number, name in enumerate(["b", "c", "d", "a"]):
@@ -290,25 +280,21 @@ def test_nexus_without_default_says_that_several_are_equal(tmp_path):
 
 
 def test_old_nexus_marks_the_signal_itself(tmp_path):
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         group = nxdata(file, "e/data", (2, 3))
         file["e/data/counts"] = np.ones((3, 4))
         file["e/data/counts"].attrs["signal"] = np.int32(1)
         file["e/data/large"] = np.zeros((9, 9))
         group.parent.attrs["NX_class"] = "NXentry"
-
-    assert meant(write_hdf5(tmp_path / "a.nxs", fill))[0] == "/e/data/counts"
+    assert meant(path)[0] == "/e/data/counts"
 
 
 def test_an_eiger_master_means_its_series(tmp_path):
     """Also where only one part of it is there, and where its signal is the first part."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a_master.h5", "w") as file:
         for k in (1, 2):
             file[f"entry/data/data_{k:06d}"] = SCAN[k:]
         file["entry/instrument/detector/mask"] = np.zeros((100, 100), "u4")
-
-    path = write_hdf5(tmp_path / "a_master.h5", fill)
     assert meant(path) == ("/entry/data", "names of an Eiger master")
     np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN[1:], SCAN[2:]]))
     with h5py.File(path, "r+") as file:
@@ -326,8 +312,7 @@ def test_an_eiger_master_means_its_series(tmp_path):
 
 def test_emd_and_hyperspy_name_their_arrays(tmp_path):
     """Other arrays may be larger."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("a/scan")
         group.attrs["emd_group_type"] = np.int32(1)
         group["data"], group["dim1"] = SCAN[0], np.zeros(500)
@@ -339,17 +324,12 @@ def test_emd_and_hyperspy_name_their_arrays(tmp_path):
             made = file.create_group(f"a/{name}")
             made.attrs["emd_group_type"] = name
             made["data"] = np.zeros((60, 60))
-
-    path = write_hdf5(tmp_path / "a.emd", fill)
     assert meant(path) == ("/a/other/datacube", "emd_group_type")
     assert meant(path, dataset="a/scan")[0] == "/a/scan/data"
-
-    def fill_hspy(file):
+    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         for name, shape in {"a": (3, 4), "b": (3, 4), "c": (2, 2)}.items():
             file[f"Experiments/{name}/data"] = np.zeros(shape)
             file[f"Experiments/{name}/learning_results/factors"] = np.zeros((9, 9))
-
-    path = write_hdf5(tmp_path / "a.hspy", fill_hspy)
     assert meant(path) == (
         "/Experiments/a/data",
         "Experiments of HyperSpy, the first of 2 of its size",
@@ -358,22 +338,16 @@ def test_emd_and_hyperspy_name_their_arrays(tmp_path):
 
 def test_two_axes_come_before_one(tmp_path):
     """Without any convention the largest picture opens, not the longest table."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["table"], file["one"], file["two"] = np.zeros(1000), SCAN[0], SCAN[1]
-
-    path = write_hdf5(tmp_path / "a.h5", fill)
     assert meant(path) == ("/one", "the largest in the file, the first of 2 of its size")
     assert list(listed(path)) == ["/one", "/two", "/table"]
 
 
 def test_an_empty_array_is_not_meant(tmp_path):
     """While others hold numbers, however many axes it has."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["empty"], file["table"], file["one"] = np.zeros((0, 8192)), SCAN[0, 0], SCAN[0, 0, :1]
-
-    path = write_hdf5(tmp_path / "a.h5", fill)
     assert meant(path)[0] == "/table"
     assert list(listed(path)) == ["/table", "/one", "/empty"]
     with pytest.raises(DatasetError, match="the array is empty"):
@@ -383,16 +357,14 @@ def test_an_empty_array_is_not_meant(tmp_path):
 @pytest.mark.parametrize(("record_by", "sig_ndim"), [("spectrum", 1), ("image", 2)])
 def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
     """Its axes say neither whether they are navigated, nor come in the order of the array."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN
         for k, place in enumerate((2, 0, 1)):
             axis = {"index_in_array": place, "name": f"n{place}", "scale": 0.5, "offset": place}
             group.create_group(f"axis-{k}").attrs.update(axis, units="undefined")
         group.create_group("mapped_parameters").attrs["record_by"] = np.bytes_(record_by)
-
-    desc = describe(write_hdf5(tmp_path / "a.hdf5", fill))
+    desc = describe(path)
     assert (desc.dims, len(desc.sig_shape)) == (("n0", "n1", "n2"), sig_ndim)
     assert [axis.offset for axis in desc.axes] == [0, 1, 2]
 
@@ -408,16 +380,13 @@ def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
 )
 def test_axes_of_hyperspy_1_1_and_1_2_have_a_scale_alone(tmp_path, place, record_by, sig_ndim):
     """Neither what is navigated nor a place in the array: their order is that of the array."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN
         for k, size in enumerate(SCAN.shape):
             axis = {"name": f"n{k}", "scale": 0.5 + k, "offset": k, "size": size, "units": "eV"}
             group.create_group(f"axis-{k}").attrs.update(axis)
         group.create_group(place).attrs["record_by"] = record_by
-
-    path = write_hdf5(tmp_path / "a.hdf5", fill)
     desc = describe(path)
     assert axes_of(desc) == [(f"n{k}", "eV", 0.5 + k, k) for k in range(3)]
     assert len(desc.sig_shape) == sig_ndim
@@ -427,24 +396,21 @@ def test_axes_of_hyperspy_1_1_and_1_2_have_a_scale_alone(tmp_path, place, record
 
 def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
     """Axes with values are a scale where these are equally spaced."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN[0]
         for k, values in enumerate([[0, 1, 4, 9, 16.0], np.linspace(3, 6, 7)]):
             axis = group.create_group(f"axis-{k}")
             axis.attrs.update(_type="DataAxis", name=f"n{k}", units="nm", navigate=False)
             axis["axis"] = values
-
-    desc = describe(write_hdf5(tmp_path / "a.hspy", fill))
+    desc = describe(path)
     assert axes_of(desc) == [("n0", "nm", 1, 0), ("n1", "nm", 0.5, 3)]
 
 
 def test_null_attributes_are_none(tmp_path):
     """Wherever they stand, and whatever should stand there."""
     null = h5py.Empty("S1")
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN[0]
         file["Experiments/null"] = h5py.Empty("f8")
@@ -455,8 +421,6 @@ def test_null_attributes_are_none(tmp_path):
             for name in ("default", "signal", "NX_class", "emd_group_type", "axes", "title"):
                 item.attrs[name] = null
         group.attrs["kept"] = 3
-
-    path = write_hdf5(tmp_path / "a.hspy", fill)
     assert axes_of(describe(path)) == [("y", "", 1, 0), ("x", "", 1, 0)]
     assert describe(path).metadata["hdf5"]["attributes"] == {"/Experiments/a": {"kept": 3}}
 
@@ -476,14 +440,12 @@ UNITS = {
 
 def test_lines_below_in_units_of_emd(tmp_path):
     """They are left out between a prefix and a unit, and nowhere else."""
-
-    def fill(file):
+    with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("a")
         group.attrs["emd_group_type"] = 1
         group["data"] = np.zeros([2] * len(UNITS), "u1")
         for k, written in enumerate(UNITS, 1):
             group[f"dim{k}"] = [0, 0.5]
             group[f"dim{k}"].attrs.update(name=f"n{k}", units=np.bytes_(written.encode()))
-
-    axes = describe(write_hdf5(tmp_path / "a.emd", fill)).axes
+    axes = describe(path).axes
     assert [axis.units for axis in axes] == list(UNITS.values())
