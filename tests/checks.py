@@ -19,14 +19,19 @@ from dask_tiled.array.dask_graph.rewriting import rewritten
 from dask_tiled.array.tasks import pixels_of
 
 
-def assert_names(error, path):
-    """Check that an error names the file, what was expected and what was found."""
+@contextmanager
+def refused(path, match=None, kind=DatasetError, *, told=False):
+    """Expect an error that names a file; where asked, also what was expected and found."""
+    with pytest.raises(kind, match=match) as caught:
+        yield caught
+    error = caught.value
     assert error.path == str(path)
     assert str(path) in str(error)
-    assert error.expected is not None
-    assert error.found is not None
-    assert f"expected {error.expected}" in str(error)
-    assert f"found {error.found}" in str(error)
+    if told:
+        assert error.expected is not None
+        assert error.found is not None
+        assert f"expected {error.expected}" in str(error)
+        assert f"found {error.found}" in str(error)
 
 
 def opens_or_says_why(path, *, facts=False, **options):

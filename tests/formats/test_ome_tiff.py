@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import tifffile
+from checks import refused
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -262,9 +263,8 @@ def test_binary_only_files(tmp_path):
     for name in ("other.ome.tif", names[1]):
         np.testing.assert_array_equal(read(tmp_path / name), planes)
     os.remove(tmp_path / "other.ome.tif")
-    with pytest.raises(DatasetError, match=r"master\.ome\.tif") as caught:
+    with refused(tmp_path / names[1], r"master\.ome\.tif"):
         open_dataset(tmp_path / names[1])
-    assert caught.value.path == str(tmp_path / names[1])
 
 
 def test_metadata_that_are_elsewhere_again(tmp_path):
@@ -338,9 +338,8 @@ def test_lists_of_files(tmp_path):
     np.testing.assert_array_equal(read(members[::-1]), PLANES)
     np.testing.assert_array_equal(read(tmp_path / "a*.ome.tif"), PLANES)
     stray = single(tmp_path, PLANES, "<TiffData/>", name="stray.ome.tif")
-    with pytest.raises(DatasetError, match="not of one set") as caught:
+    with refused(stray, "not of one set"):
         open_dataset([*members, stray])
-    assert caught.value.path == str(stray)
 
 
 def test_members_are_opened_once(tmp_path, monkeypatch):
@@ -358,9 +357,8 @@ def test_members_are_opened_once(tmp_path, monkeypatch):
 def test_damaged_members_are_named(tmp_path):
     members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
     members[1].write_bytes(b"II*\0\xff\xff")
-    with pytest.raises(DatasetError) as caught:
+    with refused(members[1]):
         open_dataset(members[0])
-    assert caught.value.path == str(members[1])
 
 
 def test_members_with_fewer_pages(tmp_path):
@@ -615,13 +613,11 @@ BAD = {
 @pytest.mark.parametrize("xml", BAD.values(), ids=list(BAD))
 def test_bad_xml(tmp_path, xml):
     path = write_pages(tmp_path / "bad.ome.tif", FLAT, xml)
-    with pytest.raises(DatasetError) as caught:
+    with refused(path):
         open_dataset(path)
-    assert caught.value.path == str(path)
     (tmp_path / "bad.companion.ome").write_bytes(xml)
-    with pytest.raises(DatasetError) as caught:
+    with refused(tmp_path / "bad.companion.ome"):
         open_dataset(tmp_path / "bad.companion.ome", format="ome_tiff")
-    assert caught.value.path == str(tmp_path / "bad.companion.ome")
 
 
 def test_huge_counts_are_as_many_planes_as_there_are(tmp_path):

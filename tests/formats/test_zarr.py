@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 import zarr
 import zarr.codecs.numcodecs
+from checks import refused
 from range_server import serving
 from zarr.codecs import (
     BloscCodec,
@@ -337,9 +338,8 @@ def test_damage(tmp_path, shards):
         damaged = bytearray(whole)
         damaged[place] ^= 4
         chunk.write_bytes(damaged)
-        with pytest.raises((CorruptFileError, TruncatedFileError)) as caught:
+        with refused(chunk, kind=(CorruptFileError, TruncatedFileError)):
             open_dataset(tmp_path / "a.zarr").compute()
-        assert caught.value.path == str(chunk)
     chunk.unlink()
     with pytest.raises(TruncatedFileError, match="a chunk is missing"):
         open_dataset(tmp_path / "a.zarr")
@@ -357,9 +357,8 @@ def test_folders_that_are_none(tmp_path):
         b'{"a":' * 9999,
     ):
         document.write_bytes(text)
-        with pytest.raises(CorruptFileError) as caught:
+        with refused(document, kind=CorruptFileError):
             open_dataset(tmp_path / "a.zarr")
-        assert caught.value.path == str(document)
     document.write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
     with pytest.raises(DatasetError, match="does not list its arrays"):
         open_dataset(tmp_path / "a.zarr")
@@ -445,9 +444,8 @@ def test_names_that_are_none(tmp_path, place, name):
     if place == "dimension" and name != "\ud800":
         assert open_dataset(tmp_path, **options).dims == (name or "frame", "y", "x")
         return
-    with pytest.raises(DatasetError) as caught:
+    with refused(document):
         open_dataset(tmp_path, **options)
-    assert caught.value.path == str(document)
 
 
 def test_as_many_axes_as_there_can_be(tmp_path):
@@ -464,9 +462,8 @@ def test_more_pixels_than_can_be_chunked(tmp_path):
     """They are described; opened, they would be millions of chunks."""
     (tmp_path / "zarr.json").write_text(json.dumps(document_of([2**55, 4, 4])))
     assert describe(tmp_path).nav_shape == (2**55,)
-    with pytest.raises(TilingError, match="too many chunks") as caught:
+    with refused(tmp_path / "zarr.json", "too many chunks", TilingError):
         open_dataset(tmp_path)
-    assert caught.value.path == str(tmp_path / "zarr.json")
 
 
 def rewritten(path, **mark):
@@ -643,6 +640,5 @@ def test_what_is_not_read_of_format_2(tmp_path, change, problem):
     old_array(tmp_path / "a.zarr")
     path = tmp_path / "a.zarr" / ".zarray"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(DatasetError, match=problem) as caught:
+    with refused(path, problem):
         open_dataset(tmp_path / "a.zarr")
-    assert caught.value.path == str(path)

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import cuts
@@ -338,9 +339,8 @@ def test_corrections_that_do_not_suit(small, corrections):
 def test_pixels_that_cannot_be_corrected(tmp_path, native, dtype):
     """Nor later, when they are another type."""
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), native))
-    with pytest.raises(DatasetError, match=r"corrected|converted") as caught:
+    with refused(path, r"corrected|converted"):
         open_dataset(path, corrections=Corrections(excluded_pixels=[(1, 1)]), dtype=dtype)
-    assert caught.value.path == str(path)
 
 
 def test_names_tell_conversions_apart(tmp_path):
@@ -411,9 +411,8 @@ def test_a_fill_value_is_of_the_type_that_is_asked_for(tmp_path):
 @pytest.mark.parametrize("dtype", ["nonsense", "M8[s]", "S3", "O", "u2,u2", "V2", ..., "U1"])
 def test_types_that_pixels_cannot_have(tmp_path, dtype):
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
-    with pytest.raises(DatasetError) as caught:
+    with refused(path) as caught:
         open_dataset(path, dtype=dtype)
-    assert caught.value.path == str(path)
     assert caught.value.found is not None
 
 

@@ -8,7 +8,7 @@ import shutil
 import dask
 import numpy as np
 import pytest
-from checks import assert_names
+from checks import refused
 from dask.callbacks import Callback
 
 from dask_tiled import (
@@ -47,9 +47,8 @@ def write_small(path, kind="U16", **options):
 @EVERY_WAY
 def test_directory(tmp_path, options):
     """A directory is none, whichever format is asked for."""
-    with pytest.raises(DatasetError, match=r"a directory\. Pass one of its files") as caught:
+    with refused(tmp_path, r"a directory\. Pass one of its files", told=True):
         open_dataset(tmp_path, **options)
-    assert_names(caught.value, tmp_path)
 
 
 @EVERY_WAY
@@ -57,9 +56,8 @@ def test_empty_file(tmp_path, options):
     """An empty file lacks at least one frame."""
     path = tmp_path / "scan.mib"
     path.touch()
-    with pytest.raises(TruncatedFileError, match="empty") as caught:
+    with refused(path, "empty", TruncatedFileError, told=True):
         open_dataset(path, **options)
-    assert_names(caught.value, path)
 
 
 @pytest.mark.timeout(10)
@@ -69,9 +67,8 @@ def test_fifo(tmp_path, options, name):
     """Nobody waits for a pipe into which nothing is written."""
     path = tmp_path / name
     os.mkfifo(path)
-    with pytest.raises(DatasetError, match="pipe") as caught:
+    with refused(path, "pipe", told=True):
         open_dataset(path, **options)
-    assert_names(caught.value, path)
 
 
 @EVERY_WAY
@@ -141,9 +138,8 @@ def test_wrong_numbers_of_signal_axes(tmp_path, sig_dims):
     """A number of axes is a whole number."""
     path = write_npy(tmp_path / "scan.npy", FRAMES)
     assert describe(path, sig_dims=np.int64(1)).nav_ndim == 2
-    with pytest.raises(DatasetError, match="sig_dims") as caught:
+    with refused(path, "sig_dims"):
         open_dataset(path, sig_dims=sig_dims)
-    assert caught.value.path == str(path)
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 70,), (1 << 40, 1 << 40)])
@@ -156,9 +152,8 @@ def test_nav_shape_of_more_frames_than_there_are(tmp_path, format, shape):
         "npy": lambda: write_npy(tmp_path / "scan.npy", FRAMES),
     }[format]()
     options = RAW if format == "raw" else {}
-    with pytest.raises(DatasetError) as caught:
+    with refused(path, told=True) as caught:
         open_dataset(path, nav_shape=shape, missing="raise", **options)
-    assert_names(caught.value, path)
     if shape[0] < 8:
         assert "6 frames" in str(caught.value)
         assert isinstance(caught.value, TruncatedFileError)
@@ -168,9 +163,8 @@ def test_nav_shape_of_more_frames_than_there_are(tmp_path, format, shape):
 def test_sig_shape_that_a_header_contradicts(tmp_path):
     """Where the file knows the shape of a frame, no other is believed."""
     path = write_small(tmp_path / "scan.mib")
-    with pytest.raises(DatasetError) as caught:
+    with refused(path, told=True):
         open_dataset(path, sig_shape=(8, 4))
-    assert_names(caught.value, path)
 
 
 @pytest.mark.parametrize(
@@ -243,9 +237,8 @@ def test_file_changed_between_open_and_compute(mib, change):
     arr.compute()
     change(mib)
     for stale in (arr, part, arr[0], arr[::-1], arr.sum()):
-        with pytest.raises(StaleFileError) as caught:
+        with refused(mib, kind=StaleFileError, told=True):
             stale.compute()
-        assert_names(caught.value, mib)
 
 
 @pytest.mark.timeout(60)
@@ -260,9 +253,8 @@ def test_file_changed_between_chunks(mib, change):
             changed.append(True)
             change(mib)
 
-    with Callback(posttask=change_once), pytest.raises(StaleFileError) as caught:
+    with Callback(posttask=change_once), refused(mib, kind=StaleFileError, told=True):
         arr.compute(optimize_graph=False)
-    assert_names(caught.value, mib)
 
 
 @pytest.mark.parametrize("later", [0, 1])
@@ -300,7 +292,6 @@ def test_error_crosses_the_boundary_of_a_process(mib, processes):
     """What goes wrong in a worker process arrives as the same type, with the same words."""
     arr = open_dataset(mib)
     rewrite(mib)
-    with pytest.raises(StaleFileError, match="has changed") as caught:
+    with refused(mib, "has changed", StaleFileError) as caught:
         dask.compute(arr, **processes)
     assert str(mib) in str(caught.value)
-    assert caught.value.path == str(mib)
