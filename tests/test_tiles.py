@@ -182,21 +182,11 @@ def test_masks_are_einsum(path, frames, data):
 @pytest.mark.parametrize(
     "masks",
     [
-        np.ones((16, 12)),
-        np.ones((2, 16, 12)),
-        np.ones((0, 12, 16)),
-        np.ones((1, 2, 12, 16)),
-        np.ones(12 * 16),
-        3.0,
-        [],
-        [[1], [2, 3]],
-        None,
-        "mask",
-        np.full(SIG, "1"),
-        np.full(SIG, None),
-        np.full(SIG, np.datetime64("2020-01-01")),
+        np.ones((16, 12)), np.ones((2, 16, 12)), np.ones((0, 12, 16)), np.ones((1, 2, 12, 16)),
+        np.ones(12 * 16), 3.0, [], [[1], [2, 3]], None, "mask", np.full(SIG, "1"),
+        np.full(SIG, None), np.full(SIG, np.datetime64("2020-01-01")),
     ],
-)
+)  # fmt: skip
 def test_wrong_masks(path, masks):
     arr = opened(path)
     for pixels in (arr, da.from_array(np.ones(NAV + SIG, "u2"), chunks=(2, 2, 6, 16))):

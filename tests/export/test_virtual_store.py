@@ -116,18 +116,11 @@ def test_all_keys_are_listed_and_there(array):
 @pytest.mark.parametrize(
     ("folder", "children"),
     [
-        ("", ["data", "zarr.json"]),
-        ("data", ["c", "zarr.json"]),
-        ("data/", ["c", "zarr.json"]),
-        ("data/c", ["0", "1", "2"]),
-        ("data/c/2", ["0"]),
-        ("data/c/2/0/0", ["0"]),
-        ("data/c/2/0/0/0", []),
-        ("data/c/3", []),
-        ("dat", []),
-        ("data/c/x", []),
+        ("", ["data", "zarr.json"]), ("data", ["c", "zarr.json"]), ("data/", ["c", "zarr.json"]),
+        ("data/c", ["0", "1", "2"]), ("data/c/2", ["0"]), ("data/c/2/0/0", ["0"]),
+        ("data/c/2/0/0/0", []), ("data/c/3", []), ("dat", []), ("data/c/x", []),
     ],
-)
+)  # fmt: skip
 def test_folders_are_listed_without_their_chunks(array, folder, children):
     assert sorted(names(array.store.list_dir(folder))) == children
 

@@ -18,20 +18,12 @@ RAW = {"format": "raw", "dtype": "uint16", "sig_shape": (4, 8)}
 @pytest.mark.parametrize(
     "options",
     [
-        {"dtype": None},
-        {"sig_shape": None},
-        {"sig_shape": ()},
-        {"dtype": "nonsense"},
-        {"dtype": object},
-        {"dtype": "V0"},
-        {"dtype": ("uint16", (2,))},
-        {"file_header": -1},
-        {"frame_header": 1.5},
-        {"frame_footer": "3"},
-        {"file_header": True},
+        {"dtype": None}, {"sig_shape": None}, {"sig_shape": ()}, {"dtype": "nonsense"},
+        {"dtype": object}, {"dtype": "V0"}, {"dtype": ("uint16", (2,))}, {"file_header": -1},
+        {"frame_header": 1.5}, {"frame_footer": "3"}, {"file_header": True},
     ],
     ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
-)
+)  # fmt: skip
 def test_wrong_raw_options(tmp_path, options):
     """What a raw file is said to be has to be possible."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)

@@ -484,14 +484,10 @@ AXIS = {"name": "a", "units": "nm", "scale": 2.0, "offset": 1.0}
 @pytest.mark.parametrize(
     "axes",
     [
-        [{**AXIS, "scale": 10**400}] * 2,
-        [{**AXIS, "scale": float("nan")}] * 2,
-        [{**AXIS, "scale": 0}] * 2,
-        [{"units": "nm"}] * 2,
-        [[], "x"],
-        {"a": 1},
+        [{**AXIS, "scale": 10**400}] * 2, [{**AXIS, "scale": float("nan")}] * 2,
+        [{**AXIS, "scale": 0}] * 2, [{"units": "nm"}] * 2, [[], "x"], {"a": 1},
     ],
-)
+)  # fmt: skip
 def test_axes_that_are_none(tmp_path, axes):
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
     assert rewritten(tmp_path / "a.zarr", axes=axes).axes == (Axis("y"), Axis("x"))

@@ -744,19 +744,13 @@ def test_too_many_chunks_listed_one_by_one():
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"requests": TilingRequest("pixel")},
-        {"requests": TilingRequest("frame"), "align_bytes": 4096},
-        {"chunks": "auto"},
-        {"chunks": ("auto", 2, -1)},
-        {"chunks": {"frame": 1000}},
-        {"chunks": {-3: 1000}},
-        {"chunks": 7},
-        {"chunks": "1MiB"},
-        {"chunks": [5, 4, 4]},
+        {}, {"requests": TilingRequest("pixel")},
+        {"requests": TilingRequest("frame"), "align_bytes": 4096}, {"chunks": "auto"},
+        {"chunks": ("auto", 2, -1)}, {"chunks": {"frame": 1000}}, {"chunks": {-3: 1000}},
+        {"chunks": 7}, {"chunks": "1MiB"}, {"chunks": [5, 4, 4]},
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_too_many_chunks_are_refused_before_they_are_made(frames, options):
     """However many frames a header claims, or a user asks for: numbers, and no memory."""
     claimed = describe((frames,), (4, 4), "u1")
