@@ -256,6 +256,6 @@ def one_machine():
 def chunks_of_their_own():
     """Let small arrays have as many tasks as large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_tiled.array.dask_graph.rewriting.LEAST_BYTES", 1)
+        patch.setattr("dask_tiled.array.plan.LEAST_BYTES", 1)
         patch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 0)
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dask_tiled.array.dask_graph.functions import (
@@ -26,6 +27,7 @@ from dask_tiled.array.tree import (
     Call,
     Contract,
     Histogram,
+    Label,
     Node,
     OfChunks,
     Read,
@@ -60,6 +62,8 @@ class Known(NamedTuple):
     """The labels of what the layer makes."""
     annotations: dict[str, Any]
     step: Step | None = None
+    new_axes: Mapping[Label, int] = MappingProxyType({})
+    """How many chunks axes have that no axis of the sources is shown as."""
 
     @property
     def source(self) -> Source:
@@ -161,7 +165,8 @@ def _of_one(tree: Node, one: Known) -> Known | None:  # noqa: PLR0911 - by its k
     match tree:
         case TileFunction() if one.is_as_read:
             step = Step(tree.job, partial(run_job, job=tree.job))
-            return one._replace(step=step, labels=tree.labels, output=tree.output)
+            one = one._replace(labels=tree.labels, output=tree.output, new_axes=tree.new_axes)
+            return one._replace(step=step)
         case Transpose():
             shown = tuple(one.view.shown[k] for k in tree.order)
             return one.shown(one.view._replace(shown=shown), axes)
@@ -207,7 +212,7 @@ def _of_chunks(tree: OfChunks, known: Mapping[str, Known], numpy: set[str]) -> K
     if found is None:
         return None
     one, operands = found
-    one = one._replace(output=tree.labels)
+    one = one._replace(output=tree.labels, new_axes=tree.new_axes)
     if isinstance(tree, Contract):
         return _contraction(tree, one, operands)
     if not isinstance(tree, Call) or not tree.on_tiles or one.labels != tree.labels:

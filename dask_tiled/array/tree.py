@@ -95,6 +95,8 @@ class OfChunks(Node):
     arguments: tuple[Argument, ...]
     labels: tuple[Label, ...]
     """Of the axes of the results."""
+    new_axes: Mapping[Label, int]
+    """How many chunks axes have that no array has."""
 
     @property
     def inner(self) -> tuple[Tree, ...]:
@@ -134,6 +136,7 @@ class TileFunction(Node):
     labels: tuple[Label, ...]
     """Of the axes of what it is called on."""
     output: tuple[Label, ...]
+    new_axes: Mapping[Label, int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -259,7 +259,7 @@ def test_one_frame_of_a_scan_in_other_chunks(tmp_path):
 
 def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
     """What is left of each pixel, or frame, keeps its chunks; those that are gone are no tasks."""
-    monkeypatch.setattr("dask_tiled.array.dask_graph.rewriting.MOST_CHUNKS", 4)
+    monkeypatch.setattr("dask_tiled.array.plan.MOST_CHUNKS", 4)
     arr = opened(path, chunks=(1, 1, 4, 6))
     for axes, chunks in [((0, 1), ((4,), (6,))), (0, ((1,) * 4, (4,), (6,))), (None, ())]:
         total = (arr * 2).sum(axis=axes)
@@ -283,7 +283,7 @@ def computed_by(monkeypatch, result):
 
 def test_what_nobody_sees_is_merged(path, monkeypatch):
     """Chunks of a result that is computed are seen by nobody; those that go on are as promised."""
-    monkeypatch.setattr("dask_tiled.array.dask_graph.rewriting.LEAST_BYTES", SCAN[:1].nbytes)
+    monkeypatch.setattr("dask_tiled.array.plan.LEAST_BYTES", SCAN[:1].nbytes)
     arr = opened(path, chunks=(1, 1, 2, 6))
     tasks = {"sum": 3, "kept": 3, "mixed": 3, "whole": 3, "shown": 12}
     for name, total, expected in [

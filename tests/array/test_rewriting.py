@@ -12,7 +12,8 @@ from checks import on_tiles
 from dask.array import chunk
 
 import dask_tiled
-from dask_tiled.array.dask_graph import results, rewriting
+from dask_tiled.array import plan
+from dask_tiled.array.dask_graph import results
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.engine.folding import FrameSink
@@ -337,7 +338,7 @@ def test_names_tell_what_tasks_give(monkeypatch, paths, one, other):
     """Workers may still have results of another graph."""
     monkeypatch.setattr(results, "LEAST_PIXELS", 2)
     arr, _ = opened(paths, "u2", (1, 5, 6, 64))
-    monkeypatch.setattr(rewriting, "LEAST_BYTES", arr.nbytes // 2)
+    monkeypatch.setattr(plan, "LEAST_BYTES", arr.nbytes // 2)
     beside = other(arr)
     graphs = []
 

@@ -10,7 +10,8 @@ import tempfile
 import threading
 import time
 
-from dask_tiled.array.dask_graph import results, rewriting
+from dask_tiled.array import plan
+from dask_tiled.array.dask_graph import results
 from dask_tiled.model.files import File
 from dask_tiled.reading import reader
 
@@ -89,7 +90,7 @@ PLANTED = {f.__name__: f for f in (a_descriptor, a_pixel, a_hang, a_thread, a_fi
 
 def prepare():
     """Make this process one of a soak."""
-    rewriting.LEAST_BYTES, results.FEW_PIXELS = 1, 0
+    plan.LEAST_BYTES, results.FEW_PIXELS = 1, 0
     for planted in filter(None, os.environ.get("SOAK_PLANTED", "").split(",")):
         name, *numbers = planted.split("=")
         PLANTED[name](*map(int, numbers))

@@ -132,7 +132,8 @@ def _of_chunks(layer: Any, inner: Mapping[str, Tree]) -> Tree | None:
     if layer.task.func is run_job:
         (name, index), (job, _), *_ = layer.indices
         of = _of(layer, layer.output)
-        return TileFunction(**of, of=inner[name], job=job, labels=tuple(index), output=output)
+        given = {"of": inner[name], "job": job, "labels": tuple(index), "output": output}
+        return TileFunction(**of, **given, new_axes=layer.new_axes)
     arguments = _arguments(layer, inner)
     function, kwargs = layer.task.func, dict(layer.task.kwargs)
     if not arguments:
@@ -143,6 +144,7 @@ def _of_chunks(layer: Any, inner: Mapping[str, Tree]) -> Tree | None:
             return moved
     of = _of(layer, layer.output)
     given = {"function": function, "kwargs": kwargs, "arguments": arguments, "labels": output}
+    given["new_axes"] = layer.new_axes
     on_tiles = is_elementwise(function, kwargs)
     if on_tiles or function in ELEMENTWISE:
         of["chunks"] = _chunks_of(output, arguments, layer) or of["chunks"]

@@ -30,10 +30,9 @@ from dask_tiled.array.dask_graph.names import (
     flatten,
 )
 from dask_tiled.array.known import Known
+from dask_tiled.array.plan import takes_time
 from dask_tiled.array.recipes import Room
 from dask_tiled.array.tasks import Block, pixels_of
-from dask_tiled.engine.programs import has_blocks
-from dask_tiled.model.paths import is_url
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
@@ -144,11 +143,6 @@ def _lists(parts: Any, place: tuple[Any, ...], last: Sequence[int]) -> bool:
         return isinstance(parts, TaskRef) and parts.key == place
     alike = isinstance(parts, List) and len(parts.args) == last[0] + 1
     return alike and all(_lists(part, (*place, k), last[1:]) for k, part in enumerate(parts.args))
-
-
-def takes_time(source: Source) -> bool:
-    """Tell whether pixels are more than bytes at hand: compressed, or somewhere else."""
-    return has_blocks(source) or is_url(source.layout.files[0].path)
 
 
 def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Known | None:

@@ -7,11 +7,11 @@ a chunk of a recipe is one task, which reads tile by tile. All other layers stay
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 from dask.base import tokenize
@@ -19,7 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.aggregation import LATER, Ending, Listing, ending_of
 from dask_tiled.array.dask_graph.joins import split_joins
-from dask_tiled.array.dask_graph.layers import held, layers_in_order
+from dask_tiled.array.dask_graph.layers import held
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
@@ -28,20 +28,16 @@ from dask_tiled.array.dask_graph.names import (
     flatten,
 )
 from dask_tiled.array.dask_graph.reading import arrays_of_numpy, reads_any, trees_of
-from dask_tiled.array.dask_graph.results import Final, finals_of, put_together, takes_time
+from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, known_trees
-from dask_tiled.array.recipes import Recipe, Together, make, make_all, make_later
+from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
+from dask_tiled.array.recipes import Together, make, make_all, make_later
 from dask_tiled.array.tree import Combine, Tree, users_of
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
-
-MOST_CHUNKS = 10_000
-"""So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
-LEAST_BYTES = 4 << 20
-"""Chunks of fewer bytes are reduced together, too: a task takes as long as reading so many."""
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -78,27 +74,28 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     endings = _endings(trees, known, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
-    made, layers, dependencies = _needed(graph, known, endings, wanted)
-    found = ((name, known[name]) for name in layers if name in known)
-    reads = {name: x for name, x in found if x.is_read and x.is_as_read}
-    finals = finals_of(graph, wanted)
-    made = made if reads else _merged(made, endings, finals)
+    ends = {name: of for name, (of, _) in endings.items()}
+    found = needed(wanted, trees, known, ends, graph.dependencies)
+    reads = {x: known[x] for x in found.kept if x in known}
+    reads = {name: one for name, one in reads.items() if one.is_read and one.is_as_read}
+    finals, parts = finals_of(graph, wanted), found.parts
+    if not reads and parts.keys() <= ended:
+        seen = {of for name, (of, _) in endings.items() if name not in finals}
+        parts = in_fewer_chunks(parts, parts.keys() - seen)
     # Workers may still have chunks of another graph: what dask does not know has other names.
-    own = {of: f"{of}-{tokenize(made[of].known.grid)}" for of in ended & made.keys()}
-    made = {own.get(x, x): making for x, making in made.items()}
+    own = {of: f"{of}-{tokenize(parts[of].known.grid)}" for of in ended & parts.keys()}
+    parts = {own.get(x, x): replace(part, name=own.get(x, x)) for x, part in parts.items()}
     dependencies = {
-        own.get(x, x): {own.get(y, y) for y in others} for x, others in dependencies.items()
+        own.get(x, x): {own.get(y, y) for y in others} for x, others in found.dependencies.items()
     }
-    for names in _groups(made, reads, dependencies):
-        pixels = next((name for name in names if name in reads), None)
-        some = [name for name in names if name in made]
-        if some:
-            _make(some, pixels, made, taken, layers, dependencies)
+    layers: dict[str, Layer] = {name: graph.layers[name] for name in found.kept}
+    for plan in plans_of(parts, reads, dependencies):
+        _make(plan, taken, layers, dependencies)
     for name, (of, ending) in endings.items():
         if name not in dependencies:
             continue
         shown, key = name, own.get(of, of)
-        one = made[key].known
+        one = parts[key].known
         final = finals.get(name) if one.chunks != known[of].chunks else None
         if final is not None:
             shown = f"{name}-{tokenize(one.grid)}"
@@ -107,35 +104,6 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
         layers |= _ended(shown, key, ending, one, final)
         layers[shown].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
-
-
-def _needed(
-    graph: HighLevelGraph,
-    known: Mapping[str, Known],
-    endings: Mapping[str, tuple[str, Ending | Listing]],
-    wanted: Collection[str],
-) -> tuple[dict[str, Making], dict[str, Layer], dict[str, set[str]]]:
-    """Find what is made anew, which layers stay, and what all of them depend on."""
-    waiting = list(wanted)
-    made: dict[str, Making] = {}
-    layers: dict[str, Layer] = {}
-    dependencies: dict[str, set[str]] = {}
-    while waiting:
-        name = waiting.pop()
-        if name in dependencies:
-            continue
-        if name in endings:
-            dependencies[name] = {endings[name][0]}
-        elif name in known and not known[name].is_read:
-            one = known[name]
-            recipe = Recipe(one.tree, one.view, one.source.layout.nav_ndim, one.step)
-            made[name] = Making(one, graph.layers.get(name), recipe)
-            dependencies[name] = {x.name for x in recipe.beside}
-        else:
-            layers[name] = graph.layers[name]
-            dependencies[name] = {*graph.dependencies[name]}
-        waiting += dependencies[name]
-    return made, layers, dependencies
 
 
 def _endings(
@@ -189,88 +157,17 @@ def _ended(
     return layers
 
 
-class Making(NamedTuple):
-    """A layer that is made anew."""
-
-    known: Known
-    layer: Any
-    recipe: Recipe
-
-
-def _merged(
-    made: dict[str, Making],
-    endings: Mapping[str, tuple[str, Ending | Listing]],
-    finals: Mapping[str, Final],
-) -> dict[str, Making]:
-    """Read many chunks in one task, where nothing is left of all of them, or nobody sees them."""
-    ended = {of: name for name, (of, ending) in endings.items() if isinstance(ending, Ending)}
-    if not made or made.keys() - ended.keys():
-        return made
-    axes = {*range(min(len(x.known.chunks) for x in made.values()))}
-    for name, (known, _, recipe) in made.items():
-        if any(n > 1 for x in recipe.beside for n in x.numblocks):
-            return made
-        if ended[name] not in finals:
-            done: Any = known.step and known.step.done
-            left = {*range(len(known.labels))} - {*done.axes}
-            axes -= {part.axis for place in left for part in known.view.shown[place]}
-    merged = {}
-    for name, making in made.items():
-        chunks, most = list(making.known.chunks), _most_chunks(making.known)
-        for axis in sorted(axes, reverse=True):
-            by = -(-math.prod(map(len, chunks)) // most)
-            some = chunks[axis]
-            chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
-        known = making.known._replace(chunks=tuple(chunks), grid=Grid.of(chunks))
-        merged[name] = making._replace(known=known)
-    return merged
-
-
-def _most_chunks(known: Known) -> int:
-    """Give how many tasks reductions are worth that read a source."""
-    if takes_time(known.source):
-        return MOST_CHUNKS
-    nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
-    return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
-
-
-def _groups(
-    made: Mapping[str, Making], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
-) -> list[list[str]]:
-    """Group layers that read the same chunks, and of which none waits for another."""
-    stages: dict[str, int] = {}
-    groups: dict[Any, list[str]] = {}
-    for name in layers_in_order(dependencies):
-        below = max((stages[x] for x in dependencies[name]), default=0)
-        stages[name] = below + (name in made or name in reads)
-        if name in reads:
-            company: Any = {reads[name].source.token}
-        elif name in made:
-            company = made[name].recipe.sources
-        else:
-            continue
-        one = reads[name] if name in reads else made[name].known
-        key = tuple(sorted(company)) if len(company) == 1 else name, one.chunks, stages[name]
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
-
-
 def _make(
-    names: Sequence[str],
-    pixels: str | None,
-    made: Mapping[str, Making],
+    plan: Plan,
     taken: Collection[str],
     layers: dict[str, Layer],
     dependencies: dict[str, set[str]],
 ) -> None:
-    """Make the layers of a group, which read the same chunks once; ``pixels`` has read them.
-
-    What is ``taken`` is made where it is taken, if it is alone.
-    """
-    one = made[names[0]].known
-    recipes = Together([made[name].recipe for name in names], one.grid)
-    together = len(names) > 1
-    key = f"together-{tokenize(*names)}" if together else names[0]
+    """Make the layers of a plan. What is ``taken`` is made where it is taken, if it is alone."""
+    first, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
+    one = first.known
+    recipes = Together([part.recipe for part in plan.parts], one.grid)
+    key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else first.name
     every = tuple(range(len(one.chunks)))
     numbers = {x: k for k, x in enumerate(dict.fromkeys((*one.places, *one.output)))}
     labels = every if together else tuple(numbers[x] for x in one.places)
@@ -294,29 +191,28 @@ def _make(
             ),
         ]
         numblocks[beside.name] = beside.numblocks
-    function = make_all if together else make_later if names[0] in taken else make
-    new_axes = {} if together else _new_axes(made[names[0]])
+    function = make_all if together else make_later if first.name in taken else make
+    new_axes = {} if together else _new_axes(one)
     new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(
         function, key, output, *arguments, numblocks=numblocks, new_axes=new_axes
     )
     layers[key].annotations = one.annotations or None
-    for number, name in enumerate(names if together else ()):
-        known = made[name].known
-        layers[name] = blockwise(
+    for number, part in enumerate(plan.parts if together else ()):
+        known = part.known
+        layers[part.name] = blockwise(
             operator.getitem,
-            name,
+            part.name,
             known.output,
             *(key, known.places, number, None),
             numblocks={key: tuple(map(len, known.chunks))},
-            new_axes=_new_axes(made[name]),
+            new_axes=_new_axes(known),
         )
-        layers[name].annotations = known.annotations or None
-        dependencies[name] = {key}
+        layers[part.name].annotations = known.annotations or None
+        dependencies[part.name] = {key}
 
 
-def _new_axes(making: Making) -> dict[Any, int]:
-    """Give the labels of axes that no axis of the sources has."""
-    known, layer, _ = making
-    more = getattr(layer, "new_axes", {})
-    return {label: more.get(label, 1) for label in known.output if label not in known.places}
+def _new_axes(known: Known) -> dict[Any, int]:
+    """Return the labels of axes that no axis of the sources has, and their numbers of chunks."""
+    labels = (label for label in known.output if label not in known.places)
+    return {label: known.new_axes.get(label, 1) for label in labels}

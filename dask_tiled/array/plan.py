@@ -1,0 +1,159 @@
+"""Plans: what tasks make of the chunks of opened arrays, and what stays as dask has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dask_tiled.array.known import Known
+from dask_tiled.array.recipes import Recipe
+from dask_tiled.array.tree import Tree
+from dask_tiled.engine.expressions import in_order
+from dask_tiled.engine.programs import has_blocks
+from dask_tiled.engine.reductions import Reduction
+from dask_tiled.model.paths import is_url
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Grid
+
+MOST_CHUNKS = 10_000
+"""So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
+LEAST_BYTES = 4 << 20
+"""Chunks of fewer bytes are reduced together, too: a task takes as long as reading so many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is made in place of a layer."""
+
+    name: str
+    """The name of the layer."""
+    tree: Tree | None
+    """What the layer computes, as it was read; None of what is made where it is put."""
+    known: Known
+    recipe: Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is made of one set of chunks: a task reads a chunk once, and makes all parts of it."""
+
+    parts: tuple[Part, ...]
+    pixels: str | None
+    """The layer that reads the pixels, if something else needs them as they are."""
+
+    def __str__(self) -> str:
+        """Return the plan as text: the chunks, and below them the tree of each part."""
+        chunks = self.parts[0].known.chunks
+        largest = tuple(max(axis, default=0) for axis in chunks)
+        lines = [f"{math.prod(map(len, chunks))} tasks, for chunks of {largest} pixels:"]
+        for part in self.parts:
+            lines += [f"  {line}" for line in str(part.tree or part.name).splitlines()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Needed:
+    """What the layers that are wanted need."""
+
+    parts: dict[str, Part]
+    """What is made, by the names of the layers."""
+    kept: list[str]
+    """The layers that stay as they are."""
+    dependencies: dict[str, set[str]]
+
+
+def needed(
+    wanted: Collection[str],
+    trees: Mapping[str, Tree],
+    known: Mapping[str, Known],
+    ends: Mapping[str, str],
+    dependencies: Mapping[str, set[str]],
+) -> Needed:
+    """Find what is made, which layers stay, and what all of them depend on.
+
+    ``ends`` are the layers that end reductions, and those that begin these.
+    """
+    waiting = list(wanted)
+    found = Needed({}, [], {})
+    while waiting:
+        name = waiting.pop()
+        if name in found.dependencies:
+            continue
+        if name in ends:
+            found.dependencies[name] = {ends[name]}
+        elif name in known and not known[name].is_read:
+            one = known[name]
+            recipe = Recipe(one.tree, one.view, one.source.layout.nav_ndim, one.step)
+            found.parts[name] = Part(name, trees.get(name), one, recipe)
+            found.dependencies[name] = {x.name for x in recipe.beside}
+        else:
+            found.kept.append(name)
+            found.dependencies[name] = {*dependencies[name]}
+        waiting += found.dependencies[name]
+    return found
+
+
+def in_fewer_chunks(parts: Mapping[str, Part], unseen: Collection[str]) -> dict[str, Part]:
+    """Return reductions of many chunks by one task, where nothing is left of all of them.
+
+    Nor where nobody sees the chunks of the results: those ``unseen`` are put together at once.
+    """
+    axes = {*range(min((len(x.known.chunks) for x in parts.values()), default=0))}
+    for name, part in parts.items():
+        done = part.known.step and part.known.step.done
+        beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
+        if beside or not isinstance(done, Reduction):
+            return {**parts}
+        if name not in unseen:
+            left = {*range(len(part.known.labels))} - {*done.axes}
+            axes -= {x.axis for place in left for x in part.known.view.shown[place]}
+    return {name: _merged(part, axes) for name, part in parts.items()}
+
+
+def _merged(part: Part, axes: set[int]) -> Part:
+    """Return a part whose chunks follow one another in larger ones along some axes."""
+    known = part.known
+    chunks, most = list(known.chunks), _most_chunks(known)
+    for axis in sorted(axes, reverse=True):
+        by = -(-math.prod(map(len, chunks)) // most)
+        some = chunks[axis]
+        chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
+    return replace(part, known=known._replace(chunks=tuple(chunks), grid=Grid.of(chunks)))
+
+
+def _most_chunks(known: Known) -> int:
+    """Return how many tasks reductions are worth that read a source."""
+    if takes_time(known.source):
+        return MOST_CHUNKS
+    nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
+    return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
+
+
+def takes_time(source: Source) -> bool:
+    """Return whether pixels are more than bytes at hand: compressed, or somewhere else."""
+    return has_blocks(source) or is_url(source.layout.files[0].path)
+
+
+def plans_of(
+    parts: Mapping[str, Part], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
+) -> Iterator[Plan]:
+    """Put parts together that read the same chunks, and of which none waits for another.
+
+    ``reads`` are layers that read pixels and stay.
+    """
+    stages: dict[str, int] = {}
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in in_order(dependencies, lambda x: dependencies.get(x, ()), str):
+        below = max((stages[x] for x in dependencies[name]), default=0)
+        stages[name] = below + (name in parts or name in reads)
+        if name not in reads and name not in parts:
+            continue
+        one = reads[name] if name in reads else parts[name].known
+        sources = {one.source.token} if name in reads else parts[name].recipe.sources
+        company = tuple(sorted(sources)) if len(sources) == 1 else name
+        groups.setdefault((company, one.chunks, stages[name]), []).append(name)
+    for names in groups.values():
+        some = tuple(parts[name] for name in names if name in parts)
+        if some:
+            yield Plan(some, next((name for name in names if name in reads), None))
