@@ -22,6 +22,8 @@ EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFF
 """Every other pixel of a word of 8 bytes."""
 BLOCK, DEPTH = 2048, 32
 """Pixels and frames of a block, for weights: those of many masks come from the outer cache."""
+FEW_BYTES = 1 << 19
+"""Weights of so many bytes stay in the middle cache, and two whole frames follow one another."""
 
 
 @intrinsic
@@ -272,8 +274,9 @@ def dot_frames(tile, rows, first, results, weights):
     """
     frames, masks = tile.shape[0], weights.shape[0]
     last = masks - 1
-    for top in range(0, frames, DEPTH):
-        stop = min(top + DEPTH, frames)
+    depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 2
+    for top in range(0, frames, depth):
+        stop = min(top + depth, frames)
         for start in range(0, tile.shape[1], BLOCK):
             end = min(start + BLOCK, tile.shape[1])
             low, high = first + start, first + end
