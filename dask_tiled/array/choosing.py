@@ -50,7 +50,7 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
 
 
 def _axes_left(desc: Description, items: tuple[Any, ...]) -> tuple[Axis, ...] | None:
-    """Give the axes that slices leave, and one list of places; None for what mixes axes."""
+    """Return the axes that slices leave, and one list of places; None for what mixes axes."""
     lists = [item for item in items if isinstance(item, np.ndarray)]
     whole = [item for item in items if isinstance(item, (int, np.integer))]
     mixed = len(lists) > 1 or any(one.ndim > 1 for one in lists) or (lists and whole)
@@ -117,7 +117,7 @@ def reshaped(
 
 
 def _frames(desc: Description) -> Index:
-    """Give the numbers of the frames in all places."""
+    """Return the numbers of the frames in all places."""
     layout = desc.layout
     return layout.frame_numbers(layout.cuts[: len(layout.nav_shape)]).reshape(desc.nav_shape)
 

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import (
     Contraction,
     Step,
@@ -17,9 +18,8 @@ from dask_tiled.array.dask_graph.functions import (
     swapped,
     transposed,
 )
-from dask_tiled.array.dask_graph.layers import fused
-from dask_tiled.array.dask_graph.reading import is_other_array
-from dask_tiled.array.recipes import NODES, Apply, Beside, Tree, cut
+from dask_tiled.array.dask_graph.layers import fused, is_other_array
+from dask_tiled.array.recipes import NODES, Apply, Tree, cut
 from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.array.tree import (
     Argument,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
-from dask_tiled.array.views import Part, Span, View
+from dask_tiled.array.views import View
 from dask_tiled.engine.computations import Computation
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.jobs import Chunk
@@ -30,65 +30,6 @@ Array = npt.NDArray[Any]
 
 STEP_BYTES, SOURCE_BYTES = 100, 500
 """What a step of a recipe takes, and a source beside its arrays, about."""
-
-
-class Beside(NamedTuple):
-    """An array that pixels are computed with, as a layer of the graph."""
-
-    name: str
-    spans: tuple[tuple[Span, ...], ...]
-    """Which parts of the axes of the expression each of its axes has; none are further axes, which
-    have one chunk."""
-    numblocks: tuple[int, ...]
-    cuts: tuple[Cut | None, ...]
-    """What is taken of its axes, where they are longer than 1."""
-
-    @property
-    def has_further(self) -> bool:
-        """Whether it has axes that the expression has not."""
-        return not all(self.spans)
-
-    def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
-        """Cut it as the expression is cut, if it has no further chunks along what is cut."""
-        found = []
-        for spans, blocks, before in zip(self.spans, self.numblocks, self.cuts, strict=True):
-            one = cuts[spans[0].axis]
-            if all(cuts[span.axis] == Cut(0, 1, sizes[span.axis]) for span in spans):
-                found.append(before)
-            elif blocks > 1 or not one.kept or len(spans) > 1 or spans[0].flipped:
-                return None
-            else:
-                found.append(one if before is None else before.of(one))
-        kept = [axis for axis, one in enumerate(cuts) if one.kept]
-        renamed = (
-            tuple(span._replace(axis=kept.index(span.axis)) for span in spans)
-            for spans in self.spans
-        )
-        return self._replace(spans=tuple(renamed), cuts=tuple(found))
-
-    def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
-        """Take what is wanted of a chunk: further axes, then one for each part of the others."""
-        found = np.asarray(block)
-        place = [
-            slice(None) if one is None or n == 1 else one.slice
-            for n, one in zip(found.shape, self.cuts, strict=True)
-        ]
-        found = found[tuple(place)]
-        further = [k for k, spans in enumerate(self.spans) if not spans]
-        n = len(further)
-        found = np.moveaxis(found, further, range(n))
-        mine = [[x for span in spans for x in sizes if span.holds(x)] for spans in self.spans]
-        mine = [some for some in mine if some]
-        order = list(chain(*mine))
-        lengths = zip(found.shape[n:], mine, strict=True)
-        split = [1 if m == 1 else sizes[x] for m, some in lengths for x in some]
-        found = found.reshape((*found.shape[:n], *split))
-        flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
-        found = np.flip(found, tuple(n + k for k, part in enumerate(order) if part.axis in flipped))
-        places = {part: k for k, part in enumerate(sizes)}
-        inner = sorted(range(len(order)), key=lambda k: places[order[k]])
-        found = found.transpose(*range(n), *(n + k for k in inner))
-        return found[(..., *(slice(None) if part in order else None for part in sizes))]
 
 
 class Apply:
@@ -107,7 +48,7 @@ NODES = Apply, Source
 
 
 def nodes_of(tree: Tree) -> Iterator[Tree]:
-    """Give all nodes of a tree, each once, after those that it needs."""
+    """Yield all nodes of a tree, each once, after those that it needs."""
     return in_order([tree], _inner, id)
 
 
@@ -210,7 +151,7 @@ class Recipe:
         return STEP_BYTES * len(self._steps) + nbytes > LARGE_BYTES
 
     def program(self, operands: Sequence[Array]) -> Program | None:
-        """Give the program for arrays beside of some types; None if the engine has none."""
+        """Return the program for arrays beside of some types; None if the engine has none."""
         dtypes = tuple(block.dtype for block in operands)
         if dtypes not in self._programs:
             self._programs[dtypes] = self._program(dtypes)
@@ -248,7 +189,7 @@ class Recipe:
     def operands(
         self, box: Box, blocks: Sequence[Array]
     ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Give what is needed of arrays beside, weights last, and the shape of the pixels."""
+        """Return what is needed of arrays beside, weights last, and the shape of the pixels."""
         sizes = self._view.sizes([b - a for a, b in box])
         found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
         return tuple(found), tuple(sizes.values())
@@ -445,7 +386,7 @@ def make(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any
 
 
 def make_later(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
-    """Give what makes a chunk of the only recipe where there is room for it."""
+    """Return what makes a chunk of the only recipe where there is room for it."""
 
     def made(room: Room) -> Any:
         (found,) = recipes.make(block_id, pixels, *blocks, room=room)

@@ -331,7 +331,7 @@ def array_name(description: Description, source: Source, grid: Grid) -> str:
 
 
 def scheme_of(arr: da.Array) -> TilingScheme:
-    """Give the tiling scheme of an opened array, or of a slice of one.
+    """Return the tiling scheme of an opened array, or of a slice of one.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     flipped: bool
 
     def holds(self, part: Part) -> bool:
-        """Tell whether a part is one of them."""
+        """Return whether a part is one of them."""
         return part.axis == self.axis and self.step <= part.step and not 0 < self.end <= part.step
 
 
@@ -67,7 +67,7 @@ class View(NamedTuple):
         return [[number[part] for part in parts] for parts in self.shown]
 
     def spans(self, place: int) -> tuple[Span, ...]:
-        """Give the parts of an axis that is shown, as they stay when axes fall into more parts."""
+        """Return the parts of an axis that is shown, as they stay when axes fall into more parts."""
         above = {part: higher for higher, part in pairwise(self.parts)}
         ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
         return tuple(
@@ -76,7 +76,7 @@ class View(NamedTuple):
         )
 
     def sizes(self, shape: Sequence[int]) -> dict[Part, int]:
-        """Give the lengths of all parts, in the order of the pixels."""
+        """Return the lengths of all parts, in the order of the pixels."""
         found, above = dict[Part, int](), Part(-1, 0)
         for part in self.parts:
             within = above.step if above.axis == part.axis else shape[part.axis]
@@ -85,7 +85,7 @@ class View(NamedTuple):
         return found
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Give the lengths of the axes that are shown."""
+        """Return the lengths of the axes that are shown."""
         sizes = self.sizes(shape)
         return tuple(math.prod(map(sizes.__getitem__, parts)) for parts in self.shown)
 
@@ -106,7 +106,7 @@ class View(NamedTuple):
         return _places(self.shown)
 
     def chunks(self, chunks: Chunks) -> Chunks | None:
-        """Give the chunks of the axes that are shown; None if they are no boxes of these."""
+        """Return the chunks of the axes that are shown; None if they are no boxes of these."""
         shape = [sum(axis) for axis in chunks]
         sizes, found = self.sizes(shape), list[tuple[int, ...]]()
         for place, parts in enumerate(self.shown):
@@ -186,7 +186,7 @@ def _places(shown: tuple[tuple[Part, ...], ...]) -> tuple[int, ...]:
 
 
 def _forward(cut: Cut, flipped: int) -> Cut:
-    """Give the same positions in the order of the pixels, the axis having so many if flipped."""
+    """Return the same positions in the order of the pixels, the axis having so many if flipped."""
     start, step, length, kept = cut
     if flipped:
         start, step = flipped - 1 - start, -step

@@ -80,7 +80,7 @@ class Ending(NamedTuple):
             yield Task((name, *shown), finished, self, pixels, *parts)
 
     def _part(self, key: Key, grid: Grid) -> Any:
-        """Give the result of a chunk; of places, as they are in the whole."""
+        """Return the result of a chunk; of places, as they are in the whole."""
         if not self.reduction.row.finds_place:
             return TaskRef(key)
         axes = self.reduction.axes
@@ -120,7 +120,7 @@ def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
 def moved(
     found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Give the pixels that a part has, and their places as they are in the whole."""
+    """Return the pixels that a part has, and their places as they are in the whole."""
     rest: Any = found["place"].astype(np.int64)
     places: Any = 0
     for axis, (start, stop) in reversed([*enumerate(bounds)]):

@@ -38,7 +38,7 @@ ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa
 
 
 def is_of_numpy(function: Any) -> bool:
-    """Tell whether a function makes arrays of numpy of such: those of others may make anything."""
+    """Return whether a function makes arrays of NumPy: those of others may make anything."""
     functions = [function.first, *function.funcs] if hasattr(function, "funcs") else [function]
     names = []
     for one in functions:
@@ -50,7 +50,7 @@ def is_of_numpy(function: Any) -> bool:
 
 
 def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Tell whether a function of chunks makes a pixel of one pixel of each operand."""
+    """Return whether a function of chunks makes a pixel of one pixel of each operand."""
     if function is chunk.astype:
         return kwargs.keys() == {"astype_dtype"}
     if function is np.round:

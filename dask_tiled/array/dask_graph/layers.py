@@ -1,4 +1,4 @@
-"""Layers of graphs: in which order they are, and those that call a function on all chunks."""
+"""Layers of graphs: their order, which have arrays of NumPy, and those of a function of chunks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from dask.base import get_annotations
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_graph.functions import is_of_numpy
 from dask_tiled.array.dask_graph.names import (
+    Alias,
     ArrayBlockIdDep,
+    Blockwise,
     DataNode,
     Layer,
     MaterializedLayer,
@@ -29,8 +33,44 @@ DESCRIPTION = "description"
 
 
 def layers_in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
-    """Give the names of all layers, each after those that it depends on."""
+    """Yield the names of all layers, each after those that it depends on."""
     return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
+
+
+def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
+    """Return the layers all of whose chunks are arrays of NumPy: no masked ones, no sparse ones."""
+    found: set[str] = set()
+    for name in layers_in_order(graph.dependencies):
+        if graph.dependencies[name] <= found and _makes_arrays(graph.layers[name]):
+            found.add(name)
+    return found
+
+
+def _makes_arrays(layer: Any) -> bool:
+    """Return whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
+    if isinstance(layer, Blockwise):
+        values = [value for value, index in layer.indices if index is None]
+        return is_of_numpy(function_of(layer)) and not any(map(is_other_array, values))
+    functions: dict[int, Any] = {}
+    for task in getattr(layer, "mapping", {}).values():
+        value = task.value if isinstance(task, DataNode) else task
+        function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
+        if callable(function):
+            functions[id(function)] = function
+        elif not isinstance(value, np.ndarray | Alias) or is_other_array(value):
+            return False
+    return all(map(is_of_numpy, functions.values()))
+
+
+def is_other_array(value: Any) -> bool:
+    """Return whether pixels of a value may be other arrays, as of masked variables of files."""
+    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
+    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
+
+
+def function_of(layer: Any) -> Any:
+    """Return what a layer calls on chunks."""
+    return getattr(layer.task, "func", None)
 
 
 Annotations = dict[str, Any]
@@ -69,7 +109,7 @@ def symbolic_graph(
 
 
 def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
-    """Give what is a part of every task, or the layer that has it: a cluster sends that once."""
+    """Return what is a part of every task, or the layer that has it: a cluster sends that once."""
     if not value.is_large:
         return value
     layers[key] = MaterializedLayer({key: DataNode(key, value)})

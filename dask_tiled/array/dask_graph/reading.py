@@ -20,16 +20,13 @@ from dask_tiled.array.dask_graph.functions import (
     coarsening_of,
     contracted,
     is_elementwise,
-    is_of_numpy,
     places_of,
     reduction_of,
     reshaping_of,
 )
-from dask_tiled.array.dask_graph.layers import DESCRIPTION, layers_in_order
+from dask_tiled.array.dask_graph.layers import DESCRIPTION, function_of, layers_in_order
 from dask_tiled.array.dask_graph.names import (
-    Alias,
     Blockwise,
-    DataNode,
     List,
     MaterializedLayer,
     Task,
@@ -86,16 +83,7 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
 def reads_any(graph: HighLevelGraph) -> bool:
     """Return whether opened arrays are read at all."""
     layers = graph.layers.values()
-    return any(isinstance(x, Blockwise) and _function(x) is pixels_of for x in layers)
-
-
-def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
-    """Return the layers all of whose chunks are arrays of NumPy: no masked ones, no sparse ones."""
-    found: set[str] = set()
-    for name in layers_in_order(graph.dependencies):
-        if graph.dependencies[name] <= found and _makes_arrays(graph.layers[name]):
-            found.add(name)
-    return found
+    return any(isinstance(x, Blockwise) and function_of(x) is pixels_of for x in layers)
 
 
 def _opaque(name: str, layer: Any, inner: Mapping[str, Tree]) -> Opaque:
@@ -112,7 +100,7 @@ def _of(layer: Any, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
 
 def _read(layers: Mapping[str, Any], layer: Any) -> Read | None:
     """Read a layer of the pixels of an opened array."""
-    if _function(layer) is not pixels_of:
+    if function_of(layer) is not pixels_of:
         return None
     source: Any
     grid: Any
@@ -434,30 +422,3 @@ def _join(layer: Any, inner: Mapping[str, Tree]) -> Join | None:
         block += 1 if name.startswith(STACKS) else len(part.chunks[axis])
     stacked = name.startswith(STACKS)
     return Join(**_of(layer, name), of=tuple(parts), axis=axis, stacked=stacked)
-
-
-def _makes_arrays(layer: Any) -> bool:
-    """Tell whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
-    if isinstance(layer, Blockwise):
-        values = [value for value, index in layer.indices if index is None]
-        return is_of_numpy(_function(layer)) and not any(map(is_other_array, values))
-    functions: dict[int, Any] = {}
-    for task in getattr(layer, "mapping", {}).values():
-        value = task.value if isinstance(task, DataNode) else task
-        function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
-        if callable(function):
-            functions[id(function)] = function
-        elif not isinstance(value, np.ndarray | Alias) or is_other_array(value):
-            return False
-    return all(map(is_of_numpy, functions.values()))
-
-
-def is_other_array(value: Any) -> bool:
-    """Tell whether pixels of a value may be other arrays, as those of masked variables of files."""
-    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
-    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
-
-
-def _function(layer: Any) -> Any:
-    """Give what a layer calls on chunks."""
-    return getattr(layer.task, "func", None)

@@ -54,7 +54,7 @@ class Result:
         self._memory: dict[np.dtype, Array] = {}
 
     def part(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
-        """Give the memory for a chunk."""
+        """Return the memory for a chunk."""
         if self._shape is None:
             return None
         if dtype not in self._memory:  # of two threads that come here one is too late
@@ -62,12 +62,12 @@ class Result:
         return self._memory[dtype][tuple(slice(*ends) for ends in grid.box(block_id))]
 
     def room(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
-        """Give the memory for a chunk that can be made in it: what is C-contiguous."""
+        """Return the memory for a chunk that can be made in it: what is C-contiguous."""
         part = self.part(grid, block_id, dtype)
         return part if part is not None and part.flags.c_contiguous else None
 
     def whole(self, chunks: Any) -> Any:
-        """Give the result, if all chunks are parts of it; otherwise let dask put it together."""
+        """Return the result, if all chunks are parts of it; otherwise let dask put it together."""
         for memory in self._memory.values():
             if all(getattr(chunk, "base", None) is memory for chunk in flatten([chunks])):
                 return memory

@@ -19,7 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.aggregation import LATER, Ending, Listing, ending_of
 from dask_tiled.array.dask_graph.joins import split_joins
-from dask_tiled.array.dask_graph.layers import held
+from dask_tiled.array.dask_graph.layers import arrays_of_numpy, held
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
@@ -27,7 +27,7 @@ from dask_tiled.array.dask_graph.names import (
     blockwise,
     flatten,
 )
-from dask_tiled.array.dask_graph.reading import arrays_of_numpy, reads_any, trees_of
+from dask_tiled.array.dask_graph.reading import reads_any, trees_of
 from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, known_trees

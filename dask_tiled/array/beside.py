@@ -1,0 +1,74 @@
+"""Arrays that pixels of opened ones are computed with, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.views import Part, Span
+from dask_tiled.model.indexing import Cut
+
+Array = npt.NDArray[Any]
+
+
+class Beside(NamedTuple):
+    """An array that pixels are computed with, as a layer of the graph."""
+
+    name: str
+    spans: tuple[tuple[Span, ...], ...]
+    """Which parts of the axes of the expression each of its axes has; none are further axes, which
+    have one chunk."""
+    numblocks: tuple[int, ...]
+    cuts: tuple[Cut | None, ...]
+    """What is taken of its axes, where they are longer than 1."""
+
+    @property
+    def has_further(self) -> bool:
+        """Whether it has axes that the expression has not."""
+        return not all(self.spans)
+
+    def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
+        """Cut it as the expression is cut, if it has no further chunks along what is cut."""
+        found = []
+        for spans, blocks, before in zip(self.spans, self.numblocks, self.cuts, strict=True):
+            one = cuts[spans[0].axis]
+            if all(cuts[span.axis] == Cut(0, 1, sizes[span.axis]) for span in spans):
+                found.append(before)
+            elif blocks > 1 or not one.kept or len(spans) > 1 or spans[0].flipped:
+                return None
+            else:
+                found.append(one if before is None else before.of(one))
+        kept = [axis for axis, one in enumerate(cuts) if one.kept]
+        renamed = (
+            tuple(span._replace(axis=kept.index(span.axis)) for span in spans)
+            for spans in self.spans
+        )
+        return self._replace(spans=tuple(renamed), cuts=tuple(found))
+
+    def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
+        """Take what is wanted of a chunk: further axes, then one for each part of the others."""
+        found = np.asarray(block)
+        place = [
+            slice(None) if one is None or n == 1 else one.slice
+            for n, one in zip(found.shape, self.cuts, strict=True)
+        ]
+        found = found[tuple(place)]
+        further = [k for k, spans in enumerate(self.spans) if not spans]
+        n = len(further)
+        found = np.moveaxis(found, further, range(n))
+        mine = [[x for span in spans for x in sizes if span.holds(x)] for spans in self.spans]
+        mine = [some for some in mine if some]
+        order = list(chain(*mine))
+        lengths = zip(found.shape[n:], mine, strict=True)
+        split = [1 if m == 1 else sizes[x] for m, some in lengths for x in some]
+        found = found.reshape((*found.shape[:n], *split))
+        flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
+        found = np.flip(found, tuple(n + k for k, part in enumerate(order) if part.axis in flipped))
+        places = {part: k for k, part in enumerate(sizes)}
+        inner = sorted(range(len(order)), key=lambda k: places[order[k]])
+        found = found.transpose(*range(n), *(n + k for k in inner))
+        return found[(..., *(slice(None) if part in order else None for part in sizes))]

@@ -1,0 +1,68 @@
+"""What graphs are read as, and what is planned of them, as one can print it."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.highlevelgraph import HighLevelGraph
+
+import dask_tiled
+from dask_tiled.array import tree
+from dask_tiled.array.dask_graph.layers import arrays_of_numpy
+from dask_tiled.array.dask_graph.reading import trees_of
+from dask_tiled.array.known import known_trees
+from dask_tiled.array.plan import needed, plans_of
+from dask_tiled.testing import counting_frames, write_npy
+
+READ = {
+    "read": (lambda a: a[1:], tree.Read),
+    "call": (lambda a: a * 2, tree.Call),
+    "transpose": (lambda a: (a + 1).T, tree.Transpose),
+    "slice": (lambda a: (a + 1)[1:, None], tree.Slice),
+    "reshape": (lambda a: (a + 1).reshape(24, 48), tree.Reshape),
+    "bin": (lambda a: da.coarsen(np.sum, a, {2: 2}), tree.Bin),
+    "product": (lambda a: da.tensordot(a, np.ones((6, 8)), 2), tree.Combine),
+    "places": (lambda a: a.argmax(axis=0), tree.Combine),
+    "tiles": (lambda a: dask_tiled.map_tiles(lambda tile, _: -tile, a), tree.TileFunction),
+    "joined": (lambda a: da.concatenate([a, a + 1]), tree.Join),
+    "stacked": (lambda a: da.stack([a, a + 1]), tree.Join),
+    "function": (lambda a: a.map_blocks(np.flip), tree.Opaque),
+}
+
+
+@pytest.fixture
+def arr(tmp_path, monkeypatch):
+    write_npy(tmp_path / "pixels.npy", counting_frames((6, 4, 6, 8), "u2"))
+    monkeypatch.chdir(tmp_path)
+    return dask_tiled.open_dataset("pixels.npy", chunks=(2, 4, 6, 8))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_layers_are_read_as(arr, name):
+    make, kind = READ[name]
+    made = make(arr)
+    found = trees_of(made.dask)[made.name]
+    assert type(found) is kind
+    assert found.shape == made.shape
+
+
+def test_a_plan_can_be_printed(arr):
+    """Two reductions read each chunk once; what ends them is not a part of it."""
+    results = arr.mean((0, 1)), np.sqrt(arr - 3.0).sum((2, 3))
+    graph = HighLevelGraph.merge(*(one.dask for one in results))
+    trees = trees_of(graph)
+    first = sorted(one.name for one in trees.values() if isinstance(one, tree.Reduce))
+    known = known_trees(trees, arrays_of_numpy(graph))
+    found = needed(first, trees, known, {}, graph.dependencies)
+    (plan,) = plans_of(found.parts, {}, found.dependencies)
+    assert str(plan).splitlines() == [
+        "3 tasks, for chunks of (2, 4, 6, 8) pixels:",
+        "  reduce sum (6, 4, 1, 1)",
+        "    call sqrt (6, 4, 6, 8)",
+        "      call sub 3.0 (6, 4, 6, 8)",
+        "        read pixels.npy (6, 4, 6, 8)",
+        "  reduce mean_chunk (3, 1, 6, 8)",
+        "    read pixels.npy (6, 4, 6, 8)",
+    ]
+    assert not found.kept
+    assert dask.compute(*results)[0].shape == (6, 8)
