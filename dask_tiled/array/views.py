@@ -67,7 +67,7 @@ class View(NamedTuple):
         return [[number[part] for part in parts] for parts in self.shown]
 
     def spans(self, place: int) -> tuple[Span, ...]:
-        """Return the parts of an axis that is shown, as they stay when axes fall into more parts."""
+        """Return the parts of an axis, as they stay when axes fall into more parts."""
         above = {part: higher for higher, part in pairwise(self.parts)}
         ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
         return tuple(
