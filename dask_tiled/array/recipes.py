@@ -82,8 +82,8 @@ def cut(tree: Tree, cuts: Sequence[Cut], sizes: Sequence[int]) -> Tree | None:
     return found
 
 
-class _Step(NamedTuple):
-    """The number of a step of a recipe."""
+class _Made(NamedTuple):
+    """The number of the step of a recipe that makes an operand."""
 
     number: int
 
@@ -118,7 +118,7 @@ class Recipe:
         for node in nodes_of(tree):
             if isinstance(node, Apply):
                 operands = [
-                    _Step(numbers[id(x)])
+                    _Made(numbers[id(x)])
                     if isinstance(x, NODES)
                     else _Slot(beside.setdefault(x, len(beside)))
                     if isinstance(x, Beside)
@@ -163,7 +163,7 @@ class Recipe:
             given = [
                 Operand(x.number, dtypes[x.number]) if isinstance(x, _Slot) else x for x in operands
             ]
-            given = [nodes[x.number] if isinstance(x, _Step) else x for x in given]
+            given = [nodes[x.number] if isinstance(x, _Made) else x for x in given]
             nodes.append(given[0] if function is None else node_of(function, kwargs, given))
             if nodes[-1] is None:
                 return None
@@ -201,7 +201,7 @@ class Recipe:
         values: dict[int, Any] = {}
         last = {x: k for k, (*_, inner) in enumerate(self._steps) for x in _numbers(inner)}
         for k, (function, kwargs, inner) in enumerate(self._steps):
-            given = [values[x.number] if isinstance(x, _Step) else x for x in inner]
+            given = [values[x.number] if isinstance(x, _Made) else x for x in inner]
             given = [operands[x.number] if isinstance(x, _Slot) else x for x in given]
             if function is not None:
                 values[k] = function(*given, **kwargs)
@@ -353,7 +353,7 @@ class Together:
 
 def _numbers(operands: Sequence[Any]) -> set[int]:
     """Return the numbers of the steps among operands."""
-    return {x.number for x in operands if isinstance(x, _Step)}
+    return {x.number for x in operands if isinstance(x, _Made)}
 
 
 def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:

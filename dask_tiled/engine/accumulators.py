@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import are_narrow
 from dask_tiled.engine.programs import Register, Step
-from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, plain
+from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
 
 Array = npt.NDArray[Any]
 
@@ -95,10 +95,10 @@ def accumulate(
 
 def _is_exact(step: Step) -> bool:
     """Return whether a step converts whole numbers to a type in which their sum is the same."""
-    if not isinstance(step.function, Cast):
+    (operand, *_), dtype = step.operands, step.to.dtype
+    if not isinstance(step.function, Cast) or not isinstance(operand, Register):
         return False
-    (operand,), dtype = step.operands, step.to.dtype
-    whole = isinstance(operand, Register) and operand.dtype.kind in "biu" and dtype.kind in "iuf"
+    whole = operand.dtype.kind in "biu" and dtype.kind in "iuf"
     few = dtype.kind != "f" or operand.dtype.itemsize <= MOST_COUNTED
     return whole and few and np.can_cast(operand.dtype, dtype)
 
@@ -120,7 +120,8 @@ def _reduce_groups(
     """Reduce neighbouring pixels: the first of each group, then the second, and so on."""
     group = vectors.group
     if ufunc is np.add:
-        vectors.primitive("add_groups", [value, vectors.value(group, np.int64)], out, group=group)
+        size = vectors.value(group, np.dtype(np.int64))
+        vectors.primitive("add_groups", [value, size], out, group=group)
         return
     value = vectors.cast(value, dtype)
     mode, base, *others, step = value.place
@@ -169,7 +170,7 @@ def moments(vectors: Vectors, last: Step, name: str, *, skips: bool) -> Collect:
     return collect
 
 
-def _about_the_mean(results: Array, count: Any) -> None:
+def _about_the_mean(results: Array, count: Array | int) -> None:
     """Turn a value and the sums of differences from it into number, mean and spread."""
     shift, total, squares = (results[k, ...] for k in range(3))
     with np.errstate(all="ignore"):  # infinite pixels have no spread; that of others may overflow
@@ -258,11 +259,11 @@ def counts(vectors: Vectors, last: Step, bins: tuple[Any, ...]) -> Collect:
         def collect() -> Array:
             total = tables.sum(axis=0)
             (occurring,) = np.nonzero(total)
-            values = occurring.astype(f"u{dtype.itemsize}").view(plain(dtype))
+            values = occurring.astype(f"u{dtype.itemsize}").view(pixel_type(dtype))
             return np.histogram(values, number, limits, weights=total[occurring])[0]
 
         return collect
-    edges, scale = _edges(bins, plain(dtype))
+    edges, scale = _edges(bins, pixel_type(dtype))
     results = np.zeros(len(edges) - 1, np.int64)
     beside = [vectors.fixed(np.array([len(results), scale])), vectors.fixed(edges)]
     vectors.own("bins", [vectors.step(last), *beside], vectors.fixed(results))

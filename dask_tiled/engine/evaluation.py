@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,8 @@ class VectorSink(FrameSink):
         self._grid = job.shape[:n], kept[:n]
 
     @property
-    def alike(self) -> Any:
-        """What those have in common that can be worked for as one: how they go through pixels."""
+    def alike(self) -> Hashable:
+        """Key: sinks with equal keys share a pass, if they go through pixels in the same way."""
         grid = None if self._together is None else self._grid
         return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
 
@@ -97,7 +97,7 @@ class StageSink:
         ]
         self._memory: dict[Register, Array] = {}
         self._workspace = Workspace()
-        self._readers: dict[Any, Reader] = {}
+        self._readers: dict[Hashable, Reader] = {}
 
     def tile_shape(self) -> tuple[int, ...]:
         """Give the shape of the tiles that it wishes: they follow one another in C order."""
@@ -113,7 +113,7 @@ class StageSink:
         place = slice(first, first + len(tile)), *self._chunk.part(info)
         corner = [one.start for one in place]
         start = int(np.ravel_multi_index(corner, self._shape))
-        values: dict[Any, Array] = {}
+        values: dict[Register, Array] = {}
         for stage, steps, places in self._stages:
             with self._workspace:  # what is read may be a view of a mapped file
                 for to, source in stage.reads.items():
@@ -146,7 +146,12 @@ class StageSink:
         return self._memory[register][:size].reshape(shape)
 
     def _run(
-        self, steps: Array, places: Any, values: dict[Any, Array], start: int, tile: Array
+        self,
+        steps: Array,
+        places: Sequence[tuple[int, int, Register]],
+        values: dict[Register, Array],
+        start: int,
+        tile: Array,
     ) -> None:
         """Run a stage on the pixels from ``start`` on, as many as a tile has."""
         from dask_tiled.kernels.fold_functions import fold

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.reading.reader import Source
+
+Scalar = np.generic | bool | int | float | complex
 
 NUMBERS = "biufc"
 """Kinds of dtypes that expressions have."""
@@ -25,12 +28,9 @@ class Cast:
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
 
-    def __call__(self, pixels: Any, out: Any = None) -> Any:
+    def __call__(self, pixels: npt.ArrayLike) -> npt.NDArray[Any]:
         """Convert pixels, in whatever way the types allow."""
-        if out is None:
-            return np.asarray(pixels).astype(self.dtype)
-        np.copyto(out, pixels, casting="unsafe")
-        return out
+        return np.asarray(pixels).astype(self.dtype)
 
 
 class Select:
@@ -38,13 +38,11 @@ class Select:
 
     __name__ = "where"
 
-    def __call__(self, condition: Any, these: Any, others: Any, out: Any = None) -> Any:
+    def __call__(
+        self, condition: npt.ArrayLike, these: npt.ArrayLike, others: npt.ArrayLike
+    ) -> npt.NDArray[Any]:
         """Take these pixels where the condition is true, and the others elsewhere."""
-        chosen = np.where(condition, these, others)
-        if out is None:
-            return chosen
-        out[...] = chosen
-        return out
+        return np.where(condition, these, others)
 
 
 class Operand(NamedTuple):
@@ -62,7 +60,12 @@ class Call:
 
     __slots__ = ("dtype", "function", "operands")
 
-    def __init__(self, function: Function, operands: tuple[Any, ...], dtype: np.dtype) -> None:
+    def __init__(
+        self,
+        function: Function,
+        operands: tuple[Source | Call | Operand | Scalar, ...],
+        dtype: np.dtype,
+    ) -> None:
         self.function = function
         self.operands = operands
         self.dtype = dtype
@@ -89,8 +92,9 @@ def call(function: Any, operands: Sequence[Any]) -> Call | None:
     elif not isinstance(function, (Cast, Select)):
         return None
     arrays = Source, Call, Operand
-    scalars = [x if isinstance(x, arrays) else as_scalar(x) for x in operands]
-    if any(x is None for x in scalars):
+    found = (x if isinstance(x, arrays) else as_scalar(x) for x in operands)
+    scalars = [x for x in found if x is not None]
+    if len(scalars) < len(operands):
         return None
     # numpy says best which type comes out; scalars count by their type, Python's by their kind.
     tried = [np.ones(1, x.dtype) if isinstance(x, arrays) else x for x in scalars]
@@ -127,7 +131,7 @@ def in_order(
             yield node
 
 
-def as_scalar(value: Any) -> Any:
+def as_scalar(value: Any) -> Scalar | None:
     """Give a number as Python or numpy has it, or None if it is none."""
     if isinstance(value, np.ndarray) and not value.ndim and type(value) is np.ndarray:
         value = value[()]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.engine.expressions import Scalar
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.indexing import Index
@@ -51,7 +52,7 @@ class Fold(NamedTuple):
 
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
     dtype: np.dtype  # type of the results
-    initial: tuple[Any, ...]
+    initial: tuple[float, ...]
     """What the results are before anything is folded into them, and what is known beside."""
     kept: tuple[int, ...]
     """Navigation axes that the results have."""
@@ -92,8 +93,10 @@ class FrameSink:
     needs_whole_frames = False
     """Whether all pixels of a frame must come at once."""
 
-    alike: Any = None
-    """What those have in common that can be worked for as one; None for those that cannot."""
+    @property
+    def alike(self) -> Hashable:
+        """Key: sinks with equal keys share a pass; None for those that cannot."""
+        return None
 
     @classmethod
     def joined(cls, sinks: Sequence[Any]) -> FrameSink:
@@ -112,7 +115,7 @@ class FrameSink:
             depth = max(depth, min(PIXELS_DEPTH, MOST_TILE_BYTES // max(1, frame)))
         return max(1, depth), *self._chunk.sig_shape
 
-    def fill(self, frames: Index, value: Any) -> None:
+    def fill(self, frames: Index, value: Scalar) -> None:
         """Fold frames that have one value everywhere."""
         if not len(frames):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from dask_tiled.engine.computations import Computation, Weighting
 from dask_tiled.engine.evaluation import VectorSink
 from dask_tiled.engine.folding import FrameSink, can_fold
 from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.model.indexing import Index
 
 Array = npt.NDArray[Any]
 
@@ -86,8 +87,8 @@ class ProductSink(FrameSink):
         super().__init__(*_as_fold(chunk, self.sums, self.weights))
 
     @property
-    def alike(self) -> Any:
-        """What those have in common that can be worked for as one."""
+    def alike(self) -> Hashable:
+        """Key: sinks with equal keys share a pass."""
         return "dot_frames", self.weights.dtype
 
     @classmethod
@@ -106,7 +107,7 @@ class ProductSink(FrameSink):
         return self.sums.view(wanted).reshape(self._shape)
 
 
-def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[Any, ...]:
+def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[str, Chunk, Index, Array, Array]:
     return "dot_frames", chunk, np.arange(len(sums)), sums, weights
 
 

@@ -8,11 +8,11 @@ turn, a few for each stage of a program.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Cast, Function, Node, Operand, in_order
+from dask_tiled.engine.expressions import Call, Cast, Function, Node, Operand, Scalar, in_order
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading.reader import Source
 
@@ -29,11 +29,15 @@ class Register(NamedTuple):
     dtype: np.dtype
 
 
+Input = Register | Operand | Scalar
+"""What a step is called on: a scalar, or the pixels of a register or of an array beside."""
+
+
 class Step(NamedTuple):
-    """Call a ufunc on registers, scalars and arrays beside."""
+    """Call a ufunc."""
 
     function: Function
-    operands: tuple[Any, ...]
+    operands: tuple[Input, ...]
     to: Register
 
     @property
@@ -80,7 +84,8 @@ class Program:
     def is_read(self) -> bool:
         """Whether nothing is computed."""
         step = self.stages[-1].steps[-1]
-        return isinstance(step.function, Cast) and step.operands[0].dtype == step.to.dtype
+        (operand, *_), is_cast = step.operands, isinstance(step.function, Cast)
+        return is_cast and isinstance(operand, Register) and operand.dtype == step.to.dtype
 
     @property
     def read(self) -> Program:

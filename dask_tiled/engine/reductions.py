@@ -1,6 +1,6 @@
 """The table of reductions: all that is known of each of them, in one row.
 
-A chunk is reduced by ``steps`` in vectors, or else by ``plain``; ``combine`` and ``finish`` make
+A chunk is reduced by ``steps`` in vectors, or else by ``whole``; ``combine`` and ``finish`` make
 of the results of all chunks what is asked for. Nothing here knows of dask's functions.
 """
 
@@ -55,9 +55,9 @@ class Reduction(NamedTuple):
         """Add the steps that accumulate what the last step of a program makes."""
         return self.row.steps(vectors, last, self)
 
-    def plain(self, pixels: Array) -> Array:
+    def whole(self, pixels: Array) -> Array:
         """Reduce all pixels of a chunk with NumPy."""
-        return self.row.plain(self, pixels)
+        return self.row.whole(self, pixels)
 
 
 def _accumulate(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
@@ -169,22 +169,22 @@ def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -
     return placed(ufunc.reduce(pixels, axes, keepdims=True), found)
 
 
-def _combine_places(reduction: Reduction, _: int, results: Sequence[Any]) -> Any:
-    """Return of several pairs of pixels and places those that come first."""
+def _combine_places(reduction: Reduction, _: int, results: Sequence[Array]) -> Array:
+    """Return of several pixels and places those that come first."""
     from dask_tiled.kernels.primitives import is_better
 
     least = reduction.row.ufunc is np.minimum
 
-    def better(these: tuple[Array, Array], others: tuple[Array, Array]) -> Any:
-        earlier = others[1] < these[1]
-        wins = is_better.py_func(others[0], these[0], earlier, least=least)
-        return tuple(np.where(wins, x, y) for x, y in zip(others, these, strict=True))
+    def better(these: Array, others: Array) -> Array:
+        earlier = others["place"] < these["place"]
+        wins = is_better.py_func(others["value"], these["value"], earlier, least=least)
+        return np.where(wins, others, these)
 
     return reduce(better, results)
 
 
-def _place(found: Any, _: float, __: float) -> Array:
-    return found[1]
+def _place(found: Array, _: float, __: float) -> Array:
+    return found["place"]
 
 
 def _counts(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
@@ -203,14 +203,14 @@ class Aggregation:
     """In capitals, that of the row in this module; primitives of its own begin with it."""
     ufunc: np.ufunc = np.add
     """What makes one result of two."""
-    plain: Callable[[Reduction, Array], Array] = _reduce
+    whole: Callable[[Reduction, Array], Array] = _reduce
     """Reduces all pixels of a chunk with NumPy; axes that are gone have length 1."""
     steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate
     """Adds the steps that do the same to vectors; returns what collects the result."""
-    combine: Callable[[Reduction, int, Sequence[Any]], Any] | None = _combine
+    combine: Callable[[Reduction, int, Sequence[Array]], Array] | None = _combine
     """``combine(reduction, pixels, results)`` makes one of the results of chunks, of which there
     are so many pixels in all; None if they stay side by side."""
-    finish: Callable[[Any, float, float], Array] = _as_found
+    finish: Callable[[Array, float, float], Array] = _as_found
     """``finish(result, pixels, ddof)`` makes of the result of all chunks what is asked for."""
     of_whole: Aggregation | None = field(default=None, repr=False)
     """The row for pixels that are never NaN, if it is another one."""
@@ -248,14 +248,14 @@ NANMAX = Aggregation("nanmax", np.fmax, of_whole=MAX)
 NANMEAN = replace(
     NANSUM,
     name="nanmean",
-    plain=_reduce_numbers,
+    whole=_reduce_numbers,
     finish=_mean_of_numbers,
     counts=True,
     of_whole=MEAN,
 )
 MOMENTS = Aggregation(
     "moments",
-    plain=_reduce_moments,
+    whole=_reduce_moments,
     steps=_moments,
     combine=_combine_moments,
     finish=_variance,
@@ -266,7 +266,7 @@ NANMOMENTS = replace(MOMENTS, name="nanmoments", skips=True, of_whole=MOMENTS)
 ARGMIN = Aggregation(
     "argmin",
     np.minimum,
-    plain=partial(_find, np.argmin),
+    whole=partial(_find, np.argmin),
     steps=_places,
     combine=_combine_places,
     finish=_place,
@@ -274,8 +274,8 @@ ARGMIN = Aggregation(
     has_own_type=True,
 )
 """Places are counted in C order of the axes as they are given."""
-ARGMAX = replace(ARGMIN, name="argmax", ufunc=np.maximum, plain=partial(_find, np.argmax))
+ARGMAX = replace(ARGMIN, name="argmax", ufunc=np.maximum, whole=partial(_find, np.argmax))
 HISTOGRAM = Aggregation(
-    "histogram", plain=_histogram, steps=_counts, combine=None, has_own_type=True
+    "histogram", whole=_histogram, steps=_counts, combine=None, has_own_type=True
 )
 """Of all axes."""

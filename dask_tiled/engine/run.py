@@ -6,10 +6,10 @@ Where all of them take frames, they get bytes of files as they lie, and no tile 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,7 +112,7 @@ def show_tiles(
 
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
     """Put those together that can be worked for as one, and take any number of frames at once."""
-    several: dict[Any, list[FrameSink]] = {}
+    several: dict[Hashable, list[FrameSink]] = {}
     for sink, depth in sinks:
         alike = sink.alike if isinstance(sink, FrameSink) and depth is None else None
         if isinstance(sink, FrameSink) and alike is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Operand, Select
 from dask_tiled.engine.folding import can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
-from dask_tiled.engine.programs import RESULT, Program, Register, Stage, Step
+from dask_tiled.engine.programs import RESULT, Input, Program, Register, Stage, Step
 
 Array = npt.NDArray[Any]
 Collect = Callable[[], Array]
@@ -52,8 +52,8 @@ class Value(NamedTuple):
         return self.place[-1] == self.dtype.itemsize
 
 
-def plain(dtype: np.dtype) -> np.dtype:
-    """Give the type by which primitives of our own know pixels."""
+def pixel_type(dtype: np.dtype) -> np.dtype:
+    """Return the type of pixels for primitives of our own; NoPrimitive if there are none."""
     if not can_fold(dtype):
         raise NoPrimitive(dtype)
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
@@ -84,8 +84,8 @@ class Vectors:
         self._rows: list[list[int]] = []
         self._places: list[tuple[int, int, Register]] = []
         self.shape = shape
-        self._alive: list[Any] = []
-        self._registers: dict[Any, Array] = {}
+        self._alive: list[Array] = []
+        self._registers: dict[Hashable, Array] = {}
         if shape and shape[-1] < LEAST_ROW:  # rows are longer where all operands have all of them
             operands = [_spread(block, shape, nav_ndim) for block in operands]
         self._arrays = operands
@@ -135,7 +135,7 @@ class Vectors:
         self._rows, self._places, self._kept = [], [], stage.kept
         self._values = dict[Register, Value]()
         if tile is not None:
-            place = self._layout.TILE, 0, 0, 0, plain(tile).itemsize
+            place = self._layout.TILE, 0, 0, 0, pixel_type(tile).itemsize
             self._values = dict.fromkeys(stage.reads, Value(place, tile))
         for step in stage.steps:
             if step.to.number == RESULT and end is not None:
@@ -186,10 +186,9 @@ class Vectors:
             )
             self.own("select", [condition, *others], to)
             return to
-        return self._call(step, to)
+        return self._call(step.function, step, to)
 
-    def _call(self, step: Step, to: Value) -> Value:
-        ufunc = step.function
+    def _call(self, ufunc: np.ufunc, step: Step, to: Value) -> Value:
         types = tuple(
             x.dtype if isinstance(x, (Register, Operand, np.generic)) else type(x)
             for x in step.operands
@@ -218,7 +217,7 @@ class Vectors:
         self.add(loop.address, loop.data, [*operands, to])
         return to
 
-    def _look_up(self, ufunc: Any, operands: Sequence[Any], to: Value) -> bool:
+    def _look_up(self, ufunc: np.ufunc, operands: Sequence[Input], to: Value) -> bool:
         """Take the results of all values that pixels can have from a table, where these are few."""
         value = self.value(operands[0])
         kind, size = value.dtype.kind, value.dtype.itemsize
@@ -237,7 +236,7 @@ class Vectors:
             raise NoPrimitive(ufunc)
         self.add(loop.address, loop.data, [*operands, out], group)
 
-    def value(self, operand: Any, dtype: Any = None, *, dense: bool = False) -> Value:
+    def value(self, operand: Input, dtype: np.dtype | None = None, *, dense: bool = False) -> Value:
         """Find an operand; numbers and arrays have the type then, and ``dense`` repeats numbers."""
         if isinstance(operand, Register):
             return self._values.get(operand) or self._tile(operand)
@@ -288,7 +287,7 @@ class Vectors:
         last = range(self.first, len(kept))
         return any(kept[axis] and self.shape[axis] > 1 for axis in last)
 
-    def register(self, key: Any, dtype: np.dtype) -> Value:
+    def register(self, key: Hashable, dtype: np.dtype) -> Value:
         """Return memory for the pixels of a vector, the same for the same key."""
         if key not in self._registers:
             self._registers[key] = np.empty(self.vector * 16, np.uint8)
@@ -334,7 +333,7 @@ class Vectors:
 
         shown = operands + operands[-1:] * (3 - len(operands))
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
-        self.add(primitive(name, *map(plain, dtypes)), -1, [*shown, out], group)
+        self.add(primitive(name, *map(pixel_type, dtypes)), -1, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
         """Add a step: a loop of numpy with its data, or a primitive with -1."""
@@ -356,11 +355,11 @@ def _spread(block: Array, shape: tuple[int, ...], nav_ndim: int) -> Array:
     return np.broadcast_to(block, block.shape[:nav_ndim] + shape[nav_ndim:])
 
 
-def _is_natural(operand: Any) -> bool:
+def _is_natural(operand: Input) -> bool:
     """Return whether numbers are known not to be negative."""
     if isinstance(operand, (Register, Operand)):
         return operand.dtype.kind in "bu"
-    return bool(operand >= 0)
+    return bool(np.greater_equal(operand, 0))
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:

@@ -21,6 +21,7 @@ from dask_tiled.array.dask_graph.names import (
     reductions,
 )
 from dask_tiled.array.tasks import like_numpy
+from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.tiling.bases import Grid
 
@@ -117,16 +118,14 @@ def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
     return reduction.row.combine(reduction, pixels, results)
 
 
-def moved(
-    found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]
-) -> tuple[Array, Array]:
+def moved(found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]) -> Array:
     """Return the pixels that a part has, and their places as they are in the whole."""
     rest: Any = found["place"].astype(np.int64)
     places: Any = 0
     for axis, (start, stop) in reversed([*enumerate(bounds)]):
         rest, inner = divmod(rest, stop - start) if axis else (0, rest)
         places += (start + inner) * math.prod(whole[axis + 1 :])
-    return found["value"], places
+    return placed(found["value"], places)
 
 
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:

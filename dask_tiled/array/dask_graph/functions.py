@@ -97,7 +97,7 @@ def _finite(pixels: Any) -> Any:
 
 
 def _select(condition: Any, these: Any, others: Any) -> Call | None:
-    values = [x if hasattr(x, "dtype") else as_scalar(x) for x in (these, others)]
+    values: list[Any] = [x if hasattr(x, "dtype") else as_scalar(x) for x in (these, others)]
     if any(x is None for x in values):
         return None
     dtype = np.result_type(*(x.dtype if hasattr(x, "dtype") else x for x in values))
@@ -144,7 +144,7 @@ class Step(NamedTuple):
         if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
         reduction = self.done._replace(dtype=dtype)
-        return Step(reduction, reduction.plain, _added_up)
+        return Step(reduction, reduction.whole, _added_up)
 
 
 def _added_up(found: Any, _: tuple[int, ...], dtype: np.dtype) -> Any:
