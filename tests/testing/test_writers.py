@@ -204,23 +204,6 @@ def test_24_bit_quad_is_two_quad_images(shape):
     np.testing.assert_array_equal(np.concatenate([top, bottom]), frame)
 
 
-@pytest.mark.parametrize(
-    ("depth", "column", "expected"),
-    [
-        (1, 0, "0000000000000001"),
-        (1, 9, "0000000000000200"),
-        (6, 1, "0000000000000100"),
-        (12, 3, "0001000000000000"),
-    ],
-)
-def test_first_pixel_is_in_the_lowest_bits_of_a_word(depth, column, expected):
-    frame = np.zeros((1, 64), "uint8")
-    frame[0, column] = 1
-    data = encode_frame(frame, kind="R64", depth=depth, quad=False)
-    assert data[:8].hex() == expected
-    assert not any(data[8:])
-
-
 def test_series_continues_the_sequence(tmp_path):
     frames = counting_frames((7, 4, 4), "uint16")
     paths = write_mib_series(
