@@ -124,11 +124,6 @@ def test_truncated_last_frame_of_a_mib(tmp_path, missing):
         open_dataset(path)
     arr = open_dataset(path, nav_shape=(5,))
     np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
-    arr = open_dataset(path, nav_shape=(6,), fill_value=7)
-    np.testing.assert_array_equal(arr.compute(), [*FRAMES[:5], np.full_like(FRAMES[0], 7)])
-    assert arr.description.missing.tolist() == [5]
-    with pytest.raises(TruncatedFileError):
-        open_dataset(path, nav_shape=(6,), missing="raise")
 
 
 def test_truncated_mib_opens_with_a_nav_shape_whatever_its_hdr_says(tmp_path):

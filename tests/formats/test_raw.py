@@ -31,16 +31,21 @@ def test_wrong_raw_options(tmp_path, options):
         open_dataset(path, **{**RAW, **options})
 
 
-@pytest.mark.parametrize("missing", [1, 7, 8, 64, 71])
+@pytest.mark.parametrize("missing", [1, 7, 8, 64, 71, 77])
 def test_truncated_last_frame_of_a_raw_file(tmp_path, missing):
-    """Whole frames open with a nav_shape that they fill, gaps included."""
+    """Whole frames open with a nav_shape, gaps included; the others are missing in a larger one."""
     gaps = {"file_header": 3, "frame_header": 5, "frame_footer": 7}
     path = write_raw(tmp_path / "scan.raw", FRAMES, **gaps)
     os.truncate(path, path.stat().st_size - missing)
     with refused(path, "nav_shape", TruncatedFileError, told=True):
         open_dataset(path, **gaps, **RAW)
-    arr = open_dataset(path, nav_shape=(11,), **gaps, **RAW)
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:11])
+    there = 12 - -(-missing // 76)
+    arr = open_dataset(path, nav_shape=(there,), **gaps, **RAW)
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:there])
+    arr = open_dataset(path, nav_shape=(12,), fill_value=6, **gaps, **RAW)
+    assert arr.description.missing.tolist() == [*range(there, 12)]
+    np.testing.assert_array_equal(arr[:there].compute(), FRAMES[:there])
+    assert (arr[there:].compute() == 6).all()
 
 
 def test_truncated_file_in_the_middle_of_a_list(tmp_path):

@@ -266,20 +266,6 @@ def test_only_frames_that_are_there_are_read(path, monkeypatch):
         arr[11:13].compute()
 
 
-@pytest.mark.parametrize("size", [1, 47, 48])
-def test_a_last_frame_cut_short_is_missing(tmp_path, size):
-    """Half a frame is none, for a scan that is said to go on."""
-    frame = FRAMES[0].nbytes
-    assert frame == 24
-    path = write_raw(tmp_path / "scan.raw", FRAMES)
-    with path.open("r+b") as file:
-        file.truncate(FRAMES.nbytes - size)
-    arr = opened(path, nav_shape=(12,), fill_value=6)
-    there = 12 - -(-size // frame)
-    assert arr.description.missing.tolist() == list(range(there, 12))
-    assert_same(arr, shown(FRAMES[:there], (12,), fill_value=6)[0])
-
-
 @pytest.mark.parametrize("missing", ["", "ignore", False, True, 0, ["fill"]])
 def test_other_rules_for_missing_frames(path, missing):
     with refused(path, "missing frames") as caught:
