@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import shutil
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -44,30 +45,22 @@ def write_small(path, kind="U16", **options):
 # What is no file of frames at all
 
 
-@EVERY_WAY
-def test_directory(tmp_path, options):
-    """A directory is none, whichever format is asked for."""
-    with refused(tmp_path, r"a directory\. Pass one of its files", told=True):
-        open_dataset(tmp_path, **options)
-
-
-@EVERY_WAY
-def test_empty_file(tmp_path, options):
-    """An empty file lacks at least one frame."""
-    path = tmp_path / "scan.mib"
-    path.touch()
-    with refused(path, "empty", TruncatedFileError, told=True):
-        open_dataset(path, **options)
+NO_FILES = {
+    "folder": (os.mkdir, r"a directory\. Pass one of its files", DatasetError),
+    "empty": (Path.touch, "empty", TruncatedFileError),
+    "pipe": (os.mkfifo, "pipe", DatasetError),
+}
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", ["scan1.mib", "scan.hdr", "scan"])
+@pytest.mark.parametrize("kind", NO_FILES)
 @EVERY_WAY
-def test_fifo(tmp_path, options, name):
-    """Nobody waits for a pipe into which nothing is written."""
-    path = tmp_path / name
-    os.mkfifo(path)
-    with refused(path, "pipe", told=True):
+def test_what_is_no_file_of_frames(tmp_path, options, kind, name):
+    """Whichever format is asked for; nobody waits for a pipe into which nothing is written."""
+    make, why, error = NO_FILES[kind]
+    make(path := tmp_path / name)
+    with refused(path, why, error, told=True):
         open_dataset(path, **options)
 
 
