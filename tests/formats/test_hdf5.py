@@ -10,13 +10,7 @@ import pytest
 from checks import refused, write_hdf5
 from manifest import by_file, manifest
 
-from dask_tiled import (
-    CorruptFileError,
-    DatasetError,
-    TruncatedFileError,
-    describe,
-    open_dataset,
-)
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")

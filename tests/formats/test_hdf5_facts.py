@@ -25,7 +25,7 @@ VELOX = "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Metadata"
 HYPERSPY = "/Experiments/test_diffraction_pattern/metadata"
 SAID = {
     "more/hdf5/Camera_Ceta_Imaging_Micro.emd": [
-        (VELOX, "Acquisition", "AcquisitionStartDatetime", {"DateTime": "1596041299"}),
+        (VELOX, "Acquisition", "AcquisitionStartDatetime", {"DateTime": "1596041299"})
     ],
     "more/hdf5/Sample_Image_2021-03-16_095.hdf5": [
         ("/entry1", "start_time", "2021-03-16T15:06:05+01:00"),

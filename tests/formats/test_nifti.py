@@ -15,12 +15,7 @@ from hypothesis.extra import numpy as hnp
 from manifest import by_file, manifest
 
 import dask_tiled
-from dask_tiled import (
-    Corrections,
-    DatasetError,
-    TruncatedFileError,
-    UnknownFormatError,
-)
+from dask_tiled import Corrections, DatasetError, TruncatedFileError, UnknownFormatError
 from dask_tiled.formats.tools import compression
 from dask_tiled.testing import check_format, counting_frames
 

@@ -11,15 +11,7 @@ from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
-from ome_writer import (
-    binary_only,
-    document,
-    image,
-    tiff_data,
-    uuid_of,
-    write_pages,
-    write_set,
-)
+from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_pages, write_set
 
 from dask_tiled import (
     CorruptFileError,

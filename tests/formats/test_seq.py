@@ -5,13 +5,7 @@ import pytest
 from libertem_reader import libertem_reads
 
 import dask_tiled
-from dask_tiled import (
-    CorruptFileError,
-    DatasetError,
-    TruncatedFileError,
-    describe,
-    open_dataset,
-)
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.testing import check_format, counting_frames, write_seq, write_seq_corrections
 
 pytestmark = pytest.mark.usefixtures("synchronous")

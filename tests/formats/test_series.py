@@ -18,13 +18,7 @@ from dask_tiled import (
     open_volumes,
 )
 from dask_tiled.formats.tools import File, Record, lay_out, plain
-from dask_tiled.testing import (
-    counting_frames,
-    write_mib,
-    write_mib_series,
-    write_raw,
-    write_tvips,
-)
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw, write_tvips
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

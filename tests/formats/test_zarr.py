@@ -165,7 +165,7 @@ PIPELINES = {
     "packed bits": {"filters": ("PackBits", {}), "dtype": "bool"},
     "another type": {"filters": ("AsType", {"encode_dtype": "f8", "decode_dtype": "i2"})},
     "transposed twice": {
-        "filters": [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(0, 2, 1))],
+        "filters": [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(0, 2, 1))]
     },
     "truths": {"dtype": "bool", "compressors": GzipCodec()},
     "big-endian": {"serializer": BytesCodec(endian="big"), "dtype": "i4"},
@@ -416,11 +416,7 @@ def document_of(shape, **more):
 
 def group_of(name):
     member = {name: {"node_type": "array", "shape": [1, 1]}}
-    return {
-        "zarr_format": 3,
-        "node_type": "group",
-        "consolidated_metadata": {"metadata": member},
-    }
+    return {"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": member}}
 
 
 def image_of(name):
@@ -614,10 +610,7 @@ UNREAD = {
     "objects": ({"dtype": "|O"}, "unsupported data type; found \\|O"),
     "records": ({"dtype": [["a", "<i4"]]}, "unsupported data type"),
     "dates": ({"dtype": "<M8[ns]"}, "unsupported data type"),
-    "pickles": (
-        {"filters": [{"id": "pickle"}]},
-        "unsupported codec; .* found numcodecs.pickle",
-    ),
+    "pickles": ({"filters": [{"id": "pickle"}]}, "unsupported codec; .* found numcodecs.pickle"),
     "categories": ({"filters": [{"id": "categorize"}]}, "unsupported codec"),
     "another version": ({"zarr_format": 1}, "invalid zarr 2 metadata; found zarr_format 1"),
     "another order": ({"order": "K"}, "invalid zarr 2 metadata"),

@@ -22,12 +22,7 @@ from dask_tiled import (
     describe,
     open_dataset,
 )
-from dask_tiled.testing import (
-    counting_frames,
-    write_mib,
-    write_npy,
-    write_raw,
-)
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -217,10 +217,7 @@ def test_a_changed_file_is_told_in_times_and_sizes(raw, pixels):
 
 @pytest.mark.parametrize(
     ("given", "shape", "first"),
-    [
-        *[(-1, (12,), 0), ((3, -1), (3, 4), 0), ((2, -1, 3), (2, 2, 3), 0)],
-        ((-1, 5), (2, 5), 2),
-    ],
+    [*[(-1, (12,), 0), ((3, -1), (3, 4), 0), ((2, -1, 3), (2, 2, 3), 0)], ((-1, 5), (2, 5), 2)],
 )
 def test_one_size_of_a_scan_may_be_left_open(raw, pixels, given, shape, first):
     """It counts the frames that are shown."""

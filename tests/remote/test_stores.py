@@ -12,13 +12,7 @@ from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 from range_server import serving
 
-from dask_tiled import (
-    DatasetError,
-    Piece,
-    StaleFileError,
-    from_pieces,
-    open_dataset,
-)
+from dask_tiled import DatasetError, Piece, StaleFileError, from_pieces, open_dataset
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series
 
 FRAMES = counting_frames((12, 4, 128), "u2", bits=12)
