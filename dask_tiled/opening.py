@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,15 +22,15 @@ from dask_tiled.errors import (
     check_whole,
     warn,
 )
-from dask_tiled.formats.describing import completed, describe_as, expanded
+from dask_tiled.formats.describing import completed, describe_begun, expanded, from_the_root
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import following, is_following
+from dask_tiled.model.files import following
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import Border, absolute, is_url, within
+from dask_tiled.model.paths import Border, is_url, within
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.refreshing import Opening, check_local
@@ -161,7 +161,7 @@ def open_dataset(
     )
     desc = describe_files(path, format=format, follow=follow)
     warn_of_missing(desc, nav_shape, missing, follow=follow)
-    again = partial(describe_files, _absolute(path), format=desc.format, follow=True)
+    again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
     opening = Opening(again, chunks, sample, settled=_is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)
@@ -204,15 +204,6 @@ def warn_of_missing(
 def _is_settled(nav_shape: Any) -> bool:
     """Tell whether the user has said how many frames are shown."""
     return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
-
-
-def _absolute(path: Any) -> Any:
-    """Write a path so that it stays the same when the working directory changes."""
-    if isinstance(path, (str, os.PathLike)):
-        text = os.fspath(path)
-        plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
-        return absolute(text) if plain else path
-    return [*map(_absolute, path)] if isinstance(path, (list, tuple)) else path
 
 
 def tiled(
@@ -268,11 +259,12 @@ def describe(
         whole = tuple(map(completed, paths))
         named = whole if is_url(paths[0]) else paths
         with within(Border(named, outside=outside_folder)):
-            desc = _describe_begun(format, whole, common, format_options, listed=listed)
+            ask = partial(describe_begun, format, whole, common, format_options, PARAMETERS)
+            desc = ask(listed=listed)
             if scan is not None and is_open:
                 scan = _filled(scan, desc, sync_offset)
                 common["nav_shape"] = scan
-                desc = _describe_begun(format, whole, common, format_options, listed=listed)
+                desc = ask(listed=listed)
             known = _corrections(corrections, desc)
     first_path = desc.files[0].path
     if "dtype" in formats()[desc.format].options():
@@ -289,27 +281,6 @@ def describe(
             hint="Pass nav_shape, or the list of files.",
         )
     return select_frames(desc, scan, sync_offset, roi, missing)
-
-
-def _describe_begun(
-    format: str | None,
-    paths: tuple[str, ...],
-    common: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    listed: bool,
-) -> Description:
-    """Describe files; while they are followed, without the last of several if it has no frame."""
-    ask = partial(
-        describe_as, format, common=common, options=options, listed=listed, general=PARAMETERS
-    )
-    try:
-        return ask(paths)
-    except DatasetError as error:
-        at = None if error.path is None else absolute(error.path)
-        if not is_following() or len(paths) < 2 or at != absolute(paths[-1]):
-            raise
-    return ask(paths[:-1])
 
 
 PARAMETERS = tuple(inspect.signature(open_dataset).parameters)

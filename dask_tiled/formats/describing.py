@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from io import IOBase
 from typing import Any
 
@@ -26,7 +27,7 @@ from dask_tiled.errors import (
 from dask_tiled.formats.registry import Format, formats
 from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, is_refusal, read_head
+from dask_tiled.model.files import File, is_following, is_refusal, read_head
 from dask_tiled.model.paths import absolute, is_file, is_url, list_folder
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
@@ -122,6 +123,38 @@ def _path_text(path: Any) -> str:
     if not isinstance(text, str) or "\0" in text or not text:
         raise DatasetError("no path", expected="a path as text", found=repr(path))
     return text.removeprefix("file://")
+
+
+def from_the_root(path: Any) -> Any:
+    """Write a path so that it stays the same when the working directory changes."""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+        plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
+        return absolute(text) if plain else path
+    return [*map(from_the_root, path)] if isinstance(path, (list, tuple)) else path
+
+
+def describe_begun(
+    name: str | None,
+    paths: tuple[str, ...],
+    common: Mapping[str, Any],
+    options: Mapping[str, Any],
+    general: Sequence[str],
+    *,
+    listed: bool,
+) -> Description:
+    """Describe files; while they are followed, without the last of several if it has no frame.
+
+    The parameters are those of :func:`describe_as`.
+    """
+    ask = partial(describe_as, name, common=common, options=options, listed=listed, general=general)
+    try:
+        return ask(paths)
+    except DatasetError as error:
+        at = None if error.path is None else absolute(error.path)
+        if not is_following() or len(paths) < 2 or at != absolute(paths[-1]):
+            raise
+    return ask(paths[:-1])
 
 
 def describe_as(
