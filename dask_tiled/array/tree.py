@@ -20,6 +20,9 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 Label = Any
 """What dask calls an axis in a layer: a number or a letter."""
+Function = Callable[..., Any]
+"""A function of chunks."""
+Kwargs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,8 +93,8 @@ class Argument:
 class OfChunks(Node):
     """A function of the chunks of several arrays, which lie in the same place."""
 
-    function: Callable[..., Any]
-    kwargs: Mapping[str, Any]
+    function: Function
+    kwargs: Kwargs
     arguments: tuple[Argument, ...]
     labels: tuple[Label, ...]
     """Of the axes of the results."""
@@ -173,7 +176,7 @@ class Reduce(Node):
     """The first step of a reduction: each chunk is reduced along axes, which stay with length 1."""
 
     of: Tree
-    function: Callable[..., Any]
+    function: Function
     """Of a chunk, with all arguments but the chunk."""
     axes: tuple[int, ...]
     labels: tuple[Label, ...]
@@ -199,8 +202,8 @@ class Bin(Node):
     """Pixels that are made of several neighbours."""
 
     of: Tree
-    function: Callable[..., Any]
-    kwargs: Mapping[str, Any]
+    function: Function
+    kwargs: Kwargs
     by: tuple[int, ...]
     """How many neighbours along each axis."""
     trims: bool
@@ -236,7 +239,7 @@ class Opaque(Node):
 Tree = Node
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Function) -> str:
     """Return the name of a function."""
     inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))

@@ -49,7 +49,7 @@ def is_of_numpy(function: Any) -> bool:
     return all(x.split(".")[0] in known and not x.startswith(other) for x in names)
 
 
-def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
+def is_elementwise(function: Any, kwargs: Mapping[str, Any]) -> bool:
     """Return whether a function of chunks makes a pixel of one pixel of each operand."""
     if function is chunk.astype:
         return kwargs.keys() == {"astype_dtype"}
@@ -59,7 +59,7 @@ def is_elementwise(function: Any, kwargs: dict[str, Any]) -> bool:
     return not kwargs and (known or isinstance(function, np.ufunc))
 
 
-def node_of(function: Any, kwargs: dict[str, Any], operands: Sequence[Any]) -> Any:
+def node_of(function: Any, kwargs: Mapping[str, Any], operands: Sequence[Any]) -> Any:
     """Make the expression of such a function of others; None where the engine has none."""
     if isinstance(function, np.ufunc):
         return call(function, operands)
@@ -172,7 +172,7 @@ SKIPPING = {table.MEAN: table.NANMEAN, table.MOMENTS: table.NANMOMENTS}
 """Rows that leave out NaN, as dask's arguments say."""
 
 
-def reduction_of(function: Any, kwargs: dict[str, Any]) -> Step | None:
+def reduction_of(function: Any, kwargs: Mapping[str, Any]) -> Step | None:
     """Read a function of chunks as the first step of a reduction; None if it is none."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
@@ -219,7 +219,7 @@ class Coarsening(NamedTuple):
     reduction: Callable[..., Any]
     axes: dict[int, int]
     trim_excess: bool
-    kwargs: dict[str, Any]
+    kwargs: Mapping[str, Any]
 
 
 def coarsening_of(tasks: Mapping[Any, Any]) -> Coarsening | None:
@@ -304,7 +304,7 @@ def _moments(moments: Any, *_: Any) -> dict[str, Any]:
 
 
 def contracted(
-    function: Any, kwargs: dict[str, Any], first: Sequence[Any], out: Sequence[Any]
+    function: Any, kwargs: Mapping[str, Any], first: Sequence[Any], out: Sequence[Any]
 ) -> Sequence[Any] | None:
     """List the labels along which a function of two chunks adds up products; None for others.
 

@@ -27,6 +27,7 @@ from dask_tiled.array.dask_graph.functions import (
 from dask_tiled.array.dask_graph.layers import DESCRIPTION, function_of, layers_in_order
 from dask_tiled.array.dask_graph.names import (
     Blockwise,
+    Layer,
     List,
     MaterializedLayer,
     Task,
@@ -43,8 +44,11 @@ from dask_tiled.array.tree import (
     Call,
     Combine,
     Contract,
+    Function,
     Histogram,
     Join,
+    Kwargs,
+    Label,
     Opaque,
     Read,
     Reduce,
@@ -67,7 +71,7 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
     """Return what each layer of a graph computes, each after those that it depends on."""
     trees: dict[str, Tree] = {}
     for name in layers_in_order(graph.dependencies):
-        layer: Any = graph.layers[name]
+        layer: Layer = graph.layers[name]
         inner = {x: trees[x] for x in sorted(graph.dependencies[name])}
         found: Tree | None = None
         if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
@@ -86,19 +90,19 @@ def reads_any(graph: HighLevelGraph) -> bool:
     return any(isinstance(x, Blockwise) and function_of(x) is pixels_of for x in layers)
 
 
-def _opaque(name: str, layer: Any, inner: Mapping[str, Tree]) -> Opaque:
+def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
     alike = isinstance(layer, MaterializedLayer) and name.startswith(UNMOVED)
     return Opaque(**_of(layer, name), of=tuple(inner.values()), keeps_axes=alike)
 
 
-def _of(layer: Any, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
+def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
     """Return what all nodes have; chunks are as dask has noted them where they are not given."""
     noted = layer.collection_annotations or {}
     chunks = noted.get("chunks") if chunks is None else chunks
     return {"name": name, "chunks": chunks, "annotations": layer.annotations or {}}
 
 
-def _read(layers: Mapping[str, Any], layer: Any) -> Read | None:
+def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
     """Read a layer of the pixels of an opened array."""
     if function_of(layer) is not pixels_of:
         return None
@@ -114,7 +118,7 @@ def _read(layers: Mapping[str, Any], layer: Any) -> Read | None:
     return Read(**of, source=source, grid=grid, description=description)
 
 
-def _of_chunks(layer: Any, inner: Mapping[str, Tree]) -> Tree | None:
+def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     """Read a layer that calls one function on the chunks of all places."""
     output = tuple(layer.output_indices)
     if layer.task.func is run_job:
@@ -142,7 +146,7 @@ def _of_chunks(layer: Any, inner: Mapping[str, Tree]) -> Tree | None:
     return None if gone is None else Contract(**of, **given, gone=tuple(gone))
 
 
-def _reduce(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Reduce | None:
+def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
     """Read the first step of a reduction."""
     function = partial(layer.task.func, **kwargs)
     axes, output = function.keywords.get("axis"), tuple(layer.output_indices)
@@ -164,7 +168,7 @@ def _reduce(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Reduce | None:
     return Reduce(**of, function=function, axes=axes, step=step)
 
 
-def _arguments(layer: Any, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
+def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
     """Return what a layer calls its function on; nothing where its tasks do more than that."""
     numbers = {TaskRef(blockwise_token(k)): k for k in range(len(layer.indices))}
     if layer.io_deps or not all(isinstance(x, TaskRef) and x in numbers for x in layer.task.args):
@@ -178,9 +182,11 @@ def _arguments(layer: Any, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
     return tuple(arguments) if any(x.labels is not None for x in arguments) else ()
 
 
-def _chunks_of(output: Sequence[Any], arguments: Sequence[Argument], layer: Any) -> Chunks | None:
+def _chunks_of(
+    output: Sequence[Label], arguments: Sequence[Argument], layer: Blockwise
+) -> Chunks | None:
     """Return the chunks of what is made pixel by pixel; None where an argument has unknown ones."""
-    lengths: dict[Any, tuple[int, ...]] = {}
+    lengths: dict[Label, tuple[int, ...]] = {}
     for one in arguments:
         if one.labels is None:
             continue
@@ -194,7 +200,7 @@ def _chunks_of(output: Sequence[Any], arguments: Sequence[Argument], layer: Any)
     return tuple(lengths[label] for label in output)
 
 
-def _transpose(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Transpose | None:
+def _transpose(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Transpose | None:
     """Read a layer that moves axes."""
     if layer.new_axes or len(layer.indices) > 1 or one.labels is None:
         return None
@@ -213,7 +219,7 @@ def _transpose(layer: Any, one: Argument, kwargs: dict[str, Any]) -> Transpose |
     return Transpose(**_of(layer, layer.output, chunks), of=one.value, order=tuple(order))
 
 
-def _slice(layer: Any, inner: Mapping[str, Tree]) -> Slice | None:
+def _slice(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Slice | None:
     """Read a layer that takes a part of another."""
     key, task = next(iter(layer.mapping.items()))
     block, index = taken(task)
@@ -236,7 +242,7 @@ def _slice(layer: Any, inner: Mapping[str, Tree]) -> Slice | None:
     return Slice(**of, of=whole, cuts=tuple(cuts), new=tuple(places))
 
 
-def _reshape(layer: Any, inner: Mapping[str, Tree]) -> Reshape | None:
+def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | None:
     """Read a layer of chunks in other shapes: task by task, in C order, as the chunks of one."""
     shown = [reshaping_of(task) for task in layer.mapping.values()]
     whole = inner.get(shown[0][0][0]) if shown[0] else None
@@ -258,7 +264,7 @@ def _reshape(layer: Any, inner: Mapping[str, Tree]) -> Reshape | None:
     return Reshape(**_of(layer, next(iter(layer.mapping))[0], chunks), of=whole)
 
 
-def _bin(layer: Any, inner: Mapping[str, Tree]) -> Bin | None:
+def _bin(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Bin | None:
     """Read a layer that makes one pixel of several neighbours."""
     call = coarsening_of(layer.mapping)
     whole = inner.get(call.of) if call else None
@@ -279,7 +285,7 @@ def _bin(layer: Any, inner: Mapping[str, Tree]) -> Bin | None:
     return Bin(**of, of=whole, function=call.reduction, kwargs=call.kwargs, by=by, trims=trims)
 
 
-def _places(layer: Any, inner: Mapping[str, Tree]) -> Reduce | None:
+def _places(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reduce | None:
     """Read a layer that finds the place of a pixel in each chunk."""
     name, task = next(iter(layer.mapping.items()))
     whole = inner.get(task[1][0]) if places_of(task) else None
@@ -303,7 +309,7 @@ def _places(layer: Any, inner: Mapping[str, Tree]) -> Reduce | None:
     return Reduce(**_of(layer, name[0]), of=whole, function=function, **given)
 
 
-def _histogram(layer: Any, inner: Mapping[str, Tree]) -> Histogram | None:
+def _histogram(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Histogram | None:
     """Read a layer of histograms of all chunks, in the same given bins."""
     (name, *_), task = next(iter(layer.mapping.items()))
     if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
@@ -325,7 +331,9 @@ def _histogram(layer: Any, inner: Mapping[str, Tree]) -> Histogram | None:
     return Histogram(**_of(layer, name), of=whole, bins=bins)
 
 
-def _combine(layer: Any, inner: Mapping[str, Tree], layers: Mapping[str, Any]) -> Combine | None:
+def _combine(
+    layer: MaterializedLayer, inner: Mapping[str, Tree], layers: Mapping[str, Layer]
+) -> Combine | None:
     """Read a layer that calls a function on the results of chunks, which dask concatenates.
 
     All tasks call the same, and each of the results goes into one task: that of its own place along
@@ -358,7 +366,7 @@ def _combine(layer: Any, inner: Mapping[str, Tree], layers: Mapping[str, Any]) -
     return Combine(**_of(layer, name), of=of, function=function, axes=axes, keepdims=keepdims)
 
 
-def _keys_of(layer: Any, name: str) -> Collection[Place]:
+def _keys_of(layer: Layer, name: str) -> Collection[Place]:
     """Return the keys of the chunks of a layer."""
     if isinstance(layer, Blockwise):
         return [*product([name], *(range(layer.dims[x]) for x in layer.output_indices))]
@@ -366,7 +374,7 @@ def _keys_of(layer: Any, name: str) -> Collection[Place]:
     return keys if all(isinstance(key, tuple) for key in keys) else ()
 
 
-def _function_of_all(layer: Any) -> partial[Any] | None:
+def _function_of_all(layer: MaterializedLayer) -> partial[Any] | None:
     """Return the function that all tasks of a layer call on concatenated results."""
     functions = {id(function): function for function, _ in map(_call, layer.mapping.values())}
     function: Any
@@ -377,7 +385,7 @@ def _function_of_all(layer: Any) -> partial[Any] | None:
     return partial(function) if callable(function) and not others else None
 
 
-def _call(task: Any) -> tuple[Any, list[Any]]:
+def _call(task: Task) -> tuple[Function | None, list[Place]]:
     """Return the function of a task with one argument, and the keys of the results in it."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         return task.func, _listed(task.args[0])
@@ -386,14 +394,14 @@ def _call(task: Any) -> tuple[Any, list[Any]]:
     return None, []
 
 
-def _listed(part: Any) -> list[Any]:
+def _listed(part: Any) -> list[Place]:
     """Return the keys in nested lists; anything else in them stays, and is no key."""
     if isinstance(part, list | List):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
     return [part.key if isinstance(part, TaskRef) else part]
 
 
-def _join(layer: Any, inner: Mapping[str, Tree]) -> Join | None:
+def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:
     """Read a layer whose chunks are those of several arrays, one after the other."""
     key, task = next(iter(layer.mapping.items()))
     name = key[0] if isinstance(key, tuple) else key
