@@ -69,7 +69,7 @@ def test_no_damage_does_any_harm(formats):
 def test_every_planted_fault_is_found():
     """A harness that finds nothing proves nothing."""
     code, printed = fuzz("planted", "--count", "20", "--patience", "3", "--slow", "0.5")
-    assert code == 1
+    assert code == 1, printed
     found = re.findall(r"\d+ x ([\w ]+):", printed)
     assert set(found) == KINDS | {"bounds", "wrong"}, printed
     assert {*FAULTS, "wrong"} == {*found, "nothing"}
@@ -78,6 +78,6 @@ def test_every_planted_fault_is_found():
 def test_fault_in_a_structure_is_found():
     """Damaged bytes are hardly ever a tree: hypothesis draws them."""
     code, printed = fuzz("planted", "--count", "50", "--structures")
-    assert code == 1
+    assert code == 1, printed
     found = re.findall(r"\d+ x ([\w ]+): (.*) \[", printed)
     assert found == [("error", "LookupError: a tree in a tree")], printed
