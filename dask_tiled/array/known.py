@@ -146,6 +146,8 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known]:
                 found = _of_one(tree, annotated) if annotated and annotated.step is None else None
             case _:
                 found = None
+        if found is not None and found.step is None and found.shown_chunks != tree.chunks:
+            found = None  # what is read of its chunks would be of others
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if found is not None and (key == name or key not in trees):
             known[key] = found

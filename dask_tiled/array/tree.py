@@ -6,7 +6,7 @@ Trees know nothing of dask. Nodes are compared by what they are, not by what the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -243,12 +243,3 @@ def name_of(function: Function) -> str:
     """Return the name of a function."""
     inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
-
-
-def users_of(trees: Iterable[Tree]) -> dict[str, list[Tree]]:
-    """Return the nodes that are made of each node, by its name."""
-    found: dict[str, list[Tree]] = {}
-    for tree in trees:
-        for name in {x.name for x in tree.inner}:
-            found.setdefault(name, []).append(tree)
-    return found

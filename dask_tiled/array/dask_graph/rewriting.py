@@ -33,7 +33,7 @@ from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Together, make, make_all, make_later
-from dask_tiled.array.tree import Combine, Tree, users_of
+from dask_tiled.array.tree import Combine, Tree
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
@@ -71,7 +71,7 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
     known |= taken
     if all(x.is_read for x in known.values()):
         return graph
-    endings = _endings(trees, known, wanted)
+    endings = _endings(trees, known, graph.dependencies, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
     ends = {name: of for name, (of, _) in endings.items()}
@@ -107,13 +107,16 @@ def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
 
 
 def _endings(
-    trees: Mapping[str, Tree], known: dict[str, Known], wanted: set[str]
+    trees: Mapping[str, Tree],
+    known: dict[str, Known],
+    dependencies: Mapping[str, set[str]],
+    wanted: set[str],
 ) -> dict[str, tuple[str, Ending | Listing]]:
     """Find reductions that are known from the first step to the last one, and nowhere looked into.
 
     The first steps of these leave their results as the engine has them.
     """
-    users = users_of(trees.values())
+    users = _users(dependencies)
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
         done = one.step and one.step.done
@@ -126,7 +129,7 @@ def _endings(
             continue
         name = first
         while name not in wanted and len(users.get(name, ())) == 1:
-            (later,) = users[name]
+            later = trees.get(*users[name])
             if not isinstance(later, Combine):
                 break
             name, call = later.name, later.function
@@ -142,6 +145,15 @@ def _endings(
             combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
             if not call.keywords.items() <= combining.items():
                 break
+    return found
+
+
+def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    """Return the layers that depend on each layer."""
+    found: dict[str, list[str]] = {}
+    for name, others in dependencies.items():
+        for other in others:
+            found.setdefault(other, []).append(name)
     return found
 
 
