@@ -96,9 +96,11 @@ def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
 
 
 def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
-    """Return what all nodes have; chunks are as dask has noted them where they are not given."""
+    """Return what all nodes have; chunks are those that dask has noted, if they are not given."""
     noted = layer.collection_annotations or {}
     chunks = noted.get("chunks") if chunks is None else chunks
+    if chunks is not None and any(math.isnan(sum(axis)) for axis in chunks):
+        chunks = None
     return {"name": name, "chunks": chunks, "annotations": layer.annotations or {}}
 
 
@@ -175,6 +177,8 @@ def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, .
         return ()
     arguments = list[Argument]()
     for value, index in (layer.indices[numbers[x]] for x in layer.task.args):
+        if isinstance(value, TaskRef):  # something that is computed, but is no array
+            return ()
         if index is None:
             arguments.append(Argument(value, None))
         else:
