@@ -15,10 +15,9 @@ from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
 from dask_tiled.array.views import View
-from dask_tiled.engine.computations import Computation
+from dask_tiled.engine.evaluation import Computation, contracted
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
 from dask_tiled.engine.jobs import Chunk
-from dask_tiled.engine.products import contracted
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.run import Shown, begin, run
