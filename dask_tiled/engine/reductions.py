@@ -96,15 +96,15 @@ def _combine(reduction: Reduction, pixels: int, results: Sequence[Array]) -> Arr
     return total if dtype is None else total.astype(dtype, copy=False)
 
 
-def _as_found(found: Array, _: float, __: float) -> Array:
+def _as_found(found: Array, *_: object) -> Array:
     return found
 
 
-def _mean(found: Array, pixels: float, _: float) -> Array:
-    return found / pixels
+def _mean(found: Array, pixels: float, _: float, out: Array | None) -> Array:
+    return np.divide(found, pixels, out=out)
 
 
-def _mean_of_numbers(found: Array, _: float, __: float) -> Array:
+def _mean_of_numbers(found: Array, *_: object) -> Array:
     return found[..., 0] / found[..., 1]
 
 
@@ -148,7 +148,7 @@ def _combine_moments(_: Reduction, __: int, results: Sequence[Array]) -> Array:
     return np.stack([n, mean, squares], axis=-1)
 
 
-def _variance(found: Array, _: float, ddof: float) -> Array:
+def _variance(found: Array, _: float, ddof: float, __: Array | None) -> Array:
     return found[..., 2] / np.maximum(found[..., 0] - ddof, 0)
 
 
@@ -183,7 +183,7 @@ def _combine_places(reduction: Reduction, _: int, results: Sequence[Array]) -> A
     return reduce(better, results)
 
 
-def _place(found: Array, _: float, __: float) -> Array:
+def _place(found: Array, *_: object) -> Array:
     return found["place"]
 
 
@@ -210,8 +210,9 @@ class Aggregation:
     combine: Callable[[Reduction, int, Sequence[Array]], Array] | None = _combine
     """``combine(reduction, pixels, results)`` makes one of the results of chunks, of which there
     are so many pixels in all; None if they stay side by side."""
-    finish: Callable[[Array, float, float], Array] = _as_found
-    """``finish(result, pixels, ddof)`` makes of the result of all chunks what is asked for."""
+    finish: Callable[[Array, float, float, Array | None], Array] = _as_found
+    """``finish(result, pixels, ddof, out)`` makes of the result of all chunks what is asked for,
+    in the memory ``out`` if it needs any."""
     of_whole: Aggregation | None = field(default=None, repr=False)
     """The row for pixels that are never NaN, if it is another one."""
     skips: bool = False

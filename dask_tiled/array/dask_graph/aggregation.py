@@ -133,7 +133,7 @@ def finished(ending: Ending, pixels: int, *results: Array) -> Array:
     reduction = ending.reduction
     with np.errstate(all="ignore"):
         total = combined(reduction, pixels, *results)
-        total = reduction.row.finish(total, pixels, ending.ddof)
+        total = reduction.row.finish(total, pixels, ending.ddof, None)
     if ending.dtype is not None:
         total = total.astype(ending.dtype, copy=False)
     return like_numpy(total if ending.keepdims else total.squeeze(reduction.axes))

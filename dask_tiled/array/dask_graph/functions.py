@@ -263,10 +263,12 @@ def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
 def _binned(
     row: Aggregation, found: Any, shape: tuple[int, ...], dtype: Any, out: Any = None
 ) -> Any:
-    found = row.finish(found.reshape(shape[::2]), math.prod(shape[1::2]), 0)
+    found = found.reshape(shape[::2])
     if out is None:
         out = np.empty(found.shape, dtype)
-    np.copyto(out, found, casting="unsafe")
+    found = row.finish(found, math.prod(shape[1::2]), 0, out)
+    if found is not out:
+        np.copyto(out, found, casting="unsafe")
     return out
 
 
