@@ -18,6 +18,7 @@ from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TilingError
+from dask_tiled.array.recipes import Recipe
 from dask_tiled.engine import evaluation
 from dask_tiled.engine.programs import MOST_SOURCES
 from dask_tiled.engine.vectors import OWN
@@ -164,6 +165,24 @@ def test_primitives_of_floats_are_exact(tmp_path, monkeypatch, ufunc, types):
         with np.errstate(all="ignore"):
             expected = call(expected)
     assert (ufunc.__name__ in used) == (expected.dtype.kind == "f" and expected.itemsize > 2)
+
+
+VECTORS = {
+    "short rows": lambda a: a * np.arange(1, 41, dtype="f4")[:, None] * np.array([2, 3, 5], "f4"),
+    "sums of short rows": lambda a: (a * np.arange(40, dtype="f4")[:, None]).sum(2),
+    "powers": lambda a: a**3,
+    "signed powers": lambda a: a.astype("i4") ** np.array([1, 2, 0], "u1"),
+}
+
+
+@pytest.mark.parametrize("make", VECTORS.values(), ids=VECTORS)
+def test_no_chunk_is_computed_as_a_whole(tmp_path, monkeypatch, make):
+    monkeypatch.setattr(Recipe, "pixels", None)
+    pixels = np.random.default_rng(0).integers(0, 100, (6, 40, 3), "u2")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels), chunks=(4, 40, 3))
+    found, expected = make(arr).compute(), make(pixels)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("ufunc", [np.log1p, np.log10, np.tanh], ids=lambda ufunc: ufunc.__name__)
