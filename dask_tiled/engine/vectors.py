@@ -30,6 +30,8 @@ DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a number."""
 OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
 """Ufuncs that are primitives where they give floats: numpy's loops are slower, and take floats."""
+COMPLEX = {np.dtype(np.complex64), np.dtype(np.complex128)}
+"""Types that are converted to one another, and to no others."""
 MOST_COUNTED = 2
 """Bytes of pixels whose values are counted, or looked up."""
 
@@ -300,10 +302,15 @@ class Vectors:
         """Convert pixels, if they are of another type or wanted elsewhere."""
         if value.dtype == dtype and to is None:
             return value
+        to = to or self.register(("cast", number), dtype)
+        if value.dtype == np.float16 and dtype.kind == "f":  # which numba does not know
+            bits = np.dtype(np.uint16)
+            table = self.fixed(np.arange(1 << 16, dtype=bits).view(value.dtype).astype(dtype))
+            self.own("look_up", [value._replace(dtype=bits), table], to)
+            return to
         name = primitive_of(value.dtype, dtype)
         if name is None:
             raise NoPrimitive(dtype)
-        to = to or self.register(("cast", number), dtype)
         self.own(name, [value], to)
         return to
 
@@ -333,7 +340,9 @@ class Vectors:
 
         shown = operands + operands[-1:] * (3 - len(operands))
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
-        self.add(primitive(name, *map(pixel_type, dtypes)), -1, [*shown, out], group)
+        if name != "cast" or not {*dtypes} <= COMPLEX:
+            dtypes = [pixel_type(x) for x in dtypes]
+        self.add(primitive(name, *dtypes), -1, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
         """Add a step: a loop of numpy with its data, or a primitive with -1."""

@@ -173,6 +173,7 @@ VECTORS = {
     "powers": lambda a: a**3,
     "signed powers": lambda a: a.astype("i4") ** np.array([1, 2, 0], "u1"),
 }
+CASTS = {"f2": ("f4", "f8"), "c8": ("c16",), "c16": ("c8",)}
 
 
 @pytest.mark.parametrize("make", VECTORS.values(), ids=VECTORS)
@@ -181,6 +182,18 @@ def test_no_chunk_is_computed_as_a_whole(tmp_path, monkeypatch, make):
     pixels = np.random.default_rng(0).integers(0, 100, (6, 40, 3), "u2")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels), chunks=(4, 40, 3))
     found, expected = make(arr).compute(), make(pixels)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("dtype", "to"), [(x, y) for x, some in CASTS.items() for y in some])
+def test_half_and_complex_numbers_are_converted_in_vectors(tmp_path, monkeypatch, dtype, to):
+    monkeypatch.setattr(Recipe, "pixels", None)
+    pixels = np.arange(1 << 16, dtype="u2").view("f2").reshape(4, 64, 256).astype(dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    with np.errstate(all="ignore"):
+        expected = pixels.astype(to) * 2
+    found = (arr.astype(to) * 2).compute()
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
 
