@@ -112,7 +112,7 @@ class VectorSink(FrameSink):
 
     @classmethod
     def joined(cls, sinks: Sequence[VectorSink]) -> VectorSink:
-        """Give what works for several: the first of them, with the steps of all."""
+        """Return what works for several: the first of them, with the steps of all."""
         sinks[0].work_for(sinks[1:])
         return sinks[0]
 
@@ -137,7 +137,7 @@ class VectorSink(FrameSink):
         return self._vectors.results[start : start + count]
 
     def result(self) -> Array:
-        """Give the output, or the reduction with axes of length 1."""
+        """Return the output, or the reduction with axes of length 1."""
         return self._vectors.result()
 
 
@@ -157,7 +157,7 @@ class StageSink:
         self._readers: dict[Hashable, Reader] = {}
 
     def tile_shape(self) -> tuple[int, ...]:
-        """Give the shape of the tiles that it wishes: they follow one another in C order."""
+        """Return the shape of the tiles that it wishes: they follow one another in C order."""
         shape = self._shape
         if has_blocks(*self._sources):
             return shape
@@ -196,7 +196,7 @@ class StageSink:
         return tile.reshape([x.stop - x.start for x in place])
 
     def _room(self, register: Register, shape: tuple[int, ...]) -> Array:
-        """Give the memory of a register, the same for every tile."""
+        """Return the memory of a register, the same for every tile."""
         size = math.prod(shape)
         if register not in self._memory or self._memory[register].size < size:
             self._memory[register] = np.empty(size, register.dtype)
@@ -223,7 +223,7 @@ class StageSink:
         run(shown, np.zeros(1, np.int64), start, steps, self._vectors.header)
 
     def result(self) -> Array:
-        """Give the output, or the reduction with axes of length 1."""
+        """Return the output, or the reduction with axes of length 1."""
         return self._vectors.result()
 
 
@@ -260,7 +260,7 @@ def contracted(job: Computation, weights: Array, chunk: Chunk) -> Computation | 
 
 
 def _hold_products(dtype: np.dtype, pixel: np.dtype, weights: Array) -> bool:
-    """Tell whether numbers of a type are the products, and not only their last bytes."""
+    """Return whether numbers of a type are the products, and not only their last bytes."""
     if not can_fold(pixel) or not can_fold(dtype):
         return False
     if dtype.kind == "f" or dtype.itemsize == 8:
@@ -296,7 +296,7 @@ class ProductSink(FrameSink):
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:
-        """Give what works for several: with all their weights, and columns of sums for each."""
+        """Return what works for several: with all their weights, and columns of sums for each."""
         weights = np.concatenate([one.weights for one in sinks])
         sums = np.zeros((len(sinks[0].sums), len(weights)), sinks[0].sums.dtype)
         ends = np.cumsum([len(one.weights) for one in sinks])
@@ -305,7 +305,7 @@ class ProductSink(FrameSink):
         return FrameSink(*_as_fold(sinks[0].chunk, sums, weights))
 
     def result(self) -> Array:
-        """Give the sums: with the axes of the chunk, signal axes of length 1, then the others."""
+        """Return the sums: with the axes of the chunk, signal axes of length 1, then the others."""
         wanted = {"c": np.complex128, "u": np.uint64}.get(self._kind, self.sums.dtype)
         return self.sums.view(wanted).reshape(self._shape)
 
@@ -341,5 +341,5 @@ class ValueSink:
             tile, first = tile[len(part) :], first + len(part)
 
     def result(self) -> Array:
-        """Give the sums."""
+        """Return the sums."""
         return self._sums.result()

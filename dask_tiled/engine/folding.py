@@ -37,13 +37,13 @@ NARROW_FRAMES = 1 << 16
 
 
 def can_fold(dtype: np.dtype) -> bool:
-    """Tell whether there are folds of pixels of a type."""
+    """Return whether there are folds of pixels of a type."""
     known = dtype.kind in "biuf" and dtype.itemsize in {1, 2, 4, 8} and dtype != np.float16
     return known and dtype.isnative
 
 
 def are_narrow(pixel: np.dtype, frames: int) -> bool:
-    """Tell whether sums over so many frames fit into 4 bytes."""
+    """Return whether sums over so many frames fit into 4 bytes."""
     return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
@@ -100,7 +100,7 @@ class FrameSink:
 
     @classmethod
     def joined(cls, sinks: Sequence[Any]) -> FrameSink:
-        """Give what works for several that are alike."""
+        """Return what works for several that are alike."""
         raise NotImplementedError
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
@@ -108,7 +108,7 @@ class FrameSink:
         self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)
 
     def tile_shape(self) -> tuple[int, ...]:
-        """Give the shape of the tiles that it wishes: whole frames."""
+        """Return the shape of the tiles that it wishes: whole frames."""
         frame = math.prod(self._chunk.sig_shape) * self._chunk.dtype.itemsize
         depth = TILE_BYTES // max(1, frame)
         if self._is_by_pixel:
@@ -277,7 +277,7 @@ class FrameSink:
         raise NotImplementedError
 
     def result(self) -> Array:
-        """Give what became of the chunk."""
+        """Return what became of the chunk."""
         raise NotImplementedError
 
 
@@ -303,7 +303,7 @@ class FoldSink(FrameSink):
         results[...] = self._fold.initial
 
     def result(self) -> Array:
-        """Give the results: with the axes of the chunk, those that are gone of length 1.
+        """Return the results: with the axes of the chunk, those that are gone of length 1.
 
         Sums of narrow pixels are as they were added up.
         """
@@ -343,13 +343,13 @@ def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:
-    """Tell whether packed pixels can be added up without being unpacked into memory first."""
+    """Return whether packed pixels can be added up without being unpacked into memory first."""
     packed = decoder.kernel == "unpack12"
     return packed and name == "sum_pixels" and result.kind in "iu"
 
 
 def are_aligned(window: Window, pixel: np.dtype) -> bool:
-    """Tell whether all runs begin at multiples of a pixel in memory."""
+    """Return whether all runs begin at multiples of a pixel in memory."""
     memory = window.data.ctypes.data
     places = np.add.outer(window.offsets + memory, window.ranges.units.runs.starts)
     return not (places % pixel.alignment).any()
@@ -365,7 +365,7 @@ def as_frames(window: Window, pixel: np.dtype) -> Array | None:
 
 
 def are_adjacent(units: Units) -> bool:
-    """Tell whether neighbouring units of the runs hold neighbouring pixels."""
+    """Return whether neighbouring units of the runs hold neighbouring pixels."""
     return units.runs.length == 1 or units.runs.out_step == units.decoder.width
 
 
@@ -406,7 +406,7 @@ class Places:
         return old if fits else np.empty(shape, columns.dtype)
 
     def take(self, columns: Array, old: Array) -> Array:
-        """Give the columns of the pixels, in the order of the file."""
+        """Return the columns of the pixels, in the order of the file."""
         taken = self.room(columns, old)
         self._copy(columns, self._there, taken, self._here)
         return taken

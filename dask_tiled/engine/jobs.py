@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
         return tuple(stop - start for start, stop in self.box[self.nav_ndim :])
 
     def origin(self, part: Box) -> list[int]:
-        """Give the position in the array of the first pixel of a part of the signal axes."""
+        """Return the position in the array of the first pixel of a part of the signal axes."""
         return [a + b for (a, _), (b, _) in zip(self.box[self.nav_ndim :], part, strict=True)]
 
     def part(self, info: TileInfo) -> tuple[slice, ...]:
@@ -66,7 +66,7 @@ class Sink(Protocol):
         """Take a tile, whose first frame has the number ``first`` in the chunk."""
 
     def result(self) -> Array:
-        """Give what became of the chunk, in the shape that the job has promised."""
+        """Return what became of the chunk, in the shape that the job has promised."""
 
 
 class Job(Protocol):

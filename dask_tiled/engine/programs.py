@@ -144,7 +144,7 @@ def _token(node: Node) -> int | str:
 
 
 def has_blocks(*sources: Source) -> bool:
-    """Tell whether tiles would cut what is compressed."""
+    """Return whether tiles would cut what is compressed."""
     return any(isinstance(x, BlockDecoder) for one in sources for x in one.layout.decoders)
 
 

@@ -213,7 +213,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
 
 
 def _has_long_runs(piece: ReadRanges | BlockRange) -> bool:
-    """Tell whether runs of units are long enough to go through a file as it lies."""
+    """Return whether runs of units are long enough to go through a file as it lies."""
     if isinstance(piece, BlockRange):
         return False
     units = piece.units

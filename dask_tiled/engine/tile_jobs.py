@@ -62,7 +62,7 @@ class MapSink:
         self._results[(slice(first, first + len(tile)), *part)] = found
 
     def result(self) -> Array:
-        """Give the results, in the navigation shape of the chunk."""
+        """Return the results, in the navigation shape of the chunk."""
         chunk, job = self._chunk, self._job
         ones = () if job.sig_shape is None else (1,) * len(chunk.sig_shape)
         return self._results.reshape(chunk.nav_shape + ones + self._results.shape[1:])
@@ -106,7 +106,7 @@ class ReduceSink:
             self._state = state.copy() if np.may_share_memory(state, tile) else state
 
     def result(self) -> Array:
-        """Give the state."""
+        """Return the state."""
         return self._state.reshape(self._ones + self._state.shape)
 
 

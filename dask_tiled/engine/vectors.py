@@ -127,7 +127,7 @@ class Vectors:
         tile: np.dtype | None = None,
         end: Callable[[Vectors, Step], Collect] | None = None,
     ) -> tuple[Array, list[tuple[int, int, Register]]]:
-        """Give the numbers of a stage, and which of them are addresses of what registers have.
+        """Return the numbers of a stage, and which of them are addresses of what registers have.
 
         All that is read is the ``tile`` of the kernel, if its type is given. What the last step
         makes is an output, or ``end`` adds the steps that accumulate it.
@@ -285,7 +285,7 @@ class Vectors:
         return Value((self._layout.ARRAY, array.ctypes.data, width, numbers, step), array.dtype)
 
     def has_rows(self, kept: tuple[bool, ...]) -> bool:
-        """Tell whether what has such axes has a value for each pixel of a row, or one for all."""
+        """Return whether what has such axes has a value for each pixel of a row, or one for all."""
         last = range(self.first, len(kept))
         return any(kept[axis] and self.shape[axis] > 1 for axis in last)
 
