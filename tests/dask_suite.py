@@ -46,7 +46,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "test_array_core.py::test_no_chunks_slicing_2d",
-            "test_slicing.py::test_unknown_chunks_length_one",
             "test_slicing.py::test_slicing_and_unknown_chunks",
         ),
         "takes the lengths of chunks away from the array, which are those of the file",

@@ -230,6 +230,8 @@ def rechunked(
 ) -> Chunks:
     """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
     if isinstance(chunks, dict):
+        if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
+            raise TypeError(f"an axis is a number, not {unknown[0]!r}")
         named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
         chunks = tuple(map(named.get, range(len(before))))
     if isinstance(chunks, tuple | list):

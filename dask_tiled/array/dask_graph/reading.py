@@ -117,6 +117,8 @@ def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
     (block_ids,) = layer.io_deps.values()
     description = (layer.collection_annotations or {}).get(DESCRIPTION)
     of = _of(layer, layer.output, block_ids.chunks)
+    if of["chunks"] is None:
+        return None
     return Read(**of, source=source, grid=grid, description=description)
 
 
@@ -414,7 +416,9 @@ def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:
         return None
     parts, ndim = list[Tree](), len(chunks)
     if name.startswith(STACKS):
-        *_, index = task  # an older form of tasks: what is called, and with what
+        index = task[-1] if isinstance(task, tuple) else ()  # an older form of tasks
+        if not isinstance(index, tuple) or None not in index:
+            return None
         axis = index.index(None)
     else:
         shape = tuple(map(sum, chunks))
