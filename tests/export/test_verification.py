@@ -102,7 +102,8 @@ def test_chunks_of_no_pixels(arr, tmp_path):
     document = json.loads(path.read_text())
     document["chunk_grid"]["configuration"]["chunk_shape"][0] = 0
     path.write_text(json.dumps(document))
-    with pytest.raises(VerificationError, match=r"chunks of no pixels|a chunk cannot be decoded"):
+    said = r"chunks of no pixels|a chunk cannot be decoded|is missing"  # by version of zarr
+    with pytest.raises(VerificationError, match=said):
         verify_zarr(path.parent, arr)
 
 
