@@ -177,23 +177,17 @@ def _of_one(tree: Node, one: Known) -> Known | None:  # noqa: PLR0911 - by its k
         case Reshape():
             assert tree.chunks is not None  # noqa: S101 - a reshaped array has chunks
             view = one.view.reshaped(one.view.sizes(one.grid.shape), tree.shape)
-            found = one.shown(view, tuple(range(len(tree.chunks))))
-            return found if found and found.shown_chunks == tree.chunks else None
+            return one.shown(view, tuple(range(len(tree.chunks))))
         case Reduce(step=Step() as step):
             ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
-            if _finds_places(step) and ends & one.view.flipped:
-                return None
-            return one._replace(labels=tree.labels, output=tree.output, step=step)
+            found = one._replace(labels=tree.labels, output=tree.output, step=step)
+            return None if found.needs_ending and ends & one.view.flipped else found
         case Bin():
             return _bin(tree, one)
         case Histogram():
             return one._replace(labels=axes, output=axes, step=histogram_of(tree.bins, len(axes)))
         case _:
             return None
-
-
-def _finds_places(step: Step) -> bool:
-    return isinstance(step.done, Reduction) and step.done.row.finds_place
 
 
 def _slice(tree: Slice, one: Known) -> Known | None:
@@ -204,8 +198,7 @@ def _slice(tree: Slice, one: Known) -> Known | None:
     shown = list(found.view.shown)
     for k in tree.new:
         shown.insert(k, ())
-    found = found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
-    return found if found and found.shown_chunks == tree.chunks else None
+    return found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
 
 
 def _of_chunks(tree: OfChunks, known: Mapping[str, Known], numpy: set[str]) -> Known | None:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.known import Known
 from dask_tiled.array.recipes import Recipe
 from dask_tiled.array.tree import Tree
-from dask_tiled.engine.expressions import in_order
 from dask_tiled.engine.programs import has_blocks
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.paths import is_url
@@ -144,7 +144,7 @@ def plans_of(
     """
     stages: dict[str, int] = {}
     groups: dict[tuple[object, ...], list[str]] = {}
-    for name in in_order(dependencies, lambda x: dependencies.get(x, ()), str):
+    for name in layers_in_order(dependencies):
         below = max((stages[x] for x in dependencies[name]), default=0)
         stages[name] = below + (name in parts or name in reads)
         if name not in reads and name not in parts:
