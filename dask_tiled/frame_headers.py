@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import annotate, tokenize
 
 from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
@@ -17,11 +14,10 @@ from dask_tiled.formats.registry import formats
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
-
-Array = npt.NDArray[Any]
 
 
 def frame_facts(arr: da.Array) -> da.Array:

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.description import Axis
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[Any]
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Of the pixels, what is darkest and brightest; if half of them is darker than that, it is lit."""

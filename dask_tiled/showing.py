@@ -9,13 +9,13 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tiled_array import read_once, scheme_of
 from dask_tiled.errors import DatasetError, check_whole, printable
 from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
 from dask_tiled.panels import (
@@ -32,7 +32,6 @@ from dask_tiled.panels import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[Any]
 Path = str | os.PathLike[str]
 
 SAMPLE_BYTES = 1 << 29

@@ -13,8 +13,7 @@ from dask.base import tokenize
 from dask_tiled.array.building import has_tiles
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import TilingError
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array
 
 
 def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:

@@ -17,7 +17,7 @@ from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import VOLUMES, Axis, Description
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import joined, piece_table, strides_of
 from dask_tiled.opening import Path, describe, tiled, warn_of_missing
@@ -191,7 +191,7 @@ def decode(
     function: str,
     options: tuple[tuple[str, Any], ...],
     files: tuple[int, int] | None,
-) -> npt.NDArray[Any]:
+) -> Array:
     """Decode a block of a volume as its own format does it: without the axis of the volumes."""
     first, count = files or (0, 0)
     alone = block._replace(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.array.views import Part, Span
-from dask_tiled.model.indexing import Cut
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array, Cut
 
 
 class Beside(NamedTuple):

@@ -15,7 +15,8 @@ from dask_tiled.array.building import has_tiles
 from dask_tiled.array.dask_graph.layers import on_chunks, results_in
 from dask_tiled.array.tasks import ChunkJob, like_numpy, run_job
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.engine.jobs import Array, Job
+from dask_tiled.engine.jobs import Job
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Grid
 from dask_tiled.tiling.negotiation import TilingRequest, tile_for, usual_tile_bytes

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.run import Shown, run
 from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.indexing import Box
+from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
-Array = npt.NDArray[Any]
 Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
 

@@ -16,9 +16,8 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.engine.tile_jobs import MapTiles, ReduceTiles, checked
 from dask_tiled.errors import TilingError, check_whole
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests
-
-Array = npt.NDArray[Any]
 
 
 def map_tiles(

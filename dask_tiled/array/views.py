@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.tiling.bases import Chunks
-
-Array = npt.NDArray[Any]
 
 
 class Part(NamedTuple):

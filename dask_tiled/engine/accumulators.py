@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import are_narrow
 from dask_tiled.engine.programs import Register, Step
 from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array
 
 MOST_AT_ONCE = (1 << 16) - 1
 """Pixels whose places fit into 2 bytes."""

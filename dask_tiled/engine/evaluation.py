@@ -9,21 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, can_fold, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.programs import Program, Register, has_blocks
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 from dask_tiled.reading.reader import Reader, Workspace
 from dask_tiled.tiling.bases import Base, fill
-
-Array = npt.NDArray[Any]
 
 REGISTER_BYTES = 8 << 20
 """All tiles that a program works on at once together have so many bytes at most."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 
 Scalar = np.generic | bool | int | float | complex
@@ -28,7 +29,7 @@ class Cast:
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
 
-    def __call__(self, pixels: npt.ArrayLike) -> npt.NDArray[Any]:
+    def __call__(self, pixels: npt.ArrayLike) -> Array:
         """Convert pixels, in whatever way the types allow."""
         return np.asarray(pixels).astype(self.dtype)
 
@@ -40,7 +41,7 @@ class Select:
 
     def __call__(
         self, condition: npt.ArrayLike, these: npt.ArrayLike, others: npt.ArrayLike
-    ) -> npt.NDArray[Any]:
+    ) -> Array:
         """Take these pixels where the condition is true, and the others elsewhere."""
         return np.where(condition, these, others)
 

@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine.expressions import Scalar
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 from dask_tiled.reading.ranges import Runs, Units, Window
-
-Array = npt.NDArray[Any]
 
 BLOCK_BYTES = 16384
 """So much is decoded at a time: what stays in the innermost cache with the results."""

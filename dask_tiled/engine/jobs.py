@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_tiled.model.indexing import Box, Index
+from dask_tiled.model.indexing import Array, Box, Index
 from dask_tiled.tiling.negotiation import TilingRequest
-
-Array = npt.NDArray[Any]
 
 
 class TileInfo(NamedTuple):

@@ -12,15 +12,13 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine import accumulators
 from dask_tiled.engine.accumulators import neutral, placed
 from dask_tiled.engine.folding import NARROW_FRAMES
 from dask_tiled.engine.programs import Step
 from dask_tiled.engine.vectors import Collect, Vectors
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array
 
 NARROW = {np.dtype("u4"), np.dtype("i4")}
 """Types in which pixels of 2 bytes are added up."""

@@ -25,11 +25,11 @@ from dask_tiled.engine.evaluation import (
 )
 from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import Fold, FoldSink, FrameSink, are_adjacent, can_fold
-from dask_tiled.engine.jobs import Array, Chunk, Sink, TileInfo
+from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.programs import Program, Register, Step
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.model.indexing import Box, Index, c_order
+from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 

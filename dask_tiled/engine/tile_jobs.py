@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
-from dask_tiled.engine.jobs import Array, Chunk, TileInfo
+from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.errors import TilingError
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.negotiation import TilingRequest
 
 

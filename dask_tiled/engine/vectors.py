@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Operand, Select
 from dask_tiled.engine.folding import can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
 from dask_tiled.engine.programs import RESULT, Input, Program, Register, Stage, Step
+from dask_tiled.model.indexing import Array
 
-Array = npt.NDArray[Any]
 Collect = Callable[[], Array]
 """Returns what was accumulated, in C order of the axes that are left and perhaps a further one."""
 

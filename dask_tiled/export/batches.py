@@ -10,14 +10,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.export.alignment import description_of
+from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opening import describe, open_dataset
 
-Index = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 Shuffle = Literal["pages", "all", False]
@@ -176,7 +175,7 @@ class _Part(NamedTuple):
         return iter([{name: _batch(x[a:b]) for name, x in values.items()} for a, b in cut])
 
 
-def _batch(values: npt.NDArray[Any]) -> Any:
+def _batch(values: Array) -> Any:
     if values.dtype.hasobject:
         return values.tolist()
     return values if values.flags.writeable else values.copy()

@@ -38,10 +38,9 @@ from dask_tiled.formats.beton.structure import (
     is_page_size,
 )
 from dask_tiled.model.files import read_head
+from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import with_room
 from dask_tiled.tiling import machine
-
-Index = npt.NDArray[np.int64]
 
 HEAD_BYTES = HEADER_BYTES + FIELD_BYTES
 """What sample files are known by."""

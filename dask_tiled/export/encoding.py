@@ -8,9 +8,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.export.parts import Part
+from dask_tiled.model.indexing import Array
 
 if TYPE_CHECKING:
     import zarr
@@ -78,7 +78,7 @@ class Encoder:
             stored += with_checksum(index.tobytes())
         return stored
 
-    def decode(self, data: Any, codecs: Sequence[Direct], out: npt.NDArray[Any]) -> None:
+    def decode(self, data: Any, codecs: Sequence[Direct], out: Array) -> None:
         """Decode a chunk, by what ``direct`` gives.
 
         Raises
@@ -91,7 +91,7 @@ class Encoder:
         if data is not out:
             out[...] = np.frombuffer(data, out.dtype).reshape(out.shape)
 
-    def _encode_chunk(self, pixels: npt.NDArray[Any], codecs: list[Direct] | None) -> Any:
+    def _encode_chunk(self, pixels: Array, codecs: list[Direct] | None) -> Any:
         if pixels.shape != self.chunk:
             whole = np.full(self.chunk, self.fill_value, self.dtype)
             whole[tuple(map(slice, pixels.shape))] = pixels
@@ -112,7 +112,7 @@ class Encoder:
         found = [_direct_codec(codec.to_dict()) for codec in self.codecs["compressors"]]
         return None if None in found else [codec for codec in found if codec is not None]
 
-    def _encode_by_zarr(self, pixels: npt.NDArray[Any]) -> bytes:
+    def _encode_by_zarr(self, pixels: Array) -> bytes:
         import zarr
 
         contents: dict[str, Any] = {}

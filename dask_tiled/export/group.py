@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.model.description import Axis
+from dask_tiled.model.indexing import Array
 
 if TYPE_CHECKING:
     import zarr
@@ -26,7 +26,7 @@ class Coordinate(NamedTuple):
     """Where the pixels along an axis lie."""
 
     name: str
-    numbers: npt.NDArray[Any]
+    numbers: Array
     attributes: dict[str, str]
     """The units, where there are any."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator
 from itertools import accumulate, pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.export.ahead import AHEAD_BYTES, read_ahead
+from dask_tiled.model.indexing import Array
 
 
 class ArrayBlock(NamedTuple):
@@ -30,7 +30,7 @@ class ArrayBlock(NamedTuple):
 
     number: int
     where: tuple[slice, ...]
-    pixels: npt.NDArray[Any]
+    pixels: Array
 
 
 class _Wanted(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.export.encoding import Encoder, Region
-from dask_tiled.export.parts import Array, Part, Pixels
-from dask_tiled.model.indexing import Box
+from dask_tiled.export.parts import Part, Pixels
+from dask_tiled.model.indexing import Array, Box
 
 BLOCK_BYTES = 64 << 20
 """Pixels of which as many levels as possible are made in one go, unless more are stored as one."""

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.sample_fields import Column, Field
 from dask_tiled.export.targets import telling_of
 from dask_tiled.formats.beton import structure
-
-Index = npt.NDArray[np.int64]
+from dask_tiled.model.indexing import Array, Index
 
 
 class PageWriter:
@@ -51,7 +49,7 @@ class PageWriter:
         self.data = -(-end // page_size) * page_size
         self.page, self.used = -1, page_size
         self.written = 0
-        self.table: list[npt.NDArray[Any]] = []
+        self.table: list[Array] = []
 
     def mean(self) -> int:
         """Give the bytes of a sample, in the mean of those that are written; 0 before the first."""

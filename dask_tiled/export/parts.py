@@ -6,15 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_tiled.model.indexing import Box
+from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Reader, Source, Workspace
 
-Array = npt.NDArray[Any]
 Place = tuple[int, ...]
 """Position of a zarr chunk in a shard, counted in chunks."""
 Part = tuple[Place, Array]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.beton import structure
+from dask_tiled.model.indexing import Array
 
-Array = npt.NDArray[Any]
 Values = Any
 """Values of some samples: an array of them, or a sequence."""
 Modes = Literal["raw", "jpg", "smart", "proportion"]

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import compute, get_scheduler
 
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import CorruptFileError, DatasetError, TilingError
 from dask_tiled.export.sample_fields import Column, Field
 from dask_tiled.model.files import read_exactly, read_head
+from dask_tiled.model.indexing import Index
 from dask_tiled.reading.cluster import on_a_cluster
 
-Index = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
 
 

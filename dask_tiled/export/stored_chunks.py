@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_tiled.export.encoding import ABSENT, Encoder, without_checksum
-from dask_tiled.export.parts import Array, Place
+from dask_tiled.export.parts import Place
 from dask_tiled.export.targets import StorePlace
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import open_file
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import dask.array as da
 import numpy as np
 
-from dask_tiled.export.parts import Array
-from dask_tiled.model.indexing import Box
+from dask_tiled.model.indexing import Array, Box
 from dask_tiled.tiling.bases import Grid, split
 
 

@@ -21,7 +21,8 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
-from dask_tiled.export.parts import Array, Pixels
+from dask_tiled.export.parts import Pixels
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import listed, open_file, with_room
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.remote.stores import said

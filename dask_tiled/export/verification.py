@@ -20,13 +20,13 @@ from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
 from dask_tiled.export.levels import Level, Stack, halved_shape
-from dask_tiled.export.parts import Array, Pixels
+from dask_tiled.export.parts import Pixels
 from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.stored_chunks import StoredChunks
 from dask_tiled.export.stored_levels import in_blocks
 from dask_tiled.export.stores import local_path
 from dask_tiled.export.targets import Bounds
-from dask_tiled.model.indexing import Box
+from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
@@ -228,7 +228,7 @@ class _Stored:
         )
 
 
-def _first_difference(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> int | None:
+def _first_difference(a: Array, b: Array) -> int | None:
     """Find the first pixel that differs in any bit, so that NaN is equal to itself."""
     if a.dtype.hasobject:
         differs = np.asarray(a != b).reshape(-1)

@@ -14,7 +14,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core.indexing import (
@@ -33,6 +32,7 @@ from dask_tiled.formats.describing import HEAD_BYTES
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Axis
 from dask_tiled.model.files import read_head
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
 
@@ -52,10 +52,10 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
         self.shape = arr.shape
         self.dtype = arr.dtype
 
-    def __getitem__(self, key: ExplicitIndexer) -> npt.NDArray[Any]:
+    def __getitem__(self, key: ExplicitIndexer) -> Array:
         return explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
 
-    def _read(self, index: tuple[Any, ...]) -> npt.NDArray[Any]:
+    def _read(self, index: tuple[Any, ...]) -> Array:
         """Read a part: integers, slices, and lists, each of which chooses along its axis alone."""
         part = self.arr
         for axis in reversed(range(len(index))):

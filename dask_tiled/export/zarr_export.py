@@ -27,7 +27,6 @@ from dask_tiled.export.following import (
 from dask_tiled.export.grids import grids_of
 from dask_tiled.export.group import DATA, dimension_names
 from dask_tiled.export.ome import image_of
-from dask_tiled.export.parts import Array
 from dask_tiled.export.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.relay import relayed
 from dask_tiled.export.running import run_on_blocks
@@ -44,6 +43,7 @@ from dask_tiled.export.stores import (
 from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
 from dask_tiled.model.description import Axis
+from dask_tiled.model.indexing import Array
 from dask_tiled.opening import open_dataset
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid, split

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.model.files import is_following
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
 FIELDS: tools.Fields = {
@@ -260,7 +261,7 @@ def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     return np.concatenate([upper, lower]).repeat(binning, axis=0)
 
 
-def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
+def _read_gain_map(path: str, pixels: int) -> Array:
     """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
     size, most = tools.File.at(path).size, TEXT_BYTES * (1024 + pixels)
     if size > most:
@@ -272,7 +273,7 @@ def _read_gain_map(path: str, pixels: int) -> npt.NDArray[Any]:
     return _read_mat(path) if suffix == ".mat" else _read_csv(path)
 
 
-def _read_mat(path: str) -> npt.NDArray[Any]:
+def _read_mat(path: str) -> Array:
     matlab = tools.require("scipy.io", "frms6", path)
     try:
         with tools.opened(path) as stream:
@@ -287,7 +288,7 @@ def _read_mat(path: str) -> npt.NDArray[Any]:
     return np.asarray(gain)
 
 
-def _read_csv(path: str) -> npt.NDArray[Any]:
+def _read_csv(path: str) -> Array:
     """Read numbers with ``;`` between them; a line is a column of the frame."""
     with tools.opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
         rows = [[cell for cell in line.split(";") if cell.strip()] for line in stream]

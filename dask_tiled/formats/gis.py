@@ -16,9 +16,9 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.indexing import Array
 
 MOST_DIM = 1 << 14
 MOST_MINF = 1 << 16
@@ -186,7 +186,7 @@ def _text_decoder(file: tools.File, shape: tuple[int, ...], dtype: np.dtype) -> 
     return tools.BlockDecoder("dask_tiled.formats.gis:decode", dtype, (("dtype", dtype.str),))
 
 
-def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray[Any]:
+def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> Array:
     """Read numbers that are written as text, separated by any blanks; what follows is left out.
 
     Where the last number has lost digits, nothing tells.

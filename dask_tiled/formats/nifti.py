@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.indexing import Array
 
 MAGIC = {  # bytes of the header, where its magic begins: of one file, of a pair of files
     348: (344, (b"n+1\0", b"ni1\0")),
@@ -249,7 +249,7 @@ def _pair(path: str, suffix: str) -> tuple[str, str, list[str]]:
     return stem, own, [suffix + packing for packing in (packed, "", *PACKED)]  # its own first
 
 
-def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+def read_headers(desc: tools.Description) -> Array:
     """Tell when planes were taken: the points of the time axis, and the times of slices."""
     path = _header_of(desc.files[0].path) or desc.files[0].path
     kind, parsed = read_header(path)
@@ -264,9 +264,9 @@ def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
     return table.ravel()
 
 
-def _times(nav: tuple[int, ...], kind: Kind, parsed: Any) -> dict[str, npt.NDArray[Any]]:
+def _times(nav: tuple[int, ...], kind: Kind, parsed: Any) -> dict[str, Array]:
     """Give times in seconds, along the last of the axes (..., t, z), or the last two."""
-    times: dict[str, npt.NDArray[Any]] = {}
+    times: dict[str, Array] = {}
     axis = _axes(4, kind, parsed)[0]
     second = tools.converted(1.0, axis.units, "s")
     if len(nav) > 1 and second:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.indexing import Array
 
 MAGIC = re.compile(rb"NRRD(0\d\.\d\d|000\d)\s*\n")
 END = rb"\n\r?\n|(?mi:^data ?file:[ \t]*LIST\b.*\n)"
@@ -115,7 +115,7 @@ def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) 
         raise tools.TruncatedFileError(problem, path=path, expected=f"{count} numbers", found=found)
 
 
-def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> npt.NDArray[Any]:
+def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> Array:
     """Read pixels that are written as text."""
     text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
     line, path = text.translate(ONE_LINE).strip() or b"no", block.file.path

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.indexing import Array
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000
@@ -85,7 +85,7 @@ def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
 
 def decode(
     block: tools.Block, fetch: tools.Fetch, *, indptr: str, indices: str, data: str
-) -> npt.NDArray[Any]:
+) -> Array:
     """Make the frames of a block, which is a run of row pointers. Values of one pixel add up."""
     _, columns_file, values_file = block.files
     value_type, pixels = np.dtype(data), math.prod(block.shape[1:])
@@ -113,9 +113,7 @@ def decode(
     return frames
 
 
-def _read(
-    fetch: tools.Fetch, file: tools.File, dtype: str, first: int, last: int
-) -> npt.NDArray[Any]:
+def _read(fetch: tools.Fetch, file: tools.File, dtype: str, first: int, last: int) -> Array:
     size = np.dtype(dtype).itemsize
     return np.frombuffer(fetch(file, first * size, last * size), dtype)
 

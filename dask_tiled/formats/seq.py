@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
+from dask_tiled.model.indexing import Array
 
 MAGIC = b"\xed\xfe\0\0"
 FIELDS: tools.Fields = {
@@ -129,7 +129,7 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     return corrections
 
 
-def _reference(path: str, shape: tuple[int, ...], part: str) -> npt.NDArray[Any]:
+def _reference(path: str, shape: tuple[int, ...], part: str) -> Array:
     """Read the first section of an MRC file; real ones announce more sections than they hold."""
     header = header_of(tools.read_head(path, HEADER_BYTES), path)
     record = header.record

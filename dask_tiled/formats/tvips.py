@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
@@ -70,7 +69,7 @@ def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
 
 def read_frame_headers(
     files: Sequence[tools.File], counts: Sequence[int], record: tools.Record, start: int, count: int
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, Array]:
     """Read the headers of ``count`` frames from ``start`` on, those fields that they have."""
     known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
     tables = []
@@ -84,7 +83,7 @@ def read_frame_headers(
     return {name: np.concatenate([table[name] for table in tables]) for name in known}
 
 
-Headers = Mapping[str, npt.NDArray[Any]]
+Headers = Mapping[str, Array]
 
 
 class Scan(NamedTuple):
@@ -110,7 +109,7 @@ def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
     return scan
 
 
-def by_position(y: npt.NDArray[Any], x: npt.NDArray[Any], n_frames: int) -> Scan | None:
+def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
     """Find a scan by its positions: it begins at (0, 0), goes on to (0, 1), and rows end alike."""
     y, x = (np.trunc(np.nan_to_num(v.astype("f8"), nan=-1.0)) for v in (y, x))
     origins = np.flatnonzero((y == 0) & (x == 0))

@@ -12,9 +12,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.decoders import BlockDecoder, function_at
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Index
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array, Index
 
 
 class Fetch(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -172,7 +172,7 @@ class Corrections:
         return _restore, (*values, self._mask_shape, self._token)
 
 
-def _array(name: str, values: Any) -> npt.NDArray[Any]:
+def _array(name: str, values: Any) -> Array:
     """Read an array-like; what has no value in some places is none."""
     try:
         found = np.asarray(values)
@@ -235,11 +235,11 @@ def _pixels(values: Any) -> tuple[Index | None, tuple[int, ...] | None]:
     return np.unique(pixels.astype(np.int64), axis=0), None
 
 
-def _first(pixels: npt.NDArray[Any]) -> tuple[int, ...]:
+def _first(pixels: Array) -> tuple[int, ...]:
     return tuple(pixels[0].tolist())
 
 
-def _digest(arrays: Sequence[npt.NDArray[Any] | None], mask_shape: tuple[int, ...] | None) -> str:
+def _digest(arrays: Sequence[Array | None], mask_shape: tuple[int, ...] | None) -> str:
     # repr and bytes are the same in every process; hashing what pickle writes would not be.
     digest = hashlib.blake2b(repr(mask_shape).encode(), digest_size=16)
     for array in arrays:

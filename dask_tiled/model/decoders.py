@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.indexing import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Conversion:
         same = self.corrections is None and self.scaling is None
         return same and self.dtype == self.native
 
-    def finish(self, pixels: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+    def finish(self, pixels: Array, out: Array) -> None:
         """Scale pixels that are corrected already, and write them in the type of the array."""
         if self.scaling is None:
             np.copyto(out, pixels, casting="unsafe")

@@ -10,12 +10,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut, Index
+from dask_tiled.model.indexing import Array, Cut, Index
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.tables import html_table, text_table
@@ -60,7 +59,7 @@ class Axis:
         return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
 
     @classmethod
-    def through(cls, name: str, units: str, points: npt.NDArray[Any]) -> Axis | None:
+    def through(cls, name: str, units: str, points: Array) -> Axis | None:
         """Give the axis of positions, if they are equally spaced to a thousandth of a step."""
         with np.errstate(all="ignore"):  # any may be NaN or infinite
             points = points.astype(float)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 Box = tuple[tuple[int, int], ...]
 """Along each axis the first position and the one after the last."""

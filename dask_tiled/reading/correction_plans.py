@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Bools, Corrections, Floats, neighbours
-from dask_tiled.model.indexing import Box, Index
+from dask_tiled.model.indexing import Array, Box, Index
 from dask_tiled.model.pieces import strides_of
 
 Lattice = Sequence[tuple[int, int, int]]
@@ -25,7 +24,7 @@ class Halo(NamedTuple):
     neighbours: Index
     pixel: Index
 
-    def repair(self, block: npt.NDArray[Any], out: Floats) -> None:
+    def repair(self, block: Array, out: Floats) -> None:
         """Write the pixel of every frame."""
         from dask_tiled.kernels.corrections import repair_kernel
 
@@ -83,7 +82,7 @@ class Plan:
             )
         )
 
-    def apply(self, tile: npt.NDArray[Any], out: Floats) -> None:
+    def apply(self, tile: Array, out: Floats) -> None:
         """Correct a tile, and repair its excluded pixels but for those that need a halo.
 
         Both are frames by the shape of the part, C-contiguous; raw pixels are in native byte order.
@@ -118,7 +117,7 @@ def _shown(plane: Floats, sig: Lattice) -> Floats:
     return plane
 
 
-def _flat(frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _flat(frames: Array) -> Array:
     return frames.reshape(len(frames), math.prod(frames.shape[1:]))
 
 
@@ -135,9 +134,7 @@ def _terms(
     )
 
 
-def _correct(
-    raw: npt.NDArray[Any], terms: tuple[Floats, Floats] | None, out: npt.NDArray[Any]
-) -> None:
+def _correct(raw: Array, terms: tuple[Floats, Floats] | None, out: Array) -> None:
     """Apply dark and gain to (frames, pixels)."""
     if terms is None:
         np.copyto(out, raw)

@@ -7,14 +7,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.backends import Backend
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
-
-Array = npt.NDArray[Any]
 
 
 def read_into(

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.indexing import Box, Cut, Index
+from dask_tiled.model.indexing import Array, Box, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import Backend, backend_for
@@ -24,7 +23,6 @@ from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
 
-Array = npt.NDArray[Any]
 Make = Callable[[tuple[int, ...]], Array]
 """Gives the memory for pixels, if it is wanted: an array of that shape and of their type."""
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, nav_shape_of, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, alike, nav_shape_of, pixels_of
 from dask_tiled.testing.records import write_records
 
 _VBF = 0x1000

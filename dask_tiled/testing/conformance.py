@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import numpy as np
 
-from dask_tiled.testing.frames import Array
+from dask_tiled.model.indexing import Array
 
 
 def check_format(

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.model.indexing import Array
 from dask_tiled.testing.dm_tags import Gap, write_tags
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike
+from dask_tiled.testing.frames import Frames, StrPath, alike
 
 # For each data type, the type of the pixels, and that of the elements of the array of tags.
 DATA_TYPES = {1: ("i2", "h"), 2: ("f4", "f"), 3: ("c8", "ff"), 6: ("u1", "B"), 7: ("i4", "i")}

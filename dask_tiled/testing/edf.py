@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, iter_frames, pixels_of
 from dask_tiled.testing.records import write_records
 
 _TYPES = {"i1": "SignedByte", "u1": "UnsignedByte", "i2": "SignedShort", "u2": "UnsignedShort"}

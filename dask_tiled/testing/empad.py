@@ -9,7 +9,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames, nav_shape_of, same_kind
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, iter_frames, nav_shape_of, same_kind
 from dask_tiled.testing.records import write_records
 
 _SIDE = 128

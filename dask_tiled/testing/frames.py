@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.model.indexing import Array
+
 StrPath: TypeAlias = str | os.PathLike[str]
-Array: TypeAlias = npt.NDArray[Any]
 Frames: TypeAlias = Array | Iterable[npt.ArrayLike]
 
 # Keeps the uint64 intermediates of a long array within cache.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dask_tiled.model.indexing import Array
 from dask_tiled.testing.detached import lines_of
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, iter_frames
+from dask_tiled.testing.frames import Frames, StrPath, alike, iter_frames
 from dask_tiled.testing.records import in_files, write_records
 
 FILE_HEADER, FRAME_HEADER = 1024, 64

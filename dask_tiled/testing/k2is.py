@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.model.indexing import Array
 from dask_tiled.testing.dm_tags import write_tags
-from dask_tiled.testing.frames import Array, Frames, StrPath, iter_frames
+from dask_tiled.testing.frames import Frames, StrPath, iter_frames
 
 SHAPE = (1860, 2048)
 _SECTORS, _ROWS, _COLUMNS = 8, 930, 16

@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, alike
 from dask_tiled.testing.mib_pixels import DEPTHS, encode_frame, stored_shape
 from dask_tiled.testing.records import in_files, write_records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_tiled.testing.frames import Array
+from dask_tiled.model.indexing import Array
 
 # Counter depths of each pixel type, the usual one first.
 DEPTHS = {"U08": (6, 1), "U16": (12,), "U32": (24,), "R64": (12, 1, 6, 24)}

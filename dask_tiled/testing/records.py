@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from dask_tiled.testing.frames import Array, StrPath
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import StrPath
 
 
 def write_records(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import write_records
 
 _ALIGNMENT = {4: 512, 5: 8192}

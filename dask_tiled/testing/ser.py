@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, nav_shape_of, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, alike, nav_shape_of, pixels_of
 from dask_tiled.testing.records import write_records
 
 CODES = {"u1": 1, "u2": 2, "u4": 3, "i1": 4, "i2": 5, "i4": 6, "f4": 7, "f8": 8, "c8": 9, "c16": 10}

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from dask_tiled.testing.frames import Array, Frames, StrPath, alike, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.testing.frames import Frames, StrPath, alike, pixels_of
 from dask_tiled.testing.records import in_files, write_records
 
 

@@ -12,7 +12,6 @@ from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.array.dask_graph.names import (
     Alias,
@@ -23,9 +22,9 @@ from dask_tiled.array.dask_graph.names import (
 from dask_tiled.array.tasks import like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Grid
 
-Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
 
 SOME = 4

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.beton.structure import PIXELS, REGION
 from dask_tiled.model.blocks import Block, Fetch
-from dask_tiled.model.indexing import Index
-
-Array = npt.NDArray[Any]
+from dask_tiled.model.indexing import Array, Index
 
 MOST_BYTES, MOST_GAP = 1 << 20, 1 << 12
 """Samples that lie no farther apart than that are read together, up to so many bytes."""

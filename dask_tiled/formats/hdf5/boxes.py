@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.apart import apart
@@ -15,6 +13,7 @@ from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.filters import as_stored, complex_type, corrupt_chunk
 from dask_tiled.formats.hdf5.library import read_box
 from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.indexing import Array
 
 SECONDS, SECONDS_PER_BYTE = 5, 1e-6
 """So long may the library compute for a block, and so much longer for each of its bytes: the
@@ -33,7 +32,7 @@ def read(
     dtype: np.dtype,
     origin: tuple[int, ...],
     order: tuple[int, ...] = (),
-) -> npt.NDArray[Any]:
+) -> Array:
     """Read a block through the HDF5 library, which another process does for the work on a chunk.
 
     The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
@@ -48,7 +47,7 @@ def read(
     limits = Limits(seconds, 10 * seconds, MOST_MEMORY + 8 * nbytes)
     try:
         run = fetch.keep("hdf5", partial(apart, renewed=True))
-        pixels: npt.NDArray[Any] = run(limits, read_box, block.file, dataset, bounds)
+        pixels: Array = run(limits, read_box, block.file, dataset, bounds)
     except (DatasetError, PermissionError):
         raise
     except Exception as error:

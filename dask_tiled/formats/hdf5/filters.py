@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.tools.compression import check_room
 from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.indexing import Array
 
 Bytes = npt.NDArray[np.uint8]
 Filter = tuple[int, tuple[int, ...]]
@@ -191,7 +192,7 @@ def decode(
     chunk: tuple[int, ...],
     filters: tuple[Filter, ...],
     order: tuple[int, ...] = (),
-) -> npt.NDArray[Any]:
+) -> Array:
     """Decode a chunk, of the shape that it has in the file: at the edges larger than the block.
 
     ``order`` are its axes in the order in which the block has them, where that is another one.
@@ -210,7 +211,7 @@ def decode(
     if len(data) != size:
         raise corrupt_chunk(block, f"{size} bytes", f"{len(data)} bytes")
     inside = tuple(slice(n) for n in as_stored(block.shape, order))
-    pixels: npt.NDArray[Any] = data.view(stored).reshape(chunk)[inside]
+    pixels: Array = data.view(stored).reshape(chunk)[inside]
     pixels = pixels.transpose(order) if order else pixels
     # Some filters leave the bytes where they are, which is not theirs for long.
     return pixels.astype(dtype, copy=np.may_share_memory(data, fetched))

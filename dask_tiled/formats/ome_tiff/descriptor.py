@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
@@ -26,6 +25,7 @@ from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
 MAX_LISTED = 1000  # so many missing planes and files are listed in the metadata
@@ -175,7 +175,7 @@ INSTRUMENT = {
 }
 
 
-def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+def read_headers(desc: tools.Description) -> Array:
     """Read what the XML says of the planes that are there."""
     told = desc.metadata["ome_tiff"]
     path, number = told["xml_path"], told["dataset"]

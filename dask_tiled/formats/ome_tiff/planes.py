@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from array import array
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.xml import MAX_BYTES, MAX_RUNS, read_text, whole
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 NAMES = {
     "elapsed_time": ("DeltaT", "s", "s"),
@@ -31,7 +30,7 @@ class Planes(NamedTuple):
 
     places: Index  # along T, C and Z: a row for each
     sizes: tuple[int, int]  # of the image along T and Z
-    facts: npt.NDArray[Any]
+    facts: Array
 
 
 def read_planes(path: str, number: int) -> Planes:

@@ -11,11 +11,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.indexing import Array
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 JPEG = "jpeg"

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
@@ -27,7 +26,7 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 MOST_LISTED = 100  # so many series are listed in the metadata
 NAMES = {"i": "frame", "q": "frame", "#": "file"}
@@ -150,7 +149,7 @@ def _axes(
     return tuple(replace(axis, scale=axis.scale * factors.get(axis.name, 1.0)) for axis in axes)
 
 
-def read_headers(desc: tools.Description) -> npt.NDArray[Any]:
+def read_headers(desc: tools.Description) -> Array:
     """Read when the pages were made."""
     told, paths = desc.metadata["tiff"], [file.path for file in desc.files]
     pages = Pages(dated=True)

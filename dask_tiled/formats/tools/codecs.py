@@ -17,6 +17,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.compression import SMALL, most_bytes
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
+from dask_tiled.model.indexing import Array
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -61,7 +62,7 @@ def codec(dtype: npt.DTypeLike, config: Mapping[str, Any]) -> BlockDecoder:
     return BlockDecoder(f"{__name__}:decode", stored.newbyteorder("="), options)
 
 
-def decode(block: Block, fetch: Fetch, *, config: str, stored: str) -> npt.NDArray[Any]:
+def decode(block: Block, fetch: Fetch, *, config: str, stored: str) -> Array:
     """Decompress a piece."""
     dtype = np.dtype(stored)
     packed = fetch(block.file, block.offset, block.offset + block.nbytes)
@@ -148,6 +149,6 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
     return BlockDecoder(f"{__name__}:fill", dtype, (("dtype", dtype), ("pixel", pixel)))
 
 
-def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> npt.NDArray[Any]:
+def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
     """Give one value as often as it is asked for."""
     return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)

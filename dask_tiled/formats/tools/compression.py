@@ -18,12 +18,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, is_refusal, opened, read_head
+from dask_tiled.model.indexing import Array
 
 RATIOS: Mapping[str, int] = {
     "packbits": 64,  # 128 bytes of two
@@ -187,7 +187,7 @@ def unpacker(
 
 def decode(
     block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool, moved: str | None
-) -> npt.NDArray[Any]:
+) -> Array:
     """Decompress a file, and take its pixels."""
     packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))

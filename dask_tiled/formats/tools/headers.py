@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
+from dask_tiled.model.indexing import Array
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Name of a field, the byte that it begins at, and its numpy type: ``{"width": (42, "u2")}``.
@@ -73,7 +73,7 @@ def read_fields(
 
 def read_table(
     path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int, order: Order = "<"
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, Array]:
     """Read the same fields of many headers, without what lies between them.
 
     Parameters

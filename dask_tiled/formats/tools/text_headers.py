@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.model.headers import Records, WrongHeader
+from dask_tiled.model.indexing import Array
 
 
 class Place(NamedTuple):
@@ -84,7 +85,7 @@ def _alike(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]
 
 def _values(
     text: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], at: Place, dtype: np.dtype, name: str
-) -> npt.NDArray[Any]:
+) -> Array:
     """Read a value of some headers; most have the same."""
     part = text[rows, at.start : at.stop]
     texts = np.ascontiguousarray(part).view(f"S{at.stop - at.start}")[:, 0]
@@ -100,7 +101,7 @@ def _values(
     return values if at.per is None else values / at.per
 
 
-def _read(texts: npt.NDArray[np.bytes_], dtype: np.dtype) -> npt.NDArray[Any]:
+def _read(texts: npt.NDArray[np.bytes_], dtype: np.dtype) -> Array:
     if dtype.kind == "M":  # numpy takes words, and moves by time zones
         signs = texts.view(np.uint8).reshape(len(texts), -1).copy()
         signs[:, 10:11][signs[:, 10:11] == ord("T")] = ord(" ")

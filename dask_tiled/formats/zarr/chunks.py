@@ -28,7 +28,7 @@ from dask_tiled.formats.zarr.decoding import (
 from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.paths import is_link, is_url, list_folder
 from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
@@ -100,7 +100,7 @@ class Chunks:
             "fill": self._fill().tobytes(),
         }
 
-    def _fill(self) -> npt.NDArray[Any]:
+    def _fill(self) -> Array:
         return np.full(1, self.array.fill_value, self.array.dtype.newbyteorder("="))
 
     @property
@@ -162,7 +162,7 @@ class Chunks:
             nbytes=np.pad(nbytes, filled),
         )
 
-    def pixels(self) -> npt.NDArray[Any]:
+    def pixels(self) -> Array:
         """Read all pixels of a small array.
 
         Raises

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.formats.tools.codecs import unpacked
 from dask_tiled.model.blocks import Block, Fetch
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 Bytes = npt.NDArray[np.uint8]
 Codec = dict[str, Any]
@@ -123,7 +123,7 @@ class Pipeline:
         inner = self.inner.arrays[0].shape  # type: ignore[union-attr]
         return math.prod(self.arrays[-1].shape) // math.prod(inner)
 
-    def decode(self, data: Bytes, fill: Any) -> npt.NDArray[Any]:
+    def decode(self, data: Bytes, fill: Any) -> Array:
         """Decode a chunk; ``fill`` is the value of chunks that a shard lacks.
 
         Raises
@@ -138,7 +138,7 @@ class Pipeline:
             array = _unfiltered(codec, array, given)
         return array
 
-    def _unserialized(self, data: Bytes, fill: Any) -> npt.NDArray[Any]:
+    def _unserialized(self, data: Bytes, fill: Any) -> Array:
         shape, dtype = self.arrays[-1]
         if self.inner is not None:
             return self._unsharded(data, fill)
@@ -149,7 +149,7 @@ class Pipeline:
         stored = dtype.newbyteorder(">" if is_big(self.serializer) else "<")
         return data.view(stored).reshape(shape)
 
-    def _unsharded(self, data: Bytes, fill: Any) -> npt.NDArray[Any]:
+    def _unsharded(self, data: Bytes, fill: Any) -> Array:
         shape, dtype = self.arrays[-1]
         config, inner = _config(self.serializer), self.inner.arrays[0].shape  # type: ignore[union-attr]
         size = index_size(config, self._count())
@@ -205,7 +205,7 @@ def _filtered(codec: Codec, given: _Array) -> _Array:
     return _Array(given.shape, _numbers(config.get(astype) or config.get("dtype") or given.dtype))
 
 
-def _unfiltered(codec: Codec, array: npt.NDArray[Any], given: _Array) -> npt.NDArray[Any]:
+def _unfiltered(codec: Codec, array: Array, given: _Array) -> Array:
     """Undo a filter."""
     import numcodecs
 
@@ -298,7 +298,7 @@ def _pipeline(codecs: str, chunk: tuple[int, ...], stored: str) -> Pipeline:
 
 def decode(
     block: Block, fetch: Fetch, *, codecs: str, chunk: tuple[int, ...], stored: str, fill: bytes
-) -> npt.NDArray[Any]:
+) -> Array:
     """Decode a chunk, of the shape that it has in the file: at the edges larger than the block.
 
     ``codecs`` are documents of zarr 3, ``stored`` is the type of the pixels, ``fill`` the value of
