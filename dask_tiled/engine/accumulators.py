@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,9 @@ from dask_tiled.engine.programs import Register, Step
 from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
 from dask_tiled.model.indexing import Array
 
+Bins = tuple[int | Array, tuple[float, float] | None]
+"""Bins and range, as ``numpy.histogram`` takes them."""
+
 MOST_AT_ONCE = (1 << 16) - 1
 """Pixels whose places fit into 2 bytes."""
 MOST_IN_WORDS = 4
@@ -22,7 +24,7 @@ MOST_BINS, MOST_STEPS = 1 << 16, 8
 """Limits of bins: their number, and how far a pixel's bin may be from where even ones have it."""
 
 
-def neutral(ufunc: np.ufunc, dtype: np.dtype) -> Any:
+def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
     """Return the value that changes no result of a ufunc; NoPrimitive if there is none."""
     if ufunc.identity is not None:
         return int(ufunc.identity)
@@ -247,7 +249,7 @@ def placed(values: Array, where: Array) -> Array:
     return found
 
 
-def counts(vectors: Vectors, last: Step, bins: tuple[Any, ...]) -> Collect:
+def counts(vectors: Vectors, last: Step, bins: Bins) -> Collect:
     """Count the pixels in each bin, or how often each value occurs if there are few."""
     dtype, (number, limits) = last.to.dtype, bins
     if dtype.kind in "biu" and dtype.itemsize <= MOST_COUNTED:
@@ -268,7 +270,7 @@ def counts(vectors: Vectors, last: Step, bins: tuple[Any, ...]) -> Collect:
     return lambda: results
 
 
-def _edges(bins: tuple[Any, ...], dtype: np.dtype) -> tuple[Array, float]:
+def _edges(bins: Bins, dtype: np.dtype) -> tuple[Array, float]:
     """Return the edges of bins for pixels of a type, and how many bins a unit has, about."""
     try:
         _, edges = np.histogram(np.zeros(1, dtype), *bins)

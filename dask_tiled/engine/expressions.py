@@ -6,8 +6,8 @@ larger one of it takes the same time however large it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ class Operand(NamedTuple):
 
 
 Function = np.ufunc | Cast | Select
+T = TypeVar("T")
 
 
 class Call:
@@ -64,7 +65,7 @@ class Call:
     def __init__(
         self,
         function: Function,
-        operands: tuple[Source | Call | Operand | Scalar, ...],
+        operands: tuple[Node | Operand | Scalar, ...],
         dtype: np.dtype,
     ) -> None:
         self.function = function
@@ -85,12 +86,11 @@ class Call:
 Node = Source | Call
 
 
-def call(function: Any, operands: Sequence[Any]) -> Call | None:
+def call(function: Function, operands: Sequence[object]) -> Call | None:
     """Apply a ufunc to expressions and scalars; None where no number comes out for each pixel."""
-    if isinstance(function, np.ufunc):
-        if function.nout != 1 or function.signature or function.nin != len(operands):
-            return None
-    elif not isinstance(function, (Cast, Select)):
+    if isinstance(function, np.ufunc) and (
+        function.nout != 1 or function.signature or function.nin != len(operands)
+    ):
         return None
     arrays = Source, Call, Operand
     found = (x if isinstance(x, arrays) else as_scalar(x) for x in operands)
@@ -110,13 +110,13 @@ def call(function: Any, operands: Sequence[Any]) -> Call | None:
 
 
 def in_order(
-    roots: Iterable[Any], inner: Callable[[Any], Iterable[Any]], key: Callable[[Any], Any]
-) -> Iterator[Any]:
-    """Give all that roots are made of, each after its ``inner`` ones; of any depth.
+    roots: Iterable[T], inner: Callable[[T], Iterable[T]], key: Callable[[T], Hashable]
+) -> Iterator[T]:
+    """Yield all that roots are made of, each after its ``inner`` ones; of any depth.
 
-    What has the same key is given once.
+    What has the same key comes once.
     """
-    done: set[Any] = set()
+    done = set[Hashable]()
     stack = [*roots][::-1]
     while stack:
         node = stack[-1]
@@ -132,23 +132,28 @@ def in_order(
             yield node
 
 
-def as_scalar(value: Any) -> Scalar | None:
-    """Give a number as Python or numpy has it, or None if it is none."""
+def as_scalar(value: object) -> Scalar | None:
+    """Return a number as Python or numpy has it, or None if it is none."""
     if isinstance(value, np.ndarray) and not value.ndim and type(value) is np.ndarray:
         value = value[()]
     if isinstance(value, np.generic):
         return value if value.dtype.kind in NUMBERS else None
-    return value if type(value) in (bool, int, float, complex) else None
+    exact = type(value) in (bool, int, float, complex)
+    return value if exact and isinstance(value, (int, float, complex)) else None
 
 
 class _Shown(np.ndarray):
     """Stands for an expression where numpy is asked what an operator does."""
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **_: object
+    ) -> tuple[np.ufunc, tuple[object, ...]]:
         return ufunc, inputs
 
 
-def call_operator(function: Callable[..., Any], operands: Sequence[Any]) -> Call | None:
+def call_operator(
+    function: Callable[..., tuple[np.ufunc, tuple[object, ...]]], operands: Sequence[object]
+) -> Call | None:
     """Apply an operator of Python, such as ``operator.add``, as numpy applies it to arrays.
 
     numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.

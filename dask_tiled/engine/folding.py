@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class FrameSink:
         return None
 
     @classmethod
-    def joined(cls, sinks: Sequence[Any]) -> FrameSink:
+    def joined(cls, sinks: Sequence[Self]) -> FrameSink:
         """Return what works for several that are alike."""
         raise NotImplementedError
 
@@ -173,7 +173,7 @@ class FrameSink:
         self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
 
     def _firsts(self, runs: Runs) -> Index:
-        """Tell where in a frame runs begin: in any order at 0, so that none goes beyond its end."""
+        """Return where in a frame runs begin: in any order at 0, so that none exceeds its end."""
         return runs.dests // self._pixel.itemsize * (not self._any_order)
 
     def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
@@ -313,7 +313,7 @@ class FoldSink(FrameSink):
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
-    """Give each point of a grid the number of its place along the axes that are kept, in C order.
+    """Return the place of each point of a grid along the axes that are kept, numbered in C order.
 
     Returns
     -------
@@ -397,7 +397,7 @@ class Places:
             self._there = Walk(dests[0] + rows * step, int(hops[0]), len(dests))
 
     def room(self, columns: Array, old: Array) -> Array:
-        """Give room for the columns of the pixels: ``old`` if it fits."""
+        """Return room for the columns of the pixels: ``old`` if it fits."""
         shape = len(columns), self._size
         fits = old.shape == shape and old.dtype == columns.dtype
         return old if fits else np.empty(shape, columns.dtype)

@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
         return [a + b for (a, _), (b, _) in zip(self.box[self.nav_ndim :], part, strict=True)]
 
     def part(self, info: TileInfo) -> tuple[slice, ...]:
-        """Tell which part of the signal axes a tile is."""
+        """Return which part of the signal axes a tile is."""
         starts = (start for start, _ in self.box[self.nav_ndim :])
         corner = [at - start for at, start in zip(info.origin[1:], starts, strict=True)]
         return tuple(slice(at, at + n) for at, n in zip(corner, info.shape[1:], strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Loop(NamedTuple):
 
 
 @cache
-def loop_of(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Loop | None:
+def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> Loop | None:
     """Find the loop for operands of some types; of Python's numbers, the type of Python.
 
     It is None where there is no loop that can be called by itself, and for ufuncs of others.

@@ -103,14 +103,15 @@ def compiled(root: Node) -> Program:
     """Make the program of an expression. What occurs in it several times is computed once."""
     if isinstance(root, Source):
         root = Call(Cast(root.dtype), (root,), root.dtype)
+    roots: list[Node] = [root]
     needs: dict[int | str, int] = {}
     sources: dict[str, Source] = {}
-    for node in in_order([root], _nodes, _token):
+    for node in in_order(roots, _nodes, _token):
         if isinstance(node, Source):
             sources[node.token] = node
         wanted = sorted((needs[x] for x in {*map(_token, _nodes(node))}), reverse=True)
         needs[node.token] = max((n + k for k, n in enumerate(wanted)), default=1)
-    ordered = in_order([root], lambda x: sorted(_nodes(x), key=lambda y: -needs[y.token]), _token)
+    ordered = in_order(roots, lambda x: sorted(_nodes(x), key=lambda y: -needs[y.token]), _token)
     calls = [node for node in ordered if isinstance(node, Call)]
     numbers = {token: number for number, token in enumerate(sources)}
     last = {x.token: call for call in calls for x in call.nodes}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.engine import accumulators
-from dask_tiled.engine.accumulators import neutral, placed
+from dask_tiled.engine.accumulators import Bins, neutral, placed
 from dask_tiled.engine.folding import NARROW_FRAMES
 from dask_tiled.engine.programs import Step
 from dask_tiled.engine.vectors import Collect, Vectors
@@ -31,8 +31,7 @@ class Reduction(NamedTuple):
     axes: tuple[int, ...]
     dtype: np.dtype | None
     """Of the result; None for that of the pixels."""
-    bins: tuple[Any, ...] = ()
-    """Bins and range, as ``numpy.histogram`` takes them."""
+    bins: Bins = (10, None)
     dtype_of: Callable[[np.dtype], np.dtype] | None = None
     """Returns the type of the result for that of the pixels."""
 
@@ -71,10 +70,9 @@ def _reduce(reduction: Reduction, pixels: Array) -> Array:
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
         dtype = dtype or pixels.dtype
         return np.full(shape, neutral(ufunc, dtype), dtype)
-    options: dict[str, Any] = {} if row.of_truth else {"dtype": dtype}
-    if row.skips:
-        options["where"] = ~np.isnan(pixels)
-    return ufunc.reduce(pixels, axes, keepdims=True, **options)
+    where = ~np.isnan(pixels) if row.skips else True
+    dtype = None if row.of_truth else dtype
+    return ufunc.reduce(pixels, axes, dtype, keepdims=True, where=where)
 
 
 def _combine(reduction: Reduction, pixels: int, results: Sequence[Array]) -> Array:
@@ -106,11 +104,13 @@ def _mean_of_numbers(found: Array, *_: object) -> Array:
     return found[..., 0] / found[..., 1]
 
 
-def _count_and_sum(reduction: Reduction, pixels: Array) -> tuple[Array, Array, dict[str, Any]]:
-    """Return how many pixels count, their sum, and how both were made."""
+def _count_and_sum(
+    reduction: Reduction, pixels: Array
+) -> tuple[Array, Array, Callable[[Array], Array]]:
+    """Return how many pixels count, their sum, and what adds up others in the same way."""
     numbers = ~np.isnan(pixels) if reduction.row.skips else np.ones((1,) * pixels.ndim, bool)
-    given: dict[str, Any] = {"axis": reduction.axes, "keepdims": True, "where": numbers}
-    return np.ones_like(pixels.real).sum(**given), pixels.sum(**given), given
+    add = partial(np.sum, axis=reduction.axes, keepdims=True, where=numbers)
+    return add(np.ones_like(pixels.real)), add(pixels), add
 
 
 def _reduce_numbers(reduction: Reduction, pixels: Array) -> Array:
@@ -122,9 +122,9 @@ def _reduce_numbers(reduction: Reduction, pixels: Array) -> Array:
 def _reduce_moments(reduction: Reduction, pixels: Array) -> Array:
     exact = pixels.astype(np.result_type(pixels, np.float64))
     with np.errstate(all="ignore"):
-        count, total, given = _count_and_sum(reduction, exact)
+        count, total, add = _count_and_sum(reduction, exact)
         mean = total.real / np.maximum(count, 1)  # dask asks for a real one
-        squares = (abs(exact - mean) ** 2).sum(**given)
+        squares = add(abs(exact - mean) ** 2)
     return np.stack([count, mean, squares], axis=-1)
 
 

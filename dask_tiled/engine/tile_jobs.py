@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from dask.base import tokenize
 
 from dask_tiled.engine.jobs import Chunk, TileInfo
@@ -20,7 +20,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 class MapTiles:
     """The job of :func:`map_tiles`."""
 
-    func: Callable[[Array, TileInfo], Any]
+    func: Callable[[Array, TileInfo], npt.ArrayLike]
     dtype: np.dtype
     sig_shape: tuple[int, ...] | None
     """Of the result for a frame, if it is no pixel for each pixel."""
@@ -32,7 +32,7 @@ class MapTiles:
         """Begin to work on a chunk."""
         return MapSink(self, chunk)
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
+    def __dask_tokenize__(self) -> tuple[object, ...]:
         values = str(self.dtype), self.sig_shape, tokenize(self.request)
         return "dask_tiled.MapTiles", tokenize(self.func), *values
 
@@ -74,7 +74,7 @@ class ReduceTiles:
     """The job of :func:`reduce_tiles`."""
 
     init: Array
-    func: Callable[[Array, Array, TileInfo], Any]
+    func: Callable[[Array, Array, TileInfo], npt.ArrayLike | None]
     request: TilingRequest
 
     @property
@@ -86,7 +86,7 @@ class ReduceTiles:
         """Begin to work on a chunk."""
         return ReduceSink(self, chunk)
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
+    def __dask_tokenize__(self) -> tuple[object, ...]:
         return "dask_tiled.ReduceTiles", *map(tokenize, (self.init, self.func, self.request))
 
 
@@ -111,9 +111,9 @@ class ReduceSink:
         return self._state.reshape(self._ones + self._state.shape)
 
 
-def checked(found: Any, state: Array, name: str) -> Array:
+def checked(found: npt.ArrayLike | None, state: Array, name: str) -> Array:
     """Take what a function made of a state."""
-    if np.shape(found) != state.shape or found is None:
+    if found is None or np.shape(found) != state.shape:
         raise TilingError(
             f"{name} returned another shape than that of init",
             expected=state.shape,

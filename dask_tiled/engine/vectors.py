@@ -164,7 +164,7 @@ class Vectors:
         return self.results if self._collect is None else self._collect()
 
     def _target(self, to: Register) -> Value:
-        """Tell where a step has its result."""
+        """Return where a step has its result."""
         if to.number == RESULT and self._lines is not None:
             size, lines = self.results.itemsize, self._lines.ctypes.data
             place = self._layout.ARRAY, self.results.ctypes.data, self._columns * size, lines, size
@@ -371,7 +371,7 @@ def _is_natural(operand: Input) -> bool:
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:
-    """Tell how many neighbours become one, where others of the same row become others."""
+    """Return how many neighbours become one, where others of the same row become others."""
     together = len(shape) - nav_ndim > 1 and kept[-2] and not kept[-1] and shape[-2] > 1
     return shape[-1] if together and shape[-1] <= MOST_GROUP else 1
 
