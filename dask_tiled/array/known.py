@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Final
 
 from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import (
@@ -18,18 +18,21 @@ from dask_tiled.array.dask_graph.functions import (
     swapped,
     transposed,
 )
-from dask_tiled.array.dask_graph.layers import fused, is_other_array
-from dask_tiled.array.recipes import NODES, Apply, Tree, cut
+from dask_tiled.array.dask_graph.layers import Annotations, fused, is_other_array
+from dask_tiled.array.recipes import Apply, Expression, Recipe, cut
 from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
     Call,
+    Combine,
     Contract,
     Histogram,
+    Join,
     Label,
     Node,
     OfChunks,
+    Opaque,
     Read,
     Reduce,
     Reshape,
@@ -46,44 +49,61 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 COUNTED = "-chunks"
 """What is added to the name of a layer of histograms, for those by the number of the chunk."""
+Why = str
+"""Why a layer is left to dask."""
+LATER: Final = "it is computed of results, not of the pixels of files"
 
 
-class Known(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Known:
     """What a layer computes of opened arrays."""
 
-    tree: Tree
+    name: str
+    """Of the layer that is made."""
+    tree: Node
+    """What the layer was read as."""
+    expression: Expression
     chunks: Chunks
     """Those of the sources."""
     grid: Grid
     view: View
-    labels: tuple[Any, ...]
+    labels: tuple[Label, ...]
     """Those that the layer gives to the axes that are shown of the sources."""
-    output: tuple[Any, ...]
+    output: tuple[Label, ...]
     """The labels of what the layer makes."""
-    annotations: dict[str, Any]
+    annotations: Annotations
     step: Step | None = None
-    new_axes: Mapping[Label, int] = MappingProxyType({})
+    new_axes: Mapping[Label, int] = field(default_factory=dict)
     """How many chunks axes have that no axis of the sources is shown as."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What tasks do."""
+        return Recipe(self.expression, self.view, self.source.layout.nav_ndim, self.step)
 
     @property
     def source(self) -> Source:
         """One of the sources: all of them have the same axes."""
-        node: Any = self.tree
+        node = self.expression
         while isinstance(node, Apply):
-            node = next(x for x in node.operands if isinstance(x, NODES))
-        found: Source = node
-        return found
+            node = next(x for x in node.operands if isinstance(x, Apply | Source))
+        return node
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """The reduction that its last step begins, if it is one."""
+        done = self.step and self.step.done
+        return done if isinstance(done, Reduction) else None
 
     @property
     def is_read(self) -> bool:
         """Whether nothing is computed."""
-        return self.step is None and isinstance(self.tree, Source)
+        return self.step is None and isinstance(self.expression, Source)
 
     @property
     def needs_ending(self) -> bool:
         """Whether only the engine knows what to do with its results."""
-        done = self.step and self.step.done
-        return isinstance(done, Reduction) and done.row.finds_place
+        return self.reduction is not None and self.reduction.row.finds_place
 
     @property
     def is_as_read(self) -> bool:
@@ -91,7 +111,7 @@ class Known(NamedTuple):
         return self.view == View.of(len(self.chunks))
 
     @property
-    def places(self) -> tuple[Any, ...]:
+    def places(self) -> tuple[Label, ...]:
         """The labels that the axes of the sources have."""
         return tuple(self.labels[place] for place in self.view.places)
 
@@ -119,56 +139,58 @@ class Known(NamedTuple):
         # Only where pixels are binned two axes have one label: bins, and the pixels of each.
         return self.shown_chunks[::2] if len({*self.labels}) < len(self.labels) else None
 
-    def shown(self, view: View | None, labels: tuple[Any, ...]) -> Known | None:
+    def shown(self, view: View | None, labels: tuple[Label, ...]) -> Known | Why:
         """Show it in another way, if each of its chunks is still one chunk."""
         if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
-            return None
-        return self._replace(view=view, labels=labels, output=labels)
+            return "chunks of the new axes are no chunks of the file"
+        return replace(self, view=view, labels=labels, output=labels)
 
 
-def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known]:
+def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known | Why]:
     """Return what is computed of opened arrays, by the names of the layers.
 
-    Layers of the names ``numpy`` have arrays of NumPy, which pixels may be computed with.
+    Layers of which the engine computes nothing have the reason, those that read nothing opened are
+    left out. Layers of the names ``numpy`` have arrays of NumPy, which pixels may be computed with.
     """
-    known: dict[str, Known] = {}
+    known: dict[str, Known | Why] = {}
     for name, tree in trees.items():
         match tree:
             case Read():
-                found: Known | None = _read(tree)
+                found: Known | Why = _read(tree)
+            case _ if all(x.name not in known for x in tree.inner):
+                continue
             case Call() | Contract():
                 found = _of_chunks(tree, known, numpy)
-            case _ if tree.inner:
-                one = known.get(tree.inner[0].name)
-                annotated = one and one._replace(
-                    annotations=fused(one.annotations, tree.annotations)
-                )
-                found = _of_one(tree, annotated) if annotated and annotated.step is None else None
+            case Opaque() | Join() | Combine():
+                found = f"no kernel for {tree.words}"
             case _:
-                found = None
-        if found is not None and found.step is None and found.shown_chunks != tree.chunks:
-            found = None  # what is read of its chunks would be of others
+                found = _of_one(tree, known[tree.inner[0].name])
+        if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
+            found = "dask has other chunks"  # what is read of its chunks would be of others
         key = name + COUNTED if isinstance(tree, Histogram) else name
-        if found is not None and (key == name or key not in trees):
-            known[key] = found
+        if key == name or key not in trees:
+            known[key] = replace(found, name=key, tree=tree) if isinstance(found, Known) else found
     return known
 
 
 def _read(tree: Read) -> Known:
     assert tree.chunks is not None  # noqa: S101 - what is read has chunks
-    labels = tuple(range(len(tree.chunks)))
-    view, annotations = View.of(len(labels)), dict(tree.annotations)
-    return Known(tree.source, tree.chunks, tree.grid, view, labels, labels, annotations)
+    labels, annotations = tuple(range(len(tree.chunks))), dict(tree.annotations)
+    shown = View.of(len(labels)), labels, labels, annotations
+    return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
 
 
-def _of_one(tree: Node, one: Known) -> Known | None:  # noqa: PLR0911 - by its kind
-    """Return what is made of something known; None where the engine cannot."""
+def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by its kind
+    """Return what is made of something known, or why the engine makes nothing of it."""
+    if not isinstance(one, Known) or one.step is not None:
+        return LATER
+    one = replace(one, annotations=fused(one.annotations, tree.annotations))
     axes = tuple(range(len(one.view.shown)))
     match tree:
         case TileFunction() if one.is_as_read:
             step = Step(tree.job, partial(run_job, job=tree.job))
-            one = one._replace(labels=tree.labels, output=tree.output, new_axes=tree.new_axes)
-            return one._replace(step=step)
+            one = replace(one, labels=tree.labels, output=tree.output, step=step)
+            return replace(one, new_axes=tree.new_axes)
         case Transpose():
             shown = tuple(one.view.shown[k] for k in tree.order)
             return one.shown(one.view._replace(shown=shown), axes)
@@ -180,73 +202,77 @@ def _of_one(tree: Node, one: Known) -> Known | None:  # noqa: PLR0911 - by its k
             return one.shown(view, tuple(range(len(tree.chunks))))
         case Reduce(step=Step() as step):
             ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
-            found = one._replace(labels=tree.labels, output=tree.output, step=step)
-            return None if found.needs_ending and ends & one.view.flipped else found
+            found = replace(one, labels=tree.labels, output=tree.output, step=step)
+            flipped = found.needs_ending and ends & one.view.flipped
+            return "places along a reversed axis" if flipped else found
         case Bin():
             return _bin(tree, one)
         case Histogram():
-            return one._replace(labels=axes, output=axes, step=histogram_of(tree.bins, len(axes)))
+            step = histogram_of(tree.bins, len(axes))
+            return replace(one, labels=axes, output=axes, step=step)
         case _:
-            return None
+            return f"no kernel for {tree.words}"
 
 
-def _slice(tree: Slice, one: Known) -> Known | None:
+def _slice(tree: Slice, one: Known) -> Known | Why:
     """Return a part of what is known: the sources give at once what it has of each axis."""
     found = _cut(one, tree.cuts)
-    if found is None:
-        return None
+    if not isinstance(found, Known):
+        return found
     shown = list(found.view.shown)
     for k in tree.new:
         shown.insert(k, ())
     return found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
 
 
-def _of_chunks(tree: OfChunks, known: Mapping[str, Known], numpy: set[str]) -> Known | None:
+def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]) -> Known | Why:
     """Return what is computed of known pixels, and of arrays of NumPy beside."""
+    if isinstance(tree, Call) and not tree.on_tiles:
+        return f"no kernel for {tree.words}"
     found = _operands(tree, known, numpy)
-    if found is None:
-        return None
+    if not isinstance(found, tuple):
+        return found
     one, operands = found
-    one = one._replace(output=tree.labels, new_axes=tree.new_axes)
+    one = replace(one, output=tree.labels, new_axes=tree.new_axes)
     if isinstance(tree, Contract):
         return _contraction(tree, one, operands)
-    if not isinstance(tree, Call) or not tree.on_tiles or one.labels != tree.labels:
-        return None
-    if any(isinstance(x, Beside) and x.has_further for x in operands):
-        return None
-    return one._replace(tree=Apply(tree.function, tree.kwargs, operands))
+    further = any(isinstance(x, Beside) and x.has_further for x in operands)
+    if further or one.labels != tree.labels:
+        return "the result has other axes than the pixels"
+    return replace(one, expression=Apply(tree.function, tree.kwargs, operands))
 
 
 def _operands(
-    tree: OfChunks, known: Mapping[str, Known], numpy: set[str]
-) -> tuple[Known, tuple[Any, ...]] | None:
+    tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
+) -> tuple[Known, tuple[object, ...]] | Why:
     """List the operands: known ones of the same axes and chunks, and others.
 
     The first of the known ones gets the annotations of all.
     """
     inner = [known.get(x.value.name) if x.labels is not None else None for x in tree.arguments]
-    inner = [x if x is not None and x.step is None else None for x in inner]
-    which = next((k for k, x in enumerate(inner) if x is not None), None)
-    if which is None:
-        return None
-    first: Any = inner[which]
-    first = first._replace(labels=tree.arguments[which].labels)
-    operands: list[Any] = []
+    pixels = [x for x in inner if isinstance(x, Known) and x.step is None]
+    if not pixels:
+        return LATER
+    labels = tree.arguments[inner.index(pixels[0])].labels or ()
+    annotations = fused(tree.annotations, *(x.annotations for x in pixels))
+    first = replace(pixels[0], labels=labels, annotations=annotations)
+    operands: list[object] = []
     for one, given in zip(inner, tree.arguments, strict=True):
-        same = first.labels, first.chunks, first.view
-        if one is not None and (given.labels, one.chunks, one.view) == same:
-            operands.append(one.tree)
+        if isinstance(one, Known) and one.step is None:
+            same = first.labels, first.chunks, first.view
+            if (given.labels, one.chunks, one.view) != same:
+                return "pixels that are computed with one another have other chunks or axes"
+            operands.append(one.expression)
         elif given.labels is None:
             if is_other_array(given.value):
-                return None
+                return "an operand is no array of NumPy"
             operands.append(given.value)
         else:
-            beside = _beside(given, first) if one is None and given.value.name in numpy else None
+            beside = _beside(given, first) if given.value.name in numpy else None
             if beside is None:
-                return None
+                return "an operand is no array of NumPy, or longer than the pixels"
             operands.append(beside)
-    annotations = fused(tree.annotations, *(x.annotations for x in inner if x is not None))
-    return first._replace(annotations=annotations), tuple(operands)
+    return first, tuple(operands)
 
 
 def _beside(given: Argument, first: Known) -> Beside | None:
@@ -263,20 +289,20 @@ def _beside(given: Argument, first: Known) -> Beside | None:
     return Beside(given.value.name, spans, given.numblocks, (None,) * len(axes))
 
 
-def _contraction(tree: Contract, one: Known, operands: tuple[Any, ...]) -> Known | None:
+def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Known | Why:
     """Return products with an array beside that are added up.
 
     Of whole frames that is a matrix product; other products are made, and then added up.
     """
-    out, is_second = tree.labels, operands[1] is one.tree
+    out, is_second = tree.labels, operands[1] is one.expression
     weights, given = operands[0 if is_second else 1], tree.arguments[0 if is_second else 1]
     if not isinstance(weights, Beside):
-        return None
+        return "both operands of a product are read from files"
     index = given.labels or ()
     labels = one.labels + tuple(x for x in index if x not in one.labels)
     unique = len({*labels}) == len(labels) == len(out) and len({*index}) == len(index)
     if not unique or {*labels} != {*out}:
-        return None
+        return "axes of a product are repeated, or lost"
     gone = tuple(axis for axis, label in enumerate(one.labels) if label in tree.gone)
     order = tuple(map(labels.index, out))
     finish = partial(transposed, order=order)
@@ -286,41 +312,43 @@ def _contraction(tree: Contract, one: Known, operands: tuple[Any, ...]) -> Known
     if parts and whole and {*tree.gone} <= {*index}:
         plain = partial(tree.function, **tree.kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return one._replace(step=Step(Contraction(weights), plain, finish))
+        return replace(one, step=Step(Contraction(weights), plain, finish))
     if not gone or weights.has_further:
-        return None
+        return "no kernel for products along a part of the frames, with further axes"
     step = Step(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), finish)
-    return one._replace(tree=Apply(operator.mul, {}, operands), step=step)
+    return replace(one, expression=Apply(operator.mul, {}, operands), step=step)
 
 
-def _cut(one: Known, cuts: Sequence[Cut]) -> Known | None:
-    """Show a part of what is known; None where that is not known."""
+def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
+    """Return a part of what is known."""
     found = one.view.cut(cuts, one.grid.shape)
-    if found is None:
-        return None
-    of, view = found
-    tree = cut(one.tree, of, one.grid.shape)
-    if tree is None:
-        return None
+    of, view = found or ((), one.view)
+    expression = cut(one.expression, of, one.grid.shape) if found else None
+    if expression is None:
+        return "a part of an axis that was split, or of an operand of several chunks"
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
-    one = one._replace(tree=tree, chunks=chunks, grid=Grid.of(chunks))
-    return one._replace(view=view, labels=labels, output=labels)
+    one = replace(one, expression=expression, chunks=chunks, grid=Grid.of(chunks))
+    return replace(one, view=view, labels=labels, output=labels)
 
 
-def _bin(tree: Bin, one: Known) -> Known | None:
+def _bin(tree: Bin, one: Known) -> Known | Why:
     """Return pixels that are made of several neighbours: parts of axes are reduced."""
     ndim = len(tree.by)
     step = binning_of(tree.function, tree.kwargs, ndim)
-    cut_one: Known | None = one
+    if step is None:
+        return f"no kernel for {tree.words}"
+    found: Known | Why = one
     if tree.trims:
-        cut_one = _cut(one, [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)])
-    if cut_one is None or step is None:
-        return None
-    sizes = cut_one.view.sizes(cut_one.grid.shape)
-    pairs = [n for length, k in zip(cut_one.shape, tree.by, strict=True) for n in (length // k, k)]
-    view, labels = cut_one.view.reshaped(sizes, pairs), tuple(k // 2 for k in range(2 * ndim))
-    found = cut_one.shown(view, labels)
-    if found is None or found.shown_chunks[::2] != tree.chunks:
-        return None
-    return found._replace(step=step, output=labels[::2])
+        ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]
+        found = _cut(one, ends)
+    if isinstance(found, Known):
+        sizes = found.view.sizes(found.grid.shape)
+        pairs = [n for size, k in zip(found.shape, tree.by, strict=True) for n in (size // k, k)]
+        labels = tuple(k // 2 for k in range(2 * ndim))
+        found = found.shown(found.view.reshaped(sizes, pairs), labels)
+    if not isinstance(found, Known):
+        return found
+    if found.shown_chunks[::2] != tree.chunks:
+        return "chunks are no multiples of bins"
+    return replace(found, step=step, output=labels[::2])

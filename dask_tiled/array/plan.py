@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.known import Known
-from dask_tiled.array.recipes import Recipe
-from dask_tiled.array.tree import Tree
 from dask_tiled.engine.programs import has_blocks
-from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
@@ -23,32 +20,19 @@ LEAST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """What is made in place of a layer."""
-
-    name: str
-    """The name of the layer."""
-    tree: Tree | None
-    """What the layer computes, as it was read; None of what is made where it is put."""
-    known: Known
-    recipe: Recipe
-
-
-@dataclass(frozen=True, eq=False)
 class Plan:
     """What is made of one set of chunks: a task reads a chunk once, and makes all parts of it."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Known, ...]
     pixels: str | None
     """The layer that reads the pixels, if something else needs them as they are."""
 
     def __str__(self) -> str:
         """Return the plan as text: the chunks, and below them the tree of each part."""
-        chunks = self.parts[0].known.chunks
+        chunks = self.parts[0].chunks
         largest = tuple(max(axis, default=0) for axis in chunks)
         lines = [f"{math.prod(map(len, chunks))} tasks, for chunks of {largest} pixels:"]
-        for part in self.parts:
-            lines += [f"  {line}" for line in str(part.tree or part.name).splitlines()]
+        lines += [f"  {line}" for part in self.parts for line in str(part.tree).splitlines()]
         return "\n".join(lines)
 
 
@@ -56,7 +40,7 @@ class Plan:
 class Needed:
     """What the layers that are wanted need."""
 
-    parts: dict[str, Part]
+    parts: dict[str, Known]
     """What is made, by the names of the layers."""
     kept: list[str]
     """The layers that stay as they are."""
@@ -65,7 +49,6 @@ class Needed:
 
 def needed(
     wanted: Collection[str],
-    trees: Mapping[str, Tree],
     known: Mapping[str, Known],
     ends: Mapping[str, str],
     dependencies: Mapping[str, set[str]],
@@ -83,10 +66,8 @@ def needed(
         if name in ends:
             found.dependencies[name] = {ends[name]}
         elif name in known and not known[name].is_read:
-            one = known[name]
-            recipe = Recipe(one.tree, one.view, one.source.layout.nav_ndim, one.step)
-            found.parts[name] = Part(name, trees.get(name), one, recipe)
-            found.dependencies[name] = {x.name for x in recipe.beside}
+            found.parts[name] = known[name]
+            found.dependencies[name] = {x.name for x in known[name].recipe.beside}
         else:
             found.kept.append(name)
             found.dependencies[name] = {*dependencies[name]}
@@ -94,32 +75,30 @@ def needed(
     return found
 
 
-def in_fewer_chunks(parts: Mapping[str, Part], unseen: Collection[str]) -> dict[str, Part]:
+def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
     """Return reductions of many chunks by one task, where nothing is left of all of them.
 
     Nor where nobody sees the chunks of the results: those ``unseen`` are put together at once.
     """
-    axes = {*range(min((len(x.known.chunks) for x in parts.values()), default=0))}
+    axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
-        done = part.known.step and part.known.step.done
         beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
-        if beside or not isinstance(done, Reduction):
+        if beside or part.reduction is None:
             return {**parts}
         if name not in unseen:
-            left = {*range(len(part.known.labels))} - {*done.axes}
-            axes -= {x.axis for place in left for x in part.known.view.shown[place]}
+            left = {*range(len(part.labels))} - {*part.reduction.axes}
+            axes -= {x.axis for place in left for x in part.view.shown[place]}
     return {name: _merged(part, axes) for name, part in parts.items()}
 
 
-def _merged(part: Part, axes: set[int]) -> Part:
+def _merged(part: Known, axes: set[int]) -> Known:
     """Return a part whose chunks follow one another in larger ones along some axes."""
-    known = part.known
-    chunks, most = list(known.chunks), _most_chunks(known)
+    chunks, most = list(part.chunks), _most_chunks(part)
     for axis in sorted(axes, reverse=True):
         by = -(-math.prod(map(len, chunks)) // most)
         some = chunks[axis]
         chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
-    return replace(part, known=known._replace(chunks=tuple(chunks), grid=Grid.of(chunks)))
+    return replace(part, chunks=tuple(chunks), grid=Grid.of(chunks))
 
 
 def _most_chunks(known: Known) -> int:
@@ -136,7 +115,7 @@ def takes_time(source: Source) -> bool:
 
 
 def plans_of(
-    parts: Mapping[str, Part], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
+    parts: Mapping[str, Known], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
 ) -> Iterator[Plan]:
     """Put parts together that read the same chunks, and of which none waits for another.
 
@@ -149,8 +128,8 @@ def plans_of(
         stages[name] = below + (name in parts or name in reads)
         if name not in reads and name not in parts:
             continue
-        one = reads[name] if name in reads else parts[name].known
-        sources = {one.source.token} if name in reads else parts[name].recipe.sources
+        one = reads.get(name) or parts[name]
+        sources = one.recipe.sources
         company = tuple(sorted(sources)) if len(sources) == 1 else name
         groups.setdefault((company, one.chunks, stages[name]), []).append(name)
     for names in groups.values():

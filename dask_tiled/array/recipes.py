@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import chain, starmap
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
 from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
+from dask_tiled.array.tree import Function, Kwargs
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
@@ -36,69 +38,49 @@ class Apply:
 
     __slots__ = ("function", "kwargs", "operands")
 
-    def __init__(self, function: Callable[..., Any], kwargs: Any, operands: Any) -> None:
+    def __init__(self, function: Function, kwargs: Kwargs, operands: tuple[object, ...]) -> None:
         self.function = function
-        self.kwargs: dict[str, Any] = kwargs
-        self.operands: tuple[Any, ...] = operands
+        self.kwargs = kwargs
+        self.operands = operands
+        """Expressions, arrays beside, and values."""
 
 
-Tree = Apply | Source
-NODES = Apply, Source
+Expression = Apply | Source
+"""Pixels of opened arrays, and what is computed of them, pixel by pixel."""
 
 
-def nodes_of(tree: Tree) -> Iterator[Tree]:
-    """Yield all nodes of a tree, each once, after those that it needs."""
-    return in_order([tree], _inner, id)
+def nodes_of(expression: Expression) -> Iterator[Expression]:
+    """Yield all nodes of an expression, each once, after those that it needs."""
+    return in_order([expression], _inner, id)
 
 
-def _inner(node: Tree) -> list[Tree]:
-    return [x for x in node.operands if isinstance(x, NODES)] if isinstance(node, Apply) else []
+def _inner(node: Expression) -> list[Expression]:
+    operands = node.operands if isinstance(node, Apply) else ()
+    return [x for x in operands if isinstance(x, Expression)]
 
 
-def cut(tree: Tree, cuts: Sequence[Cut], sizes: Sequence[int]) -> Tree | None:
-    """Show a part of the pixels of a tree; None where that is not known."""
-    made: dict[int, Any] = {}
-    for node in nodes_of(tree):
+def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Expression | None:
+    """Return a part of the pixels of an expression; None where that is not known."""
+    made: dict[int, Expression] = {}
+    for node in nodes_of(expression):
         if isinstance(node, Source):
             made[id(node)] = node.cut(cuts)
-        else:
-            operands = [
-                made[id(x)]
-                if isinstance(x, NODES)
-                else x.cut(cuts, sizes)
-                if isinstance(x, Beside)
-                else x
-                for x in node.operands
-            ]
-            lost = any(
-                x is None and isinstance(y, Beside)
-                for x, y in zip(operands, node.operands, strict=True)
-            )
-            if lost:
-                return None
-            made[id(node)] = Apply(node.function, node.kwargs, tuple(operands))
-    found: Tree = made[id(tree)]
-    return found
-
-
-class _Made(NamedTuple):
-    """The number of the step of a recipe that makes an operand."""
-
-    number: int
-
-
-class _Slot(NamedTuple):
-    """The number of an array beside."""
-
-    number: int
+            continue
+        operands = [made.get(id(x), x) for x in node.operands]
+        for k, x in enumerate(operands):
+            if isinstance(x, Beside):
+                operands[k] = x.cut(cuts, sizes)
+                if operands[k] is None:
+                    return None
+        made[id(node)] = Apply(node.function, node.kwargs, tuple(operands))
+    return made[id(expression)]
 
 
 Room = Callable[[np.dtype], Array | None]
-"""Gives the memory for pixels of a type, C-contiguous, if there is any."""
-
-
+"""Returns the memory for pixels of a type, C-contiguous, if there is any."""
 End = Callable[[Array], Any]
 """Makes of the result of a sink what dask's function returns."""
+Made = TypeVar("Made")
 
 
 class Recipe:
@@ -107,36 +89,24 @@ class Recipe:
     The types of arrays beside are known when they are there: the program is made then.
     """
 
-    def __init__(self, tree: Tree, view: View, nav_ndim: int, last: Step | None) -> None:
+    def __init__(
+        self, expression: Expression, view: View, nav_ndim: int, last: Step | None
+    ) -> None:
+        self._nodes = [*nodes_of(expression)]
         self._view = view
         self._nav_ndim = nav_ndim
         self._last = last
-        beside: dict[Beside, int] = {}
-        numbers: dict[int, int] = {}
-        self._steps: list[tuple[Any, dict[str, Any], list[Any]]] = []
-        for node in nodes_of(tree):
-            if isinstance(node, Apply):
-                operands = [
-                    _Made(numbers[id(x)])
-                    if isinstance(x, NODES)
-                    else _Slot(beside.setdefault(x, len(beside)))
-                    if isinstance(x, Beside)
-                    else x
-                    for x in node.operands
-                ]
-                self._steps.append((node.function, node.kwargs, operands))
-            else:
-                self._steps.append((None, {}, [node]))
-            numbers[id(node)] = len(numbers)
+        operands = chain(*(node.operands for node in self._nodes if isinstance(node, Apply)))
+        beside = dict.fromkeys(x for x in operands if isinstance(x, Beside))
+        self._numbers = {x: number for number, x in enumerate(beside)}
         self.beside = tuple(beside)
         if last is not None and isinstance(last.done, Contraction):
             self.beside += (last.done.weights,)
-        self._slots = len(beside)
         self._programs: dict[tuple[np.dtype, ...], Program | None] = {}
 
     @property
     def _sources(self) -> list[Source]:
-        return [operands[0] for function, _, operands in self._steps if function is None]
+        return [node for node in self._nodes if isinstance(node, Source)]
 
     @property
     def sources(self) -> set[str]:
@@ -147,7 +117,32 @@ class Recipe:
     def is_large(self) -> bool:
         """Whether it is too large to be a part of every task."""
         nbytes = sum(SOURCE_BYTES + source.nbytes for source in self._sources)
-        return STEP_BYTES * len(self._steps) + nbytes > LARGE_BYTES
+        return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
+
+    def _value(
+        self,
+        read: Callable[[Source], Made],
+        call: Callable[[Function, Kwargs, list[Any]], Made | None],
+        beside: Sequence[Any],
+    ) -> Made | None:
+        """Return what becomes of the nodes, one after the other; None if one becomes nothing."""
+        made: dict[int, Made] = {}
+        last = {id(x): node for node in self._nodes for x in _inner(node)}
+        for node in self._nodes:
+            if isinstance(node, Source):
+                found: Made | None = read(node)
+            else:
+                given = [
+                    beside[self._numbers[x]] if isinstance(x, Beside) else made.get(id(x), x)
+                    for x in node.operands
+                ]
+                found = call(node.function, node.kwargs, given)
+                for x in {id(x) for x in _inner(node) if last[id(x)] is node}:
+                    del made[x]
+            if found is None:
+                return None
+            made[id(node)] = found
+        return found
 
     def program(self, operands: Sequence[Array]) -> Program | None:
         """Return the program for arrays beside of some types; None if the engine has none."""
@@ -157,16 +152,8 @@ class Recipe:
         return self._programs[dtypes]
 
     def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | None:
-        nodes: list[Any] = []
-        for function, kwargs, operands in self._steps:
-            given = [
-                Operand(x.number, dtypes[x.number]) if isinstance(x, _Slot) else x for x in operands
-            ]
-            given = [nodes[x.number] if isinstance(x, _Made) else x for x in given]
-            nodes.append(given[0] if function is None else node_of(function, kwargs, given))
-            if nodes[-1] is None:
-                return None
-        root, last = nodes[-1], self._last and self._last.done
+        root = self._value(lambda source: source, node_of, [*starmap(Operand, enumerate(dtypes))])
+        last = self._last and self._last.done
         if not isinstance(root, Source | Call):
             return None
         if isinstance(last, Reduction):
@@ -197,20 +184,11 @@ class Recipe:
         self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
     ) -> Any:
         """Compute a chunk as dask would, of all its pixels at once."""
-        values: dict[int, Any] = {}
-        last = {x: k for k, (*_, inner) in enumerate(self._steps) for x in _numbers(inner)}
-        for k, (function, kwargs, inner) in enumerate(self._steps):
-            given = [values[x.number] if isinstance(x, _Made) else x for x in inner]
-            given = [operands[x.number] if isinstance(x, _Slot) else x for x in given]
-            if function is not None:
-                values[k] = function(*given, **kwargs)
-            else:
-                read = pixels_in(given[0], box) if pixels is None else pixels
-                values[k] = read.reshape(shape)
-            for number in _numbers(inner):
-                if last[number] == k:
-                    del values[number]
-        return values[len(self._steps) - 1]
+
+        def read(source: Source) -> Array:
+            return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
+
+        return self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
 
     def begin(
         self,
@@ -231,7 +209,7 @@ class Recipe:
             return _asked(last, chunk, room), like_numpy
         axes_of = tuple(part.axis for part in self._view.parts)
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        values = Computation(program, operands[: self._slots], shape, axes_of, nav_ndim)
+        values = Computation(program, operands[: len(self._numbers)], shape, axes_of, nav_ndim)
         reduced = self._reduced(values, chunk, operands[-1:], room)
         if room is not None and last is None:
             out = room(program.dtype)
@@ -296,19 +274,15 @@ class Recipe:
         return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
 
 
-class Together:
+class Recipes:
     """Recipes whose chunks are made of the same pixels. It is no value that dask looks into."""
 
     def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
         self.recipes = recipes
         self._grid = grid
-        self._slots = slots = list(dict.fromkeys(x for one in recipes for x in one.beside))
-        self._given = [[slots.index(x) for x in one.beside] for one in recipes]
-
-    @property
-    def beside(self) -> Sequence[Beside]:
+        self.beside = list(dict.fromkeys(x for one in recipes for x in one.beside))
         """The arrays beside of all recipes."""
-        return self._slots
+        self._given = [[self.beside.index(x) for x in one.beside] for one in recipes]
 
     @property
     def is_large(self) -> bool:
@@ -350,11 +324,6 @@ class Together:
         return [made[k] for k in range(len(self.recipes))]
 
 
-def _numbers(operands: Sequence[Any]) -> set[int]:
-    """Return the numbers of the steps among operands."""
-    return {x.number for x in operands if isinstance(x, _Made)}
-
-
 def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:
     """Begin a job on a chunk."""
     job: Any = asked.job
@@ -373,18 +342,18 @@ def _only(block: Any) -> Any:
     return block
 
 
-def make_all(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:
+def make_all(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:
     """Make a chunk of each of some recipes."""
     return recipes.make(block_id, pixels, *blocks)
 
 
-def make(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+def make(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
     """Make a chunk of the only recipe."""
     (found,) = recipes.make(block_id, pixels, *blocks)
     return found
 
 
-def make_later(recipes: Together, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+def make_later(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
     """Return what makes a chunk of the only recipe where there is room for it."""
 
     def made(room: Room) -> Any:

@@ -235,6 +235,11 @@ class Opaque(Node):
     keeps_axes: bool = False
     """Whether the axes are those of the first array that it is made of."""
 
+    @property
+    def words(self) -> str:
+        """How dask calls it."""
+        return words_of(self.name)
+
 
 Tree = Node
 
@@ -243,3 +248,8 @@ def name_of(function: Function) -> str:
     """Return the name of a function."""
     inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def words_of(layer: str) -> str:
+    """Return how dask calls a layer: its name without the token."""
+    return layer.rpartition("-")[0] or layer

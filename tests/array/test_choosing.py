@@ -14,7 +14,7 @@ from strategies import chunked, part_of, selections, shown
 import dask_tiled
 from dask_tiled import TiledArray
 from dask_tiled.array.dask_graph.results import whole
-from dask_tiled.array.recipes import Together
+from dask_tiled.array.recipes import Recipes
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -276,8 +276,8 @@ def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
 
 def computed_by(monkeypatch, result):
     """Compute a result, and tell how many chunks were begun for it."""
-    made, make = [], Together.make
-    monkeypatch.setattr(Together, "make", lambda *args: made.append(args) or make(*args))
+    made, make = [], Recipes.make
+    monkeypatch.setattr(Recipes, "make", lambda *args: made.append(args) or make(*args))
     return result.compute(), len(made)
 
 

@@ -8,7 +8,7 @@ from checks import on_tiles
 
 import dask_tiled
 from dask_tiled.array.dask_graph import joins
-from dask_tiled.array.recipes import Together
+from dask_tiled.array.recipes import Recipes
 from dask_tiled.testing import write_mib
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -70,8 +70,8 @@ def test_frames_beside_joined_ones(scans):
 
 
 def test_what_occurs_twice_is_read_once(scans, monkeypatch):
-    begun, make = [], Together.make
-    monkeypatch.setattr(Together, "make", lambda *args: begun.append(args) or make(*args))
+    begun, make = [], Recipes.make
+    monkeypatch.setattr(Recipes, "make", lambda *args: begun.append(args) or make(*args))
     total = da.concatenate([scans[0], scans[0]], axis=1).sum(axis=(2, 3))
     np.testing.assert_array_equal(total.compute(), np.tile(COUNTS[0].sum(axis=(2, 3)), 2))
     assert len(begun) == scans[0].npartitions

@@ -53,7 +53,7 @@ def test_a_plan_can_be_printed(arr):
     trees = trees_of(graph)
     first = sorted(one.name for one in trees.values() if isinstance(one, tree.Reduce))
     known = known_trees(trees, arrays_of_numpy(graph))
-    found = needed(first, trees, known, {}, graph.dependencies)
+    found = needed(first, known, {}, graph.dependencies)
     (plan,) = plans_of(found.parts, {}, found.dependencies)
     assert str(plan).splitlines() == [
         "3 tasks, for chunks of (2, 4, 6, 8) pixels:",

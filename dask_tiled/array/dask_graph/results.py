@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -153,7 +154,7 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
         for one in map(known.get, alike):
             if one is not None and one.step is None:
-                return one._replace(annotations=annotations)
+                return replace(one, annotations=annotations)
         layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
 
@@ -175,7 +176,7 @@ def put_together(
     for name, (final, task) in _last_steps(graph):
         reads: Any = graph.layers[name]
         one = known.get(name) or _mapped(graph, name, known)
-        chunks = one and one.made_chunks
+        chunks = None if one is None else one.made_chunks
         if one is None or chunks is None:
             continue
         if math.prod(map(len, chunks)) < len(task.dependencies):  # there are empty ones, too
@@ -197,7 +198,7 @@ def put_together(
         result, putting = f"result-{final}", f"put-{final}"
         if name in unseen and name in known and not one.is_read and one.view.is_in_order:
             name = f"{name}-here"  # noqa: PLW2901 - elsewhere it is an array of its own
-            taken[name] = one
+            taken[name] = replace(one, name=name)
         given: tuple[Any, Any] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}

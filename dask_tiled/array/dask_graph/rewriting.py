@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 from dask.base import tokenize
@@ -30,11 +31,10 @@ from dask_tiled.array.dask_graph.names import (
 from dask_tiled.array.dask_graph.reading import reads_any, trees_of
 from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.known import COUNTED, Known, known_trees
+from dask_tiled.array.known import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
-from dask_tiled.array.recipes import Together, make, make_all, make_later
-from dask_tiled.array.tree import Combine, Tree
-from dask_tiled.engine.reductions import Reduction
+from dask_tiled.array.recipes import Recipes, make, make_all, make_later
+from dask_tiled.array.tree import Combine, Tree, words_of
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
@@ -61,47 +61,95 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     return da.optimize(dsk, keys, **kwargs)
 
 
-def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
-    """Put what the engine can compute into tasks of it; other layers stay as they are."""
+class Ended(NamedTuple):
+    """How a reduction ends."""
+
+    of: str
+    """The layer that has the results of its chunks."""
+    ending: Ending | Listing
+    final: Final | None
+    """Dask's last step, if that is to have other chunks than it has now."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """What becomes of a graph."""
+
+    graph: HighLevelGraph
+    """As dask has it, but for arrays that were joined, and its last steps."""
+    kept: Collection[str]
+    """The layers of it that stay."""
+    why: Mapping[str, Why]
+    """Why layers that opened arrays go into are left to dask, by their names."""
+    plans: tuple[Plan, ...] = ()
+    endings: Mapping[str, Ended] = field(default_factory=dict)
+    dependencies: Mapping[str, set[str]] = field(default_factory=dict)
+    taken: Collection[str] = ()
+    """What is made where it is taken."""
+
+    def __str__(self) -> str:
+        """Return the plans as text, and what is left to dask."""
+        left = [f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why]
+        return "\n".join([*map(str, self.plans), *(["left to dask:", *left] if left else [])])
+
+
+def planned(graph: HighLevelGraph, keys: Sequence[Any]) -> Planned:
+    """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
     graph = split_joins(graph)
     trees = trees_of(graph)
-    known = known_trees(trees, arrays_of_numpy(graph))
+    found = known_trees(trees, arrays_of_numpy(graph))
+    known = {name: one for name, one in found.items() if isinstance(one, Known)}
+    why = {name: one for name, one in found.items() if not isinstance(one, Known)}
     wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)
     known |= taken
     if all(x.is_read for x in known.values()):
-        return graph
+        return Planned(graph, graph.layers, why)
     endings = _endings(trees, known, graph.dependencies, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
     ends = {name: of for name, (of, _) in endings.items()}
-    found = needed(wanted, trees, known, ends, graph.dependencies)
-    reads = {x: known[x] for x in found.kept if x in known}
+    need = needed(wanted, known, ends, graph.dependencies)
+    reads = {x: known[x] for x in need.kept if x in known}
     reads = {name: one for name, one in reads.items() if one.is_read and one.is_as_read}
-    finals, parts = finals_of(graph, wanted), found.parts
+    finals, parts = finals_of(graph, wanted), need.parts
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
     # Workers may still have chunks of another graph: what dask does not know has other names.
-    own = {of: f"{of}-{tokenize(parts[of].known.grid)}" for of in ended & parts.keys()}
+    own = {of: f"{of}-{tokenize(parts[of].grid)}" for of in ended & parts.keys()}
+    shown = {
+        name: Ended(own.get(of, of), ending, finals.get(name))
+        if parts[of].chunks != known[of].chunks
+        else Ended(own.get(of, of), ending, None)
+        for name, (of, ending) in endings.items()
+        if name in need.dependencies
+    }
     parts = {own.get(x, x): replace(part, name=own.get(x, x)) for x, part in parts.items()}
     dependencies = {
-        own.get(x, x): {own.get(y, y) for y in others} for x, others in found.dependencies.items()
+        own.get(x, x): {own.get(y, y) for y in others} for x, others in need.dependencies.items()
     }
+    plans = tuple(plans_of(parts, reads, dependencies))
+    return Planned(graph, need.kept, why, plans, shown, dependencies, taken)
+
+
+def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
+    """Put what the engine can compute into tasks of it; other layers stay as they are."""
+    found = planned(graph, keys)
+    if not found.plans:
+        return found.graph
+    graph, dependencies = found.graph, {**found.dependencies}
     layers: dict[str, Layer] = {name: graph.layers[name] for name in found.kept}
-    for plan in plans_of(parts, reads, dependencies):
-        _make(plan, taken, layers, dependencies)
-    for name, (of, ending) in endings.items():
-        if name not in dependencies:
-            continue
-        shown, key = name, own.get(of, of)
-        one = parts[key].known
-        final = finals.get(name) if one.chunks != known[of].chunks else None
+    for plan in found.plans:
+        _make(plan, found.taken, layers, dependencies)
+    parts = {part.name: part for plan in found.plans for part in plan.parts}
+    for name, (of, ending, final) in found.endings.items():
+        shown = name
         if final is not None:
-            shown = f"{name}-{tokenize(one.grid)}"
+            shown = f"{name}-{tokenize(parts[of].grid)}"
             dependencies[shown] = dependencies.pop(name)
             dependencies[final.layer] = {shown}
-        layers |= _ended(shown, key, ending, one, final)
+        layers |= _ended(shown, of, ending, parts[of], final)
         layers[shown].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
 
@@ -119,13 +167,13 @@ def _endings(
     users = _users(dependencies)
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
-        done = one.step and one.step.done
-        if isinstance(done, Reduction) and done.row.combine is None:
+        step, done = one.step, one.reduction
+        if step is None or done is None:
+            continue
+        if done.row.combine is None:
             found[first.removesuffix(COUNTED)] = first, Listing()
-        step: Any = one.step
-        plain = step and step.plain
-        begins = getattr(plain, "func", None)
-        if not isinstance(done, Reduction) or begins not in LATER or 0 in one.grid.shape:
+        begins = getattr(step.plain, "func", None)
+        if not isinstance(step.plain, partial) or begins not in LATER or 0 in one.grid.shape:
             continue
         name = first
         while name not in wanted and len(users.get(name, ())) == 1:
@@ -133,16 +181,16 @@ def _endings(
             if not isinstance(later, Combine):
                 break
             name, call = later.name, later.function
-            known_so = call.func in LATER[begins] and call.args == plain.args[1:]
+            known_so = call.func in LATER[begins] and call.args == step.plain.args[1:]
             if not known_so or later.axes != done.axes:
                 break
             ending = ending_of(done, begins, call)
-            if ending is not None and "-aggregate-" in name:
-                raw = step.raw()
-                found[name] = first, ending._replace(reduction=raw.done)
-                known[first] = one._replace(step=raw)
+            raw = replace(one, step=step.raw())
+            if ending is not None and raw.reduction is not None and "-aggregate-" in name:
+                found[name] = first, ending._replace(reduction=raw.reduction)
+                known[first] = raw
                 break
-            combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
+            combining = {**step.plain.keywords, "axis": done.axes, "keepdims": True}
             if not call.keywords.items() <= combining.items():
                 break
     return found
@@ -176,10 +224,9 @@ def _make(
     dependencies: dict[str, set[str]],
 ) -> None:
     """Make the layers of a plan. What is ``taken`` is made where it is taken, if it is alone."""
-    first, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
-    one = first.known
-    recipes = Together([part.recipe for part in plan.parts], one.grid)
-    key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else first.name
+    one, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
+    recipes = Recipes([part.recipe for part in plan.parts], one.grid)
+    key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else one.name
     every = tuple(range(len(one.chunks)))
     numbers = {x: k for k, x in enumerate(dict.fromkeys((*one.places, *one.output)))}
     labels = every if together else tuple(numbers[x] for x in one.places)
@@ -203,7 +250,7 @@ def _make(
             ),
         ]
         numblocks[beside.name] = beside.numblocks
-    function = make_all if together else make_later if first.name in taken else make
+    function = make_all if together else make_later if one.name in taken else make
     new_axes = {} if together else _new_axes(one)
     new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(
@@ -211,16 +258,15 @@ def _make(
     )
     layers[key].annotations = one.annotations or None
     for number, part in enumerate(plan.parts if together else ()):
-        known = part.known
         layers[part.name] = blockwise(
             operator.getitem,
             part.name,
-            known.output,
-            *(key, known.places, number, None),
-            numblocks={key: tuple(map(len, known.chunks))},
-            new_axes=_new_axes(known),
+            part.output,
+            *(key, part.places, number, None),
+            numblocks={key: tuple(map(len, part.chunks))},
+            new_axes=_new_axes(part),
         )
-        layers[part.name].annotations = known.annotations or None
+        layers[part.name].annotations = part.annotations or None
         dependencies[part.name] = {key}
 
 
