@@ -34,6 +34,7 @@ def test_nothing_is_missing(found):
     assert [*found] == LISTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), LISTED)
 def test_without(found, module, name):
     use, line = NAMES[module][name], found[module, name]
