@@ -11,13 +11,13 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.reading import trees_of
+from dask_tiled.array.tasks import Label
 from dask_tiled.array.tree import (
     Bin,
     Call,
     Combine,
     Contract,
     Join,
-    Label,
     Opaque,
     Read,
     Reduce,

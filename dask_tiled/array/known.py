@@ -20,7 +20,7 @@ from dask_tiled.array.dask_graph.functions import (
 )
 from dask_tiled.array.dask_graph.layers import Annotations, fused, is_other_array
 from dask_tiled.array.recipes import Apply, Expression, Recipe, cut
-from dask_tiled.array.tasks import ChunkJob, run_job
+from dask_tiled.array.tasks import ChunkJob, Label, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
@@ -29,7 +29,6 @@ from dask_tiled.array.tree import (
     Contract,
     Histogram,
     Join,
-    Label,
     Node,
     OfChunks,
     Opaque,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,14 @@ from dask_tiled.tiling.bases import Grid
 
 Block = tuple[int, ...]
 """Position of a chunk, counted in chunks."""
+Key = tuple[Any, ...]
+"""The name of a layer, and the position of a chunk in it."""
+Tasks = Mapping[Key, object]
+Label = int | str
+"""What dask calls an axis in a layer."""
+Function = Callable[..., Any]
+"""A function of chunks."""
+Kwargs = Mapping[str, Any]
 
 
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
@@ -80,7 +89,7 @@ class ChunkJob:
         self.tile_shape = tile_shape
 
 
-def run_job(pixels: Array, job: ChunkJob, block_id: tuple[int, ...]) -> Array:
+def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
     """Do a job on the pixels of a chunk; axes that are gone have length 1."""
     nav_shape = job.grid.shape[: job.nav_ndim]
     box = job.grid.box(block_id[: pixels.ndim])

@@ -6,23 +6,18 @@ Trees know nothing of dask. Nodes are compared by what they are, not by what the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from dask_tiled.array.dask_graph.functions import Step
-from dask_tiled.array.tasks import ChunkJob
+from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
+from dask_tiled.engine.accumulators import Bins
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
-
-Label = Any
-"""What dask calls an axis in a layer: a number or a letter."""
-Function = Callable[..., Any]
-"""A function of chunks."""
-Kwargs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,7 +28,7 @@ class Node:
     """The name of the layer."""
     chunks: Chunks | None
     """None where they are not known."""
-    annotations: Mapping[str, Any]
+    annotations: Mapping[str, object]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -191,7 +186,7 @@ class Combine(Node):
     """A later step of a reduction: results of several chunks become one."""
 
     of: Tree
-    function: partial[Any]
+    function: partial[object]
     """Of the results of chunks side by side."""
     axes: tuple[int, ...]
     keepdims: bool
@@ -215,7 +210,7 @@ class Histogram(Node):
     """How many pixels of each chunk lie in each bin."""
 
     of: Tree
-    bins: Any
+    bins: Bins
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -84,6 +84,7 @@ class Call:
 
 
 Node = Source | Call
+Pixels = Node | Operand
 
 
 def call(function: Function, operands: Sequence[object]) -> Call | None:
@@ -92,13 +93,12 @@ def call(function: Function, operands: Sequence[object]) -> Call | None:
         function.nout != 1 or function.signature or function.nin != len(operands)
     ):
         return None
-    arrays = Source, Call, Operand
-    found = (x if isinstance(x, arrays) else as_scalar(x) for x in operands)
+    found = (x if isinstance(x, Pixels) else as_scalar(x) for x in operands)
     scalars = [x for x in found if x is not None]
     if len(scalars) < len(operands):
         return None
     # numpy says best which type comes out; scalars count by their type, Python's by their kind.
-    tried = [np.ones(1, x.dtype) if isinstance(x, arrays) else x for x in scalars]
+    tried = [np.ones(1, x.dtype) if isinstance(x, Pixels) else x for x in scalars]
     try:
         with np.errstate(all="ignore"):
             dtype = function(*tried).dtype
@@ -158,10 +158,9 @@ def call_operator(
 
     numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.
     """
-    arrays = Source, Call, Operand
-    if any(not isinstance(x, arrays) and as_scalar(x) is None for x in operands):
+    if any(not isinstance(x, Pixels) and as_scalar(x) is None for x in operands):
         return None
-    shown = [np.ones(1, x.dtype).view(_Shown) if isinstance(x, arrays) else x for x in operands]
+    shown = [np.ones(1, x.dtype).view(_Shown) if isinstance(x, Pixels) else x for x in operands]
     found = {id(one): x for one, x in zip(shown, operands, strict=True)}
     ufunc, inputs = function(*shown)
     return call(ufunc, [found.get(id(x), x) for x in inputs])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.names import (
     Task,
     TaskRef,
@@ -20,10 +22,19 @@ from dask_tiled.array.dask_graph.names import (
     reductions,
     routines,
 )
-from dask_tiled.array.tasks import ChunkJob
+from dask_tiled.array.tasks import ChunkJob, Function, Key, Kwargs, Label, Tasks
 from dask_tiled.engine import reductions as table
-from dask_tiled.engine.expressions import Call, Cast, Select, as_scalar, call, call_operator
+from dask_tiled.engine.accumulators import Bins
+from dask_tiled.engine.expressions import (
+    Call,
+    Cast,
+    Pixels,
+    Select,
+    call,
+    call_operator,
+)
 from dask_tiled.engine.reductions import Aggregation, Reduction
+from dask_tiled.model.indexing import Array
 
 OPERATORS = {
     getattr(operator, name)
@@ -49,7 +60,7 @@ def is_of_numpy(function: Any) -> bool:
     return all(x.split(".")[0] in known and not x.startswith(other) for x in names)
 
 
-def is_elementwise(function: Any, kwargs: Mapping[str, Any]) -> bool:
+def is_elementwise(function: Function, kwargs: Kwargs) -> bool:
     """Return whether a function of chunks makes a pixel of one pixel of each operand."""
     if function is chunk.astype:
         return kwargs.keys() == {"astype_dtype"}
@@ -59,20 +70,22 @@ def is_elementwise(function: Any, kwargs: Mapping[str, Any]) -> bool:
     return not kwargs and (known or isinstance(function, np.ufunc))
 
 
-def node_of(function: Any, kwargs: Mapping[str, Any], operands: Sequence[Any]) -> Any:
+def node_of(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
     """Make the expression of such a function of others; None where the engine has none."""
     if isinstance(function, np.ufunc):
         return call(function, operands)
-    if function is chunk.astype:
-        dtype = np.dtype(kwargs["astype_dtype"])
-        return operands[0] if operands[0].dtype == dtype else call(Cast(dtype), operands)
     if function in MADE_OF:
         make, count = MADE_OF[function]
         return make(*operands, **kwargs) if len(operands) == count else None
     return call_operator(function, operands)
 
 
-def _rounded(pixels: Any, decimals: int = 0) -> Any:
+def _converted(pixels: Pixels, astype_dtype: npt.DTypeLike) -> Pixels | None:
+    dtype = np.dtype(astype_dtype)
+    return pixels if pixels.dtype == dtype else call(Cast(dtype), [pixels])
+
+
+def _rounded(pixels: Pixels, decimals: int = 0) -> Pixels | None:
     if pixels.dtype.kind in "iu" and decimals >= 0:
         return pixels
     if pixels.dtype.kind != "f" or abs(decimals) > np.finfo(np.float64).precision:
@@ -80,13 +93,13 @@ def _rounded(pixels: Any, decimals: int = 0) -> Any:
     if not decimals:
         return call(np.rint, [pixels])
     steps = [np.multiply, np.true_divide][:: 1 if decimals > 0 else -1]
-    found: Any = pixels
+    found: Pixels | None = pixels
     for ufunc in (steps[0], np.rint, steps[1]):
         found = found and call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
     return found
 
 
-def _finite(pixels: Any) -> Any:
+def _finite(pixels: Pixels) -> Pixels | None:
     if pixels.dtype.kind in "iu":
         return pixels
     if pixels.dtype.kind != "f":
@@ -96,22 +109,19 @@ def _finite(pixels: Any) -> Any:
     return _clip(numbers, limits.min, limits.max)
 
 
-def _select(condition: Any, these: Any, others: Any) -> Call | None:
-    values: list[Any] = [x if hasattr(x, "dtype") else as_scalar(x) for x in (these, others)]
-    if any(x is None for x in values):
-        return None
-    dtype = np.result_type(*(x.dtype if hasattr(x, "dtype") else x for x in values))
-    return Call(Select(), (condition, *values), dtype)
+def _select(*operands: object) -> Call | None:
+    return call(Select(), operands)
 
 
-def _clip(pixels: Any, low: Any, high: Any) -> Any:
+def _clip(pixels: Pixels | None, low: object, high: object) -> Pixels | None:
     found = pixels
     for ufunc, limit in ((np.maximum, low), (np.minimum, high)):
         found = found if limit is None or found is None else call(ufunc, [found, limit])
     return found
 
 
-MADE_OF: dict[Any, tuple[Callable[..., Any], int]] = {
+MADE_OF: dict[Function, tuple[Callable[..., Pixels | None], int]] = {
+    chunk.astype: (_converted, 1),
     np.where: (_select, 3),
     np.clip: (_clip, 3),
     np.round: (_rounded, 1),
@@ -123,17 +133,17 @@ MADE_OF: dict[Any, tuple[Callable[..., Any], int]] = {
 class Contraction(NamedTuple):
     """Sums of the pixels of each frame, weighted by an array beside that may have further axes."""
 
-    weights: Any
+    weights: Beside
 
 
 class Step(NamedTuple):
     """What is made of the pixels of a chunk in the end: the first step of a reduction, or a job."""
 
     done: Reduction | ChunkJob | Contraction
-    plain: Callable[..., Any]
+    plain: Function
     """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number; of
     a contraction, and of the chunk of the weights."""
-    finish: Callable[..., Any] | None = None
+    finish: Function | None = None
     """``finish(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
     in a type. What makes bins takes memory for these, ``out``."""
 
@@ -147,13 +157,13 @@ class Step(NamedTuple):
         return Step(reduction, reduction.whole, _added_up)
 
 
-def _added_up(found: Any, _: tuple[int, ...], dtype: np.dtype) -> Any:
+def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:
     """Leave whole numbers in the few bytes that they were added up in."""
     as_found = found.dtype.kind in "iu" and dtype.kind != "b"
     return found if as_found else found.astype(dtype, copy=False)
 
 
-ROWS: dict[Any, Aggregation] = {
+ROWS: dict[Function, Aggregation] = {
     chunk.sum: table.SUM,
     chunk.prod: table.PROD,
     chunk.nansum: table.NANSUM,
@@ -172,7 +182,7 @@ SKIPPING = {table.MEAN: table.NANMEAN, table.MOMENTS: table.NANMOMENTS}
 """Rows that leave out NaN, as dask's arguments say."""
 
 
-def reduction_of(function: Any, kwargs: Mapping[str, Any]) -> Step | None:
+def reduction_of(function: Function, kwargs: Kwargs) -> Step | None:
     """Read a function of chunks as the first step of a reduction; None if it is none."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
@@ -195,13 +205,16 @@ def reduction_of(function: Any, kwargs: Mapping[str, Any]) -> Step | None:
     is_complex = plain.func is reductions.moment_chunk and np.dtype(dtype).kind == "c"
     if (adds and dtype is None) or is_complex:
         return None
-    finish: Any = {reductions.mean_chunk: partial(_mean, axes), reductions.moment_chunk: _moments}
-    finish = finish.get(plain.func)
-    return Step(Reduction(row, axes, None if dtype is None else np.dtype(dtype)), plain, finish)
+    finish: dict[Function, Function] = {
+        reductions.mean_chunk: partial(_mean, axes),
+        reductions.moment_chunk: _moments,
+    }
+    reduction = Reduction(row, axes, None if dtype is None else np.dtype(dtype))
+    return Step(reduction, plain, finish.get(plain.func))
 
 
 FINDERS = {(chunk.max, chunk.argmax): table.ARGMAX, (chunk.min, chunk.argmin): table.ARGMIN}
-BINNINGS: dict[Any, Aggregation] = {
+BINNINGS: dict[Function, Aggregation] = {
     np.sum: table.SUM,
     np.prod: table.PROD,
     np.min: table.MIN,
@@ -216,13 +229,13 @@ class Coarsening(NamedTuple):
     """What dask passes to ``chunk.coarsen``, and the layer ``of`` which chunks are binned."""
 
     of: str
-    reduction: Callable[..., Any]
+    reduction: Function
     axes: dict[int, int]
     trim_excess: bool
-    kwargs: Mapping[str, Any]
+    kwargs: Kwargs
 
 
-def coarsening_of(tasks: Mapping[Any, Any]) -> Coarsening | None:
+def coarsening_of(tasks: Tasks) -> Coarsening | None:
     """Read tasks that bin chunk after chunk of a layer in the same way; None for others."""
     first = next(iter(tasks.values()))
     if not isinstance(first, tuple) or first[:2] != (apply, chunk.coarsen) or len(first) != 4:
@@ -234,7 +247,7 @@ def coarsening_of(tasks: Mapping[Any, Any]) -> Coarsening | None:
     return Coarsening(of, reduction, axes, trim_excess, kwargs)
 
 
-def reshaping_of(task: Any) -> tuple[Any, Any] | None:
+def reshaping_of(task: object) -> tuple[Key, tuple[int, ...]] | None:
     """Read the key of a chunk, and the shape that a task shows it in; None for other tasks."""
     if not isinstance(task, Task) or not isinstance(task.func, methodcaller):
         return None
@@ -244,7 +257,7 @@ def reshaping_of(task: Any) -> tuple[Any, Any] | None:
     return (chunk_of.key, shape) if isinstance(chunk_of, TaskRef) else None
 
 
-def binning_of(function: Any, kwargs: Mapping[str, Any], ndim: int) -> Step | None:
+def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> Step | None:
     """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
     row = BINNINGS.get(function)
     if row is None or kwargs:
@@ -255,14 +268,17 @@ def binning_of(function: Any, kwargs: Mapping[str, Any], ndim: int) -> Step | No
     return Step(reduction, plain, partial(_binned, row))
 
 
-def _dtype_of(function: Callable[..., Any], pixel: np.dtype) -> np.dtype:
-    dtype: np.dtype = function(np.ones(1, pixel)).dtype
-    return dtype
+def _dtype_of(function: Function, pixel: np.dtype) -> np.dtype:
+    return function(np.ones(1, pixel)).dtype
 
 
 def _binned(
-    row: Aggregation, found: Any, shape: tuple[int, ...], dtype: Any, out: Any = None
-) -> Any:
+    row: Aggregation,
+    found: Array,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    out: Array | None = None,
+) -> Array:
     found = found.reshape(shape[::2])
     if out is None:
         out = np.empty(found.shape, dtype)
@@ -272,14 +288,14 @@ def _binned(
     return out
 
 
-def histogram_of(bins: Any, ndim: int) -> Step:
+def histogram_of(bins: Bins, ndim: int) -> Step:
     """Read how dask puts the pixels of a chunk into bins, perhaps by how often each occurs."""
     done = Reduction(table.HISTOGRAM, tuple(range(ndim)), None, bins)
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
     return Step(done, plain, _counted)
 
 
-def places_of(task: Any) -> Step | None:
+def places_of(task: object) -> Step | None:
     """Read a task of dask as the first step of what finds places; None if it is none."""
     if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
         return None
@@ -287,11 +303,13 @@ def places_of(task: Any) -> Step | None:
     return Step(Reduction(row, task[2], None), task[0]) if row else None
 
 
-def _counted(found: Any, *_: Any) -> Any:
+def _counted(found: Array, *_: object) -> Array:
     return found[np.newaxis]
 
 
-def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:
+def _mean(
+    axes: tuple[int, ...], total: Array, shape: tuple[int, ...], dtype: np.dtype
+) -> dict[str, Array]:
     total = total.astype(dtype, copy=False)
     if total.ndim > len(shape):
         return {"n": total[..., 1], "total": total[..., 0]}
@@ -299,15 +317,15 @@ def _mean(axes: tuple[int, ...], total: Any, shape: tuple[int, ...], dtype: Any)
     return {"n": np.full(total.shape, count, total.dtype), "total": total}
 
 
-def _moments(moments: Any, *_: Any) -> dict[str, Any]:
+def _moments(moments: Array, *_: object) -> dict[str, Array]:
     count, mean, squares = moments[..., 0], moments[..., 1], moments[..., 2:]
     with np.errstate(all="ignore"):
         return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
 def contracted(
-    function: Any, kwargs: Mapping[str, Any], first: Sequence[Any], out: Sequence[Any]
-) -> Sequence[Any] | None:
+    function: Function, kwargs: Kwargs, first: Sequence[Label], out: Sequence[Label]
+) -> Sequence[Label] | None:
     """List the labels along which a function of two chunks adds up products; None for others.
 
     ``first`` are those of its first operand, ``out`` of its results, which have length 1 there.
@@ -319,17 +337,17 @@ def contracted(
     return out[-2:-1] if function is routines._matmul else None  # noqa: SLF001
 
 
-def added(products: Any, gone: tuple[int, ...], order: tuple[int, ...]) -> Any:
+def added(products: Array, gone: tuple[int, ...], order: tuple[int, ...]) -> Array:
     """Add up products over some axes, and show the others in their order."""
     return products.sum(gone, dtype=products.dtype, keepdims=True).transpose(order)
 
 
-def transposed(found: Any, _: tuple[int, ...], dtype: np.dtype, order: tuple[int, ...]) -> Any:
+def transposed(found: Array, _: tuple[int, ...], dtype: np.dtype, order: tuple[int, ...]) -> Array:
     """Show axes in another order; sums of whole numbers overflow, and those of truths are true."""
     found = found if dtype.kind in "fc" else found.astype(dtype, copy=False)
     return found.transpose(order)
 
 
-def swapped(pixels: Any, weights: Any, function: Callable[..., Any]) -> Any:
+def swapped(pixels: Array, weights: Array, function: Callable[[Array, Array], Array]) -> Array:
     """Call a function of weights and pixels."""
     return function(weights, pixels)

@@ -37,18 +37,15 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.dask_graph.slices import Place, as_now, cuts_of, taken
-from dask_tiled.array.tasks import pixels_of, run_job
+from dask_tiled.array.tasks import Function, Kwargs, Label, pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
     Call,
     Combine,
     Contract,
-    Function,
     Histogram,
     Join,
-    Kwargs,
-    Label,
     Opaque,
     Read,
     Reduce,
