@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +20,15 @@ from dask_tiled.array.dask_graph.names import (
     TaskRef,
     reductions,
 )
-from dask_tiled.array.tasks import like_numpy
+from dask_tiled.array.tasks import Function, Key, like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Grid
 
-Key = tuple[Any, ...]
-
 SOME = 4
 """So many results are combined at once."""
-LATER: dict[Any, tuple[Any, ...]] = {
+LATER: dict[Function, tuple[Function, ...]] = {
     **{function: (function,) for function in (np.sum, np.prod, np.any, np.all)},
     np.nansum: (np.sum,),
     np.nanprod: (np.prod,),
@@ -67,7 +66,7 @@ class Ending(NamedTuple):
         pixels = math.prod(grid.shape[axis] for axis in gone)
         for block in product(*kept):
             places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
-            parts: list[Any] = [self._part((of, *place), grid) for place in product(*places)]
+            parts = [self._part((of, *place), grid) for place in product(*places)]
             shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
             for level in count():
                 if len(parts) <= SOME:
@@ -79,7 +78,7 @@ class Ending(NamedTuple):
                 parts = [TaskRef(key) for key in keys]
             yield Task((name, *shown), finished, self, pixels, *parts)
 
-    def _part(self, key: Key, grid: Grid) -> Any:
+    def _part(self, key: Key, grid: Grid) -> Task | TaskRef:
         """Return the result of a chunk; of places, as they are in the whole."""
         if not self.reduction.row.finds_place:
             return TaskRef(key)
@@ -98,7 +97,7 @@ class Listing(NamedTuple):
             yield Alias((name, number, 0), (of, *place))
 
 
-def ending_of(reduction: Reduction, first: Any, last: Any) -> Ending | None:
+def ending_of(reduction: Reduction, first: Function, last: partial[object]) -> Ending | None:
     """Read the last function of a reduction that ``first`` begins; None if it is another."""
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
@@ -119,10 +118,10 @@ def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
 
 def moved(found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]) -> Array:
     """Return the pixels that a part has, and their places as they are in the whole."""
-    rest: Any = found["place"].astype(np.int64)
-    places: Any = 0
+    rest = found["place"].astype(np.int64)
+    places = np.zeros_like(rest)
     for axis, (start, stop) in reversed([*enumerate(bounds)]):
-        rest, inner = divmod(rest, stop - start) if axis else (0, rest)
+        rest, inner = divmod(rest, stop - start) if axis else (rest, rest)
         places += (start + inner) * math.prod(whole[axis + 1 :])
     return placed(found["value"], places)
 

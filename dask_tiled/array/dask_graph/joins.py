@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Mapping
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
@@ -14,12 +14,14 @@ from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.dask_graph.names import (
     Alias,
     Blockwise,
+    Layer,
     MaterializedLayer,
     Task,
     TaskRef,
 )
 from dask_tiled.array.dask_graph.reading import CONCATENATES, STACKS
-from dask_tiled.array.dask_graph.slices import Place, as_now, taken
+from dask_tiled.array.dask_graph.slices import as_now, taken
+from dask_tiled.array.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS
 MOST_PARTS = 64
@@ -34,7 +36,7 @@ class Join(NamedTuple):
     counts: tuple[int, ...]
     """Of the chunks of each part along the axis."""
 
-    def find(self, place: Place) -> Place:
+    def find(self, place: Block) -> Key:
         """Find a chunk by its place: the name and the place that it has in its part."""
         number = place[self.axis]
         for part, count in zip(self.parts, self.counts, strict=True):
@@ -53,7 +55,7 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
     """Let all that is computed of joined arrays, chunk by chunk, be computed of their parts."""
     if not any(name.startswith(JOINING) for name in graph.layers):
         return graph
-    layers, joins = dict[str, Any](graph.layers), dict[str, Join]()
+    layers, joins = dict[str, Layer](graph.layers), dict[str, Join]()
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     for name in list(layers_in_order(graph.dependencies)):
         layer, joined = layers[name], graph.dependencies[name] & joins.keys()
@@ -80,12 +82,12 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
     return HighLevelGraph(layers, dependencies)
 
 
-Made = tuple[Join, dict[str, Any], list[int]]
+Made = tuple[Join, dict[str, Layer], list[int]]
 
 
 def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
     """Split a layer that calls a function on chunks, if its operands are joined alike."""
-    given: list[Any] = [x for x in layer.indices if x[1] is not None]
+    given = [x for x in layer.indices if x[1] is not None]
     inner = [(joins[name], index) for name, index in given if name in joins]
     first, labels = inner[0]
     label, out, name = labels[first.axis], layer.output_indices, layer.output
@@ -98,7 +100,7 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
     ]
     if not alike or label not in out or layer.io_deps or any(n > 1 for n in others):
         return None
-    parts: dict[str, Any] = {}
+    parts: dict[str, Layer] = {}
     for k, count in enumerate(first.counts):
         renamed = {x: joins[x].parts[k] for x, _ in given if x in joins}
         numblocks = {}
@@ -119,9 +121,9 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
     return join, parts, [layer.dims[x] for x in out]
 
 
-def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
+def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Join]) -> Made | None:
     """Split a layer whose tasks take something of one chunk each, where another part begins."""
-    found: dict[Place, tuple[Place, Any]] = {}
+    found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
         block, index = taken(as_now(key, task))
         if not block or key[0] != name:
@@ -143,7 +145,7 @@ def _taking(name: str, layer: Any, joins: Mapping[str, Join]) -> Made | None:
     edges = list(pairwise([0, *new, numblocks[axis]]))
     parts = [f"{name}-part-{k}" for k in range(len(edges))]
     join = Join(axis, tuple(parts), tuple(stop - start for start, stop in edges))
-    tasks: dict[str, dict[Any, Any]] = {part: {} for part in parts}
+    tasks: dict[str, dict[Key, Task]] = {part: {} for part in parts}
     for place, (block, index) in found.items():
         key = join.find(place)
         tasks[key[0]][key] = Task(key, operator.getitem, TaskRef(block), index)

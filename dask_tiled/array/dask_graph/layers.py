@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -23,8 +23,9 @@ from dask_tiled.array.dask_graph.names import (
     blockwise,
     flatten,
 )
-from dask_tiled.array.tasks import pixels_of
+from dask_tiled.array.tasks import Function, pixels_of
 from dask_tiled.engine.expressions import in_order
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
@@ -32,7 +33,7 @@ DESCRIPTION = "description"
 """What a layer that reads files notes of them, among what dask notes of the layers of arrays."""
 
 
-def layers_in_order(dependencies: Mapping[str, Any]) -> Iterator[str]:
+def layers_in_order(dependencies: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Yield the names of all layers, each after those that it depends on."""
     return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
 
@@ -46,12 +47,12 @@ def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
     return found
 
 
-def _makes_arrays(layer: Any) -> bool:
+def _makes_arrays(layer: Layer) -> bool:
     """Return whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
     if isinstance(layer, Blockwise):
         values = [value for value, index in layer.indices if index is None]
         return is_of_numpy(function_of(layer)) and not any(map(is_other_array, values))
-    functions: dict[int, Any] = {}
+    functions: dict[int, Function] = {}
     for task in getattr(layer, "mapping", {}).values():
         value = task.value if isinstance(task, DataNode) else task
         function = value[0] if isinstance(value, tuple) and value else getattr(value, "func", None)
@@ -62,18 +63,18 @@ def _makes_arrays(layer: Any) -> bool:
     return all(map(is_of_numpy, functions.values()))
 
 
-def is_other_array(value: Any) -> bool:
+def is_other_array(value: object) -> bool:
     """Return whether pixels of a value may be other arrays, as of masked variables of files."""
     is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
     return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
 
 
-def function_of(layer: Any) -> Any:
+def function_of(layer: Blockwise) -> Function | None:
     """Return what a layer calls on chunks."""
     return getattr(layer.task, "func", None)
 
 
-Annotations = dict[str, Any]
+Annotations = dict[str, object]
 
 
 def inherited(*arrays: Any) -> Annotations:
@@ -81,10 +82,9 @@ def inherited(*arrays: Any) -> Annotations:
     return fused(*(x._annotations for x in arrays), get_annotations())  # noqa: SLF001
 
 
-def fused(*annotations: Mapping[str, Any] | None) -> Annotations:
+def fused(*annotations: Mapping[str, object] | None) -> Annotations:
     """Return the annotations of what is made of several layers."""
-    found: Annotations = _fuse_annotations(*(dict(one or {}) for one in annotations))
-    return found
+    return _fuse_annotations(*(dict(one or {}) for one in annotations))
 
 
 def symbolic_graph(
@@ -92,8 +92,8 @@ def symbolic_graph(
     chunks: Chunks,
     source: Source,
     grid: Grid,
-    func: Callable[..., Any] = pixels_of,
-    values: Sequence[Any] = (),
+    func: Function = pixels_of,
+    values: Sequence[object] = (),
 ) -> HighLevelGraph:
     """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace.
 
@@ -117,7 +117,7 @@ def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
 
 
 def on_chunks(
-    function: Callable[..., Any],
+    function: Function,
     name: str,
     labels: Sequence[int],
     arr: da.Array,
@@ -130,7 +130,7 @@ def on_chunks(
     ``labels`` are the axes of ``arr`` that the results have, and ``new_axes``, of one chunk each.
     """
     axes = tuple(range(arr.ndim))
-    arguments: list[Any] = [arr.name, axes, *(x for value in values for x in (value, None))]
+    arguments: list[object] = [arr.name, axes, *(x for value in values for x in (value, None))]
     if block_id:
         arguments += [ArrayBlockIdDep(arr.chunks), axes]
     numblocks = {arr.name: arr.numblocks}
@@ -141,6 +141,6 @@ def on_chunks(
     return HighLevelGraph.from_collections(name, layer, dependencies=below)
 
 
-def results_in(nested: Any) -> list[Any]:
+def results_in(nested: Array | list[object]) -> list[Array]:
     """Return the results of chunks, which dask passes on in nested lists, in C order."""
     return list(flatten(nested, container=list)) if isinstance(nested, list) else [nested]

@@ -36,8 +36,8 @@ from dask_tiled.array.dask_graph.names import (
     blockwise_token,
     routines,
 )
-from dask_tiled.array.dask_graph.slices import Place, as_now, cuts_of, taken
-from dask_tiled.array.tasks import Function, Kwargs, Label, pixels_of, run_job
+from dask_tiled.array.dask_graph.slices import as_now, cuts_of, taken
+from dask_tiled.array.tasks import Function, Key, Kwargs, Label, pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,
@@ -369,11 +369,11 @@ def _combine(
     return Combine(**_of(layer, name), of=of, function=function, axes=axes, keepdims=keepdims)
 
 
-def _keys_of(layer: Layer, name: str) -> Collection[Place]:
+def _keys_of(layer: Layer, name: str) -> Collection[Key]:
     """Return the keys of the chunks of a layer."""
     if isinstance(layer, Blockwise):
         return [*product([name], *(range(layer.dims[x]) for x in layer.output_indices))]
-    keys: Collection[Place] = layer.mapping.keys() if isinstance(layer, MaterializedLayer) else ()
+    keys: Collection[Key] = layer.mapping.keys() if isinstance(layer, MaterializedLayer) else ()
     return keys if all(isinstance(key, tuple) for key in keys) else ()
 
 
@@ -388,7 +388,7 @@ def _function_of_all(layer: MaterializedLayer) -> partial[Any] | None:
     return partial(function) if callable(function) and not others else None
 
 
-def _call(task: Task) -> tuple[Function | None, list[Place]]:
+def _call(task: Task) -> tuple[Function | None, list[Key]]:
     """Return the function of a task with one argument, and the keys of the results in it."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         return task.func, _listed(task.args[0])
@@ -397,7 +397,7 @@ def _call(task: Task) -> tuple[Function | None, list[Place]]:
     return None, []
 
 
-def _listed(part: Any) -> list[Place]:
+def _listed(part: Any) -> list[Key]:
     """Return the keys in nested lists; anything else in them stays, and is no key."""
     if isinstance(part, list | List):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]

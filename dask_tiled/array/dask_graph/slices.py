@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count, product
-from typing import Any
 
 import numpy as np
 
 from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef, chunk
+from dask_tiled.array.tasks import Key, Tasks
 from dask_tiled.model.indexing import Cut
 from dask_tiled.tiling.bases import Grid
 
-Place = tuple[Any, ...]
-"""The name of a layer, and the position of a chunk in it."""
 
-
-def taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def taken(task: object) -> tuple[Key, tuple[object, ...]]:
     """Read which chunk a task takes, and what of it; nothing where it does something else."""
     if isinstance(task, Alias) and isinstance(task.target, tuple):
         return task.target, (slice(None),) * (len(task.target) - 1)
@@ -30,7 +27,7 @@ def taken(task: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return of.key, index
 
 
-def as_now(key: Any, task: Any) -> Any:
+def as_now(key: Key, task: object) -> object:
     """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
     if not isinstance(task, tuple) or not callable(task[0]):
         return Alias(key, task) if isinstance(task, tuple) else task
@@ -39,9 +36,7 @@ def as_now(key: Any, task: Any) -> Any:
     return Task(key, function, TaskRef(given[0]), *given[1:]) if known_so else None
 
 
-def cuts_of(
-    tasks: Mapping[Any, Any], first: tuple[Any, ...], grid: Grid, new: Sequence[int] = ()
-) -> list[Cut] | None:
+def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int] = ()) -> list[Cut] | None:
     """Read what dask's tasks of basic indices take of each axis; None for others.
 
     Those of the numbers ``new`` are no axes: they make one.
@@ -71,15 +66,13 @@ def cuts_of(
     return cuts if kept == len(first) - 1 else None
 
 
-def _is_product(
-    tasks: Mapping[Any, Any], origin: Place, block: Place, index: tuple[Any, ...]
-) -> bool:
+def _is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
     """Return whether the tasks of a row all take the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
     number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block
     rows = []
     for axis, (k, at) in enumerate(zip(shown, number, strict=True), 1):
-        row: list[tuple[Any, Any]] = []
+        row = list[tuple[int | None, object]]()
         while (key := (*origin[:axis], len(row), *origin[axis + 1 :])) in tasks:
             of, entries = taken(tasks[key])
             if len(of) != len(block) or len(entries) != len(index):
@@ -91,17 +84,15 @@ def _is_product(
     of_one, cut_one = list(block), list(index)
     for place in product(*(range(len(row)) for row in rows)):
         for k, at, row, one in zip(shown, number, rows, place, strict=True):
-            of, cut_one[k] = row[one]
-            if of is not None:
-                of_one[at] = of
+            number_of, cut_one[k] = row[one]
+            if number_of is not None:
+                of_one[at] = number_of
         if taken(tasks.get((origin[0], *place))) != (tuple(of_one), tuple(cut_one)):
             return False
     return True
 
 
-def _cut_along(
-    tasks: Mapping[Any, Any], origin: tuple[Any, ...], kept: int, axis: int, grid: Grid
-) -> Cut | None:
+def _cut_along(tasks: Tasks, origin: Key, kept: int, axis: int, grid: Grid) -> Cut | None:
     """Put together what slices take of the chunks along an axis."""
     positions: list[range] = []
     for number in count():
@@ -113,9 +104,10 @@ def _cut_along(
         if len(index) != len(grid.axes):
             return None
         low, high = grid.axes[axis][block[1 + axis]]
-        if not isinstance(index[axis], slice):
+        part = index[axis]
+        if not isinstance(part, slice):
             return None
-        positions.append(range(low, high)[index[axis]])
+        positions.append(range(low, high)[part])
     start, length = positions[0][0] if positions[0] else -1, sum(map(len, positions))
     step = positions[0].step
     one_chunk = grid.axes[axis][0] == (0, grid.shape[axis])

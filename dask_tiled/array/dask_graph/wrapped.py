@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
@@ -42,7 +43,7 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
         if getattr(layer.task, "func", None) is not getter:
             continue
         (value, _), *more = layer.indices
-        slices: Any = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
+        slices = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
         source = _source_in(value, graph.layers)
         known_so = [*layer.task.args] == [TaskRef(blockwise_token(k)) for k in range(2)]
         known_so = known_so and layer.task.kwargs.keys() <= {"asarray", "lock"}
@@ -61,7 +62,7 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
     return HighLevelGraph(layers, dependencies)
 
 
-def _source_in(value: Any, layers: Any) -> Source | None:
+def _source_in(value: Any, layers: Mapping[str, Layer]) -> Source | None:
     """Find what is read of a value, or of what is behind its name; None where it is a part."""
     if isinstance(value, TaskRef):
         held = layers.get(value.key, {})
