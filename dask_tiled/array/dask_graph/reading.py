@@ -92,7 +92,7 @@ def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
     return Opaque(**_of(layer, name), of=tuple(inner.values()), keeps_axes=alike)
 
 
-def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> dict[str, Any]:
+def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> Kwargs:
     """Return what all nodes have; chunks are those that dask has noted, if they are not given."""
     noted = layer.collection_annotations or {}
     chunks = noted.get("chunks") if chunks is None else chunks
@@ -105,12 +105,9 @@ def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
     """Read a layer of the pixels of an opened array."""
     if function_of(layer) is not pixels_of:
         return None
-    source: Any
-    grid: Any
     (source, _), (grid, _), *_ = layer.indices
     if isinstance(source, TaskRef):
         source = layers[source.key][source.key].value
-    block_ids: Any
     (block_ids,) = layer.io_deps.values()
     description = (layer.collection_annotations or {}).get(DESCRIPTION)
     of = _of(layer, layer.output, block_ids.chunks)
@@ -124,9 +121,8 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     output = tuple(layer.output_indices)
     if layer.task.func is run_job:
         (name, index), (job, _), *_ = layer.indices
-        of = _of(layer, layer.output)
-        given = {"of": inner[name], "job": job, "labels": tuple(index), "output": output}
-        return TileFunction(**of, **given, new_axes=layer.new_axes)
+        given: Kwargs = {"of": inner[name], "job": job, "labels": tuple(index), "output": output}
+        return TileFunction(**_of(layer, layer.output), **given, new_axes=layer.new_axes)
     arguments = _arguments(layer, inner)
     function, kwargs = layer.task.func, dict(layer.task.kwargs)
     if not arguments:
@@ -135,15 +131,15 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
         moved = _transpose(layer, arguments[0], kwargs) or _reduce(layer, arguments[0], kwargs)
         if moved is not None:
             return moved
-    of = _of(layer, layer.output)
     given = {"function": function, "kwargs": kwargs, "arguments": arguments, "labels": output}
-    given["new_axes"] = layer.new_axes
+    given |= {"new_axes": layer.new_axes}
     on_tiles = is_elementwise(function, kwargs)
     if on_tiles or function in ELEMENTWISE:
-        of["chunks"] = _chunks_of(output, arguments, layer) or of["chunks"]
+        of = _of(layer, layer.output, _chunks_of(output, arguments, layer))
         return Call(**of, **given, on_tiles=on_tiles)
     first = arguments[0].labels if len(arguments) == 2 else None
     gone = None if first is None else contracted(function, kwargs, first, output)
+    of = _of(layer, layer.output)
     return None if gone is None else Contract(**of, **given, gone=tuple(gone))
 
 
@@ -160,13 +156,9 @@ def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
         lengths = dict(zip(one.labels, one.value.chunks, strict=True))
         gone = {output[axis] for axis in axes}
         chunks = tuple((1,) * len(lengths[x]) if x in gone else lengths[x] for x in output)
-    of = {
-        **_of(layer, layer.output, chunks),
-        "of": one.value,
-        "labels": one.labels,
-        "output": output,
-    }
-    return Reduce(**of, function=function, axes=axes, step=step)
+    of = _of(layer, layer.output, chunks)
+    given: Kwargs = {"of": one.value, "labels": one.labels, "output": output}
+    return Reduce(**of, **given, function=function, axes=axes, step=step)
 
 
 def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
@@ -308,7 +300,7 @@ def _places(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reduce | Non
     if layer.mapping != expected:
         return None
     labels = tuple(range(len(whole.shape)))
-    given = {"axes": axes, "labels": labels, "output": labels, "step": places_of(task)}
+    given: Kwargs = {"axes": axes, "labels": labels, "output": labels, "step": places_of(task)}
     return Reduce(**_of(layer, name[0]), of=whole, function=function, **given)
 
 
@@ -354,7 +346,7 @@ def _combine(
     gone = {axis % (ndim - 1) for axis in axes}
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
-    given, taken_ones = {*keys}, list[Any]()
+    given, taken_ones = {*keys}, list[Key]()
     for key, task in layer.mapping.items():
         _, some = _call(task)
         if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
@@ -377,7 +369,7 @@ def _keys_of(layer: Layer, name: str) -> Collection[Key]:
     return keys if all(isinstance(key, tuple) for key in keys) else ()
 
 
-def _function_of_all(layer: MaterializedLayer) -> partial[Any] | None:
+def _function_of_all(layer: MaterializedLayer) -> partial[object] | None:
     """Return the function that all tasks of a layer call on concatenated results."""
     functions = {id(function): function for function, _ in map(_call, layer.mapping.values())}
     function: Any
@@ -397,7 +389,7 @@ def _call(task: Task) -> tuple[Function | None, list[Key]]:
     return None, []
 
 
-def _listed(part: Any) -> list[Key]:
+def _listed(part: list[Key] | List | TaskRef | Key) -> list[Key]:
     """Return the keys in nested lists; anything else in them stays, and is no key."""
     if isinstance(part, list | List):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
