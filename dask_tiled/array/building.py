@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import version
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -15,6 +14,7 @@ from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.array.tiled_array import Opening, TiledArray, array_name
 from dask_tiled.errors import warn
 from dask_tiled.model.description import Description
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 from dask_tiled.tiling.scheme import TilingScheme
@@ -59,7 +59,7 @@ class _Numbers:
     is_large = False
 
 
-def _numbers(_: _Numbers, grid: Grid, block_id: Block) -> Any:
+def _numbers(_: _Numbers, grid: Grid, block_id: Block) -> Array:
     return np.arange(*grid.box(block_id)[0])
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask import config
 
 from dask_tiled.model.description import Axis, Description
-from dask_tiled.model.indexing import Cut, Index, basic_cuts, cut_chunks, nav_index, point_index
+from dask_tiled.model.indexing import (
+    Array,
+    Cut,
+    Index,
+    basic_cuts,
+    cut_chunks,
+    nav_index,
+    point_index,
+)
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
 Shown = tuple[Description, Chunks]
 
 
-def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
+def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
     """Show frames in any order, as numpy's indices choose them; None for other indices."""
     n = desc.nav_ndim
     found = nav_index(index, n, arr.ndim)
@@ -49,7 +56,9 @@ def picked(arr: da.Array, desc: Description, index: Any) -> Shown | None:
     return shown, (*nav, *map(cut_chunks, arr.chunks[n:], sig))
 
 
-def _axes_left(desc: Description, items: tuple[Any, ...]) -> tuple[Axis, ...] | None:
+def _axes_left(
+    desc: Description, items: tuple[int | np.integer | slice | Array, ...]
+) -> tuple[Axis, ...] | None:
     """Return the axes that slices leave, and one list of places; None for what mixes axes."""
     lists = [item for item in items if isinstance(item, np.ndarray)]
     whole = [item for item in items if isinstance(item, (int, np.integer))]
@@ -67,7 +76,9 @@ def _axes_left(desc: Description, items: tuple[Any, ...]) -> tuple[Axis, ...] | 
     return tuple(found)
 
 
-def at_points(desc: Description, chunks: Chunks, key: Any) -> tuple[Shown, tuple[int, ...]] | None:
+def at_points(
+    desc: Description, chunks: Chunks, key: object
+) -> tuple[Shown, tuple[int, ...]] | None:
     """Show the frames at points, one after the other, and give the shape that they have.
 
     It is None for points of dask's ``vindex`` that are not of navigation axes alone.
@@ -95,7 +106,7 @@ def at_points(desc: Description, chunks: Chunks, key: Any) -> tuple[Shown, tuple
 
 
 def reshaped(
-    arr: da.Array, desc: Description, shape: tuple[int, ...], **options: Any
+    arr: da.Array, desc: Description, shape: tuple[object, ...], **options: object
 ) -> Shown | None:
     """Show the frames in another shape, in dask's chunks; None where other axes change."""
     n = len(shape) - len(desc.sig_shape)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.building import has_tiles
-from dask_tiled.array.dask_graph.layers import on_chunks, results_in
+from dask_tiled.array.dask_graph.layers import Nested, on_chunks, results_in
 from dask_tiled.array.tasks import ChunkJob, like_numpy, run_job
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import Job
@@ -67,8 +67,9 @@ def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Ar
     """Combine the results of all chunks."""
     meta = np.empty((0,) * (blocks.ndim - len(gone)), blocks.dtype)
     reduce = partial(_reduce, combine=combine)
-    options: Any = {"axis": gone, "dtype": blocks.dtype, "concatenate": False, "meta": meta}
-    return da.reduction(blocks, reduce, reduce, **options)
+    return da.reduction(
+        blocks, reduce, reduce, axis=gone, dtype=blocks.dtype, concatenate=False, meta=meta
+    )
 
 
 def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
@@ -81,14 +82,14 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), blocks.dtype))
 
 
-def _squeeze(block: Any, gone: tuple[int, ...]) -> Array:
+def _squeeze(block: Nested, gone: tuple[int, ...]) -> Array:
     while isinstance(block, list):  # of one chunk, for each axis that is gone
         (block,) = block
     return like_numpy(block.squeeze(gone))
 
 
 def _reduce(
-    results: Any,
+    results: Nested,
     axis: tuple[int, ...],
     keepdims: bool,  # noqa: FBT001 - dask's call
     combine: Callable[..., Array],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -21,7 +20,7 @@ from dask_tiled.tiling.negotiation import TilingRequest, as_requests
 
 
 def map_tiles(
-    func: Callable[[Array, TileInfo], Any],
+    func: Callable[[Array, TileInfo], npt.ArrayLike],
     arr: da.Array,
     *,
     dtype: npt.DTypeLike | None = None,
@@ -89,8 +88,8 @@ def reduce_tiles(
     arr: da.Array,
     *,
     init: npt.ArrayLike | Callable[[], npt.ArrayLike],
-    step: Callable[[Array, Array, TileInfo], Any],
-    combine: Callable[[Array, Array], Any],
+    step: Callable[[Array, Array, TileInfo], npt.ArrayLike | None],
+    combine: Callable[[Array, Array], npt.ArrayLike],
     tiling: str | TilingRequest | None = None,
     sig_ndim: int | None = None,
 ) -> da.Array:
@@ -134,7 +133,7 @@ def reduce_tiles(
     return job_array(x, job, gone=axes, tail=state.shape, combine=partial(_merge, combine))
 
 
-def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
+def reducible(arr: object, sig_ndim: int | None) -> Reducible:
     """Find out which axes of an array are signal axes, and where it is read from."""
     if not isinstance(arr, da.Array):
         raise TilingError("not a dask array", found=type(arr).__name__)
@@ -158,7 +157,7 @@ def reducible(arr: Any, sig_ndim: int | None) -> Reducible:
     return Reducible(arr, arr.ndim - ndim)
 
 
-def _request(tiling: Any) -> TilingRequest:
+def _request(tiling: str | TilingRequest | None) -> TilingRequest:
     """Check what a user wishes; nothing stands for the usual tiles."""
     (request,) = as_requests(() if tiling is None else [tiling])
     return request
@@ -174,7 +173,9 @@ def _whole_frames(x: Reducible) -> Reducible:
     return x._replace(arr=x.arr.rechunk(chunks))
 
 
-def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[int, ...]) -> Array:
+def _try(
+    func: Callable[[Array, TileInfo], npt.ArrayLike], dtype: np.dtype, frame: tuple[int, ...]
+) -> Array:
     """See what a function makes of a frame of zeros."""
     tile = np.zeros((1, *frame), dtype)
     tile.flags.writeable = False
@@ -197,7 +198,7 @@ def _try(func: Callable[[Array, TileInfo], Any], dtype: np.dtype, frame: tuple[i
 
 
 def _merge(
-    combine: Callable[[Array, Array], Array], states: Sequence[Array], axes: tuple[int, ...]
+    combine: Callable[[Array, Array], npt.ArrayLike], states: Sequence[Array], axes: tuple[int, ...]
 ) -> Array:
     """Combine states one by one; a function may change the first one in place."""
     first, *others = (state.squeeze(axes) for state in states)

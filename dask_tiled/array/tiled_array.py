@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import dask.array as da
@@ -19,6 +19,7 @@ from dask_tiled.array.dask_graph.layers import (
     symbolic_graph,
 )
 from dask_tiled.array.dask_graph.rewriting import optimize
+from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.description import Axis, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
@@ -76,7 +77,7 @@ class TiledArray(da.Array):
         grid: Grid | None = None,
         annotations: Annotations | None = None,
         opening: Opening | None = None,
-    ) -> Any:
+    ) -> Self:
         if config.get("array_optimize", None) is None:  # the user has set nothing else
             config.set(array_optimize=optimize)
         self = object.__new__(cls)
@@ -90,7 +91,7 @@ class TiledArray(da.Array):
         self._graph = None
         self._name = array_name(description, self._source, self._grid)
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
-        shown: Any = self
+        shown = self
         for plugin in config.get("array_plugins", ()):
             replacement = plugin(shown)
             shown = shown if replacement is None else replacement
@@ -128,7 +129,7 @@ class TiledArray(da.Array):
         return self._description
 
     def _repr_html_(self) -> str:
-        plain: str = super()._repr_html_()
+        plain = super()._repr_html_()
         if self._description is None:
             return plain
         rows = [row for row in self._description.rows() if row[0] not in ("dtype", "size")]
@@ -167,12 +168,11 @@ class TiledArray(da.Array):
         self._graph = graph
         self._description = None
 
-    def __getitem__(self, index: Any) -> da.Array:
+    def __getitem__(self, index: object) -> da.Array:
         cuts = basic_cuts(index, self.shape)
         if cuts is None or self._description is None:
             found = self._description and picked(self, self._description, index)
-            plain: da.Array = self._show(*found) if found else super().__getitem__(index)
-            return plain
+            return self._show(*found) if found else super().__getitem__(index)
         if all(cut == Cut(0, 1, n) for cut, n in zip(cuts, self.shape, strict=True)):
             return self
         chunks, edges = [], []
@@ -190,25 +190,22 @@ class TiledArray(da.Array):
         """Choose points, as dask does; those of navigation axes are frames."""
         return type(super().vindex)(self._choose)
 
-    def _choose(self, key: Any) -> da.Array:
+    def _choose(self, key: object) -> da.Array:
         found = self._description and at_points(self._description, self.chunks, key)
         if not found:
-            plain: da.Array = super().vindex[key]
-            return plain
+            return super().vindex[key]
         frames, shape = found
         return self._show(*frames).reshape(shape)
 
-    def reshape(self, *shape: Any, **options: Any) -> da.Array:
+    def reshape(self, *shape: object, **options: object) -> da.Array:
         """Reshape the array, as dask does; navigation axes alone show the same frames."""
-        one = len(shape) == 1 and isinstance(shape[0], Iterable)
-        asked = tuple(shape[0]) if one else shape
+        asked = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         found = self._description and reshaped(self, self._description, asked, **options)
-        plain: da.Array = self._show(*found) if found else super().reshape(asked, **options)
-        return plain
+        return self._show(*found) if found else super().reshape(asked, **options)
 
     def rechunk(
         self,
-        chunks: Any = "auto",
+        chunks: object = "auto",
         threshold: int | None = None,
         block_size_limit: int | None = None,
         balance: bool = False,  # noqa: FBT001, FBT002 - dask's signature
@@ -222,10 +219,9 @@ class TiledArray(da.Array):
             if cut_no_block(self._description, asked, self.chunks):
                 return self._show(self._description, asked)
             chunks, balance = asked, False
-        plain: da.Array = super().rechunk(chunks, threshold, block_size_limit, balance, method)
-        return plain
+        return super().rechunk(chunks, threshold, block_size_limit, balance, method)
 
-    def with_chunks(self, chunks: Any) -> Self:
+    def with_chunks(self, chunks: object) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
         description = self._description
         if description is None:
@@ -234,7 +230,7 @@ class TiledArray(da.Array):
             description, read_chunks(chunks, self.shape, self.dtype, description.dims)
         )
 
-    def on_source(self, func: Callable[..., Any], *values: Any, name: str) -> HighLevelGraph | None:
+    def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
         """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.
 
         None once items have been assigned to the array: it shows more than its source.
@@ -295,17 +291,18 @@ class TiledArray(da.Array):
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
         make, values = self.__reduce__()
-        copied: da.Array = make(*values)
-        return copied
+        return make(*values)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Function, types: Iterable[type], args: tuple[object, ...], kwargs: Kwargs
+    ) -> object:
         """Let dask take arrays like this one for its own."""
         types = [da.Array if issubclass(one, da.Array) else one for one in types]
         if func is np.reshape and len(args) == 2 and not kwargs:
-            return args[0].reshape(args[1])
+            return self.reshape(args[1])
         return super().__array_function__(func, types, args, kwargs)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Function, tuple[object, ...]]:
         if self._description is None:
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
@@ -320,8 +317,7 @@ def read_once(arr: da.Array) -> da.Array:
     if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
         return arr
     shown = arr.description, arr._scheme, "buffered", arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
-    other: da.Array = TiledArray(*shown)
-    return other
+    return TiledArray(*shown)
 
 
 def array_name(description: Description, source: Source, grid: Grid) -> str:

@@ -141,6 +141,10 @@ def on_chunks(
     return HighLevelGraph.from_collections(name, layer, dependencies=below)
 
 
-def results_in(nested: Array | list[object]) -> list[Array]:
-    """Return the results of chunks, which dask passes on in nested lists, in C order."""
+Nested = Array | list["Nested"]
+"""Results of chunks, which dask passes on in nested lists."""
+
+
+def results_in(nested: Nested) -> list[Array]:
+    """Return the results of chunks in C order."""
     return list(flatten(nested, container=list)) if isinstance(nested, list) else [nested]
