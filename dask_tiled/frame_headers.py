@@ -7,7 +7,7 @@ import numpy as np
 from dask.base import annotate, tokenize
 
 from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
-from dask_tiled.array.tasks import like_numpy
+from dask_tiled.array.tasks import Block, like_numpy
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.registry import formats
@@ -101,7 +101,7 @@ class _Decoding:
         self.decode = headers.decode
 
 
-def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: tuple[int, ...]) -> Array:
+def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: Block) -> Array:
     """Read the headers of a chunk, and tell what they say."""
     with Workspace() as workspace:
         reader = Reader(source, grid.box(block_id), workspace)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_tiled.export.parts import Part
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Box
 
 if TYPE_CHECKING:
     import zarr
@@ -51,7 +51,7 @@ class Encoder:
         """Shape of what is stored under one key."""
         return self.shard or self.chunk
 
-    def keys(self, box: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, Region]]:
+    def keys(self, box: Box) -> Iterator[tuple[str, Region]]:
         """List what is stored of a box, which no other box shares: keys, and where in the array."""
         numbers = (range(a // n, -(-b // n)) for (a, b), n in zip(box, self.stored, strict=True))
         for place in product(*numbers):

@@ -16,12 +16,10 @@ from dask.base import DaskMethodsMixin, get_scheduler
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.tasks import Block, Key
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.bars import progress_bar
 from dask_tiled.tiling.bases import Grid
-
-Block = tuple[int, ...]
-Key = tuple[Any, ...]
 
 TICK = 1.0
 """Seconds after which a bar shows the time anew."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.tasks import Block
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.tiling.bases import Grid, split
 
@@ -28,5 +29,5 @@ def in_blocks(
     )
 
 
-def _read_block(read: Callable[[Box], Array], grid: Grid, block_id: tuple[int, ...]) -> Array:
+def _read_block(read: Callable[[Box], Array], grid: Grid, block_id: Block) -> Array:
     return read(grid.box(block_id))

@@ -22,7 +22,7 @@ from dask_tiled.export.encoding import fingerprint
 from dask_tiled.export.levels import Stack
 from dask_tiled.export.ownership import Record, at_once, files, find_record, reads
 from dask_tiled.export.parts import Pixels
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.paths import listed, open_file, with_room
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.remote.stores import said
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
 Result = TypeVar("Result")
-Bounds = tuple[tuple[int, int], ...]
 Entries = Mapping[str, list[int]]
 """What was stored under keys, by which it is known again."""
 
@@ -335,7 +334,7 @@ class Target:
         self.place = place
         self.token = uuid.uuid4().hex
 
-    def write(self, box: Bounds, held: Array | Source) -> None:
+    def write(self, box: Box, held: Array | Source) -> None:
         """Write a part of the array, whose edges are edges of what is stored.
 
         Parameters
@@ -352,7 +351,7 @@ class Target:
         # Files that were read have been found to be the same as before: now it counts.
         place.note(entries)
 
-    def read(self, box: Bounds, document: bytes) -> Array:
+    def read(self, box: Box, document: bytes) -> Array:
         """Read a part of the first level, which is stored already.
 
         Parameters

@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.tasks import Block
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.alignment import aligned
@@ -25,7 +26,6 @@ from dask_tiled.export.running import run_on_blocks
 from dask_tiled.export.stored_chunks import StoredChunks
 from dask_tiled.export.stored_levels import in_blocks
 from dask_tiled.export.stores import local_path
-from dask_tiled.export.targets import Bounds
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid
@@ -184,7 +184,7 @@ class _Stored:
         self.stack = stack
         self.path = path
 
-    def compare(self, box: Bounds, held: Array | Source) -> None:
+    def compare(self, box: Box, held: Array | Source) -> None:
         """Raise the first difference from a part of the array: its pixels, or their source."""
         readers = {
             level.prefix: StoredChunks(self.arrays[level.prefix], level.encoder)
@@ -243,7 +243,7 @@ def _first_difference(a: Array, b: Array) -> int | None:
 
 
 def _compare_block(
-    held: Array | Source, stored: _Stored, grid: Grid, block_id: tuple[int, ...]
+    held: Array | Source, stored: _Stored, grid: Grid, block_id: Block
 ) -> npt.NDArray[np.bool_]:
     stored.compare(grid.box(block_id), held)
     return np.ones((1,) * len(block_id), dtype=bool)

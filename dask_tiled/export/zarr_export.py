@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown, shown_of
+from dask_tiled.array.tasks import Block
 from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.alignment import aligned, description_of
@@ -342,7 +343,7 @@ def _check(arr: Any, attributes: Any, layout: Any) -> None:
 
 
 def _write_block(
-    held: Array | Source, target: Target, grid: Grid, block_id: tuple[int, ...]
+    held: Array | Source, target: Target, grid: Grid, block_id: Block
 ) -> npt.NDArray[np.bool_]:
     target.write(grid.box(block_id), held)
     return np.ones((1,) * len(block_id), dtype=bool)
