@@ -31,7 +31,7 @@ class _UFunc(ctypes.Structure):
     )
 
 
-class Loop(NamedTuple):
+class InnerLoop(NamedTuple):
     """An inner loop: its operands and its result have these types."""
 
     address: int
@@ -40,7 +40,7 @@ class Loop(NamedTuple):
 
 
 @cache
-def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> Loop | None:
+def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> InnerLoop | None:
     """Find the loop for operands of some types; of Python's numbers, the type of Python.
 
     It is None where there is no loop that can be called by itself, and for ufuncs of others.
@@ -63,4 +63,4 @@ def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> Loop | No
         return None
     number = ufunc.types.index(signature)
     address = found.functions[number]
-    return Loop(address, found.data[number] or 0, dtypes) if address else None
+    return InnerLoop(address, found.data[number] or 0, dtypes) if address else None
