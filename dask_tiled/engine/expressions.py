@@ -53,7 +53,7 @@ class Operand(NamedTuple):
     dtype: np.dtype
 
 
-Function = np.ufunc | Cast | Select
+Operation = np.ufunc | Cast | Select
 T = TypeVar("T")
 
 
@@ -64,7 +64,7 @@ class Call:
 
     def __init__(
         self,
-        function: Function,
+        function: Operation,
         operands: tuple[Node | Operand | Scalar, ...],
         dtype: np.dtype,
     ) -> None:
@@ -87,7 +87,7 @@ Node = Source | Call
 Pixels = Node | Operand
 
 
-def call(function: Function, operands: Sequence[object]) -> Call | None:
+def call(function: Operation, operands: Sequence[object]) -> Call | None:
     """Apply a ufunc to expressions and scalars; None where no number comes out for each pixel."""
     if isinstance(function, np.ufunc) and (
         function.nout != 1 or function.signature or function.nin != len(operands)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Cast, Function, Node, Operand, Scalar, in_order
+from dask_tiled.engine.expressions import Call, Cast, Node, Operand, Operation, Scalar, in_order
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading.reader import Source
 
@@ -36,7 +36,7 @@ Input = Register | Operand | Scalar
 class Step(NamedTuple):
     """Call a ufunc."""
 
-    function: Function
+    function: Operation
     operands: tuple[Input, ...]
     to: Register
 
