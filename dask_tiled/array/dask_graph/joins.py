@@ -28,7 +28,7 @@ MOST_PARTS = 64
 """More arrays than these stay joined: each takes its time, whatever its size."""
 
 
-class Join(NamedTuple):
+class Joined(NamedTuple):
     """Layers whose chunks follow one another along an axis."""
 
     axis: int
@@ -55,7 +55,7 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
     """Let all that is computed of joined arrays, chunk by chunk, be computed of their parts."""
     if not any(name.startswith(JOINING) for name in graph.layers):
         return graph
-    layers, joins = dict[str, Layer](graph.layers), dict[str, Join]()
+    layers, joins = dict[str, Layer](graph.layers), dict[str, Joined]()
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     for name in list(layers_in_order(graph.dependencies)):
         layer, joined = layers[name], graph.dependencies[name] & joins.keys()
@@ -82,10 +82,10 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
     return HighLevelGraph(layers, dependencies)
 
 
-Made = tuple[Join, dict[str, Layer], list[int]]
+Made = tuple[Joined, dict[str, Layer], list[int]]
 
 
-def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
+def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
     """Split a layer that calls a function on chunks, if its operands are joined alike."""
     given = [x for x in layer.indices if x[1] is not None]
     inner = [(joins[name], index) for name, index in given if name in joins]
@@ -117,11 +117,11 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Join]) -> Made | None:
             concatenate=layer.concatenate,
             new_axes=layer.new_axes,
         )
-    join = Join(out.index(label), tuple(parts), first.counts)
+    join = Joined(out.index(label), tuple(parts), first.counts)
     return join, parts, [layer.dims[x] for x in out]
 
 
-def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Join]) -> Made | None:
+def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) -> Made | None:
     """Split a layer whose tasks take something of one chunk each, where another part begins."""
     found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
@@ -144,7 +144,7 @@ def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Join]) -> M
     axis, new = next(iter(begins.items()), (0, []))
     edges = list(pairwise([0, *new, numblocks[axis]]))
     parts = [f"{name}-part-{k}" for k in range(len(edges))]
-    join = Join(axis, tuple(parts), tuple(stop - start for start, stop in edges))
+    join = Joined(axis, tuple(parts), tuple(stop - start for start, stop in edges))
     tasks: dict[str, dict[Key, Task]] = {part: {} for part in parts}
     for place, (block, index) in found.items():
         key = join.find(place)
