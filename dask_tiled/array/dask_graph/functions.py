@@ -323,7 +323,7 @@ def _moments(moments: Array, *_: object) -> dict[str, Array]:
         return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
-def contracted(
+def contracted_labels(
     function: Function, kwargs: Kwargs, first: Sequence[Label], out: Sequence[Label]
 ) -> Sequence[Label] | None:
     """List the labels along which a function of two chunks adds up products; None for others.

@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask_tiled.array.dask_graph.functions import (
     ELEMENTWISE,
     coarsening_of,
-    contracted,
+    contracted_labels,
     is_elementwise,
     places_of,
     reduction_of,
@@ -138,7 +138,7 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
         of = _of(layer, layer.output, _chunks_of(output, arguments, layer))
         return Call(**of, **given, on_tiles=on_tiles)
     first = arguments[0].labels if len(arguments) == 2 else None
-    gone = None if first is None else contracted(function, kwargs, first, output)
+    gone = None if first is None else contracted_labels(function, kwargs, first, output)
     of = _of(layer, layer.output)
     return None if gone is None else Contract(**of, **given, gone=tuple(gone))
 
