@@ -101,5 +101,4 @@ def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
 
 def like_numpy(pixels: Array) -> Array:
     """Make a scalar of an array without axes, as numpy does with its results."""
-    scalar: Array = pixels[()]
-    return pixels if pixels.ndim else scalar
+    return pixels if pixels.ndim else pixels[()]

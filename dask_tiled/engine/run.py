@@ -187,7 +187,7 @@ LEAST_RUN = 64
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk, where all jobs are folds and pixels stay as they are; tell whether it was."""
+    """Fold a chunk, where all jobs are folds and pixels stay as they are; return whether it was."""
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     layout, conversion = reader.source.layout, reader.source.conversion
     exact = conversion.nothing and not (layout.partial or layout.overlapping)
@@ -299,5 +299,4 @@ def _comparison(step: Step) -> Threshold | None:
 
 
 def _is_true(threshold: Threshold, found: Array) -> Array:
-    true: Array = (found > threshold.limit) == threshold.greater
-    return true
+    return (found > threshold.limit) == threshold.greater
