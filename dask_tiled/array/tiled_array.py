@@ -138,9 +138,9 @@ class TiledArray(da.Array):
     @property
     def scheme(self) -> TilingScheme:
         """The chunks and tiles, with reasons; only of an array that has a description."""
-        assert self._description is not None  # noqa: S101 - for the type checker
+        description = self._described("scheme")
         if self._scheme.chunks != self.chunks:
-            self._scheme = negotiate(self._description, self._scheme.requests, chunks=self.chunks)
+            self._scheme = negotiate(description, self._scheme.requests, chunks=self.chunks)
         return self._scheme
 
     @property
