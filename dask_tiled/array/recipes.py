@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
-from dask_tiled.array.tasks import ChunkJob, like_numpy, pixels_in
-from dask_tiled.array.tree import Function, Kwargs
+from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, like_numpy, pixels_in
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
