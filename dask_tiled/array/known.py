@@ -11,8 +11,9 @@ from typing import Final
 from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import (
     Contraction,
-    Step,
+    LastStep,
     added,
+    applied_before,
     binning_of,
     histogram_of,
     swapped,
@@ -71,7 +72,7 @@ class Known:
     output: tuple[Label, ...]
     """The labels of what the layer makes."""
     annotations: Annotations
-    step: Step | None = None
+    step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
     """How many chunks axes have that no axis of the sources is shown as."""
 
@@ -187,7 +188,7 @@ def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by 
     axes = tuple(range(len(one.view.shown)))
     match tree:
         case TileFunction() if one.is_as_read:
-            step = Step(tree.job, partial(run_job, job=tree.job))
+            step = LastStep(tree.job, partial(run_job, job=tree.job))
             one = replace(one, labels=tree.labels, output=tree.output, step=step)
             return replace(one, new_axes=tree.new_axes)
         case Transpose():
@@ -199,9 +200,9 @@ def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by 
             assert tree.chunks is not None  # noqa: S101 - a reshaped array has chunks
             view = one.view.reshaped(one.view.sizes(one.grid.shape), tree.shape)
             return one.shown(view, tuple(range(len(tree.chunks))))
-        case Reduce(step=Step() as step):
+        case Reduce(step=LastStep() as step):
             ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
-            found = replace(one, labels=tree.labels, output=tree.output, step=step)
+            found = _prepared(replace(one, labels=tree.labels, output=tree.output, step=step))
             flipped = found.needs_ending and ends & one.view.flipped
             return "places along a reversed axis" if flipped else found
         case Bin():
@@ -211,6 +212,13 @@ def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by 
             return replace(one, labels=axes, output=axes, step=step)
         case _:
             return f"no kernel for {tree.words}"
+
+
+def _prepared(one: Known) -> Known:
+    """Return a reduction of what its row asks for instead of pixels."""
+    for function, kwargs in [] if one.reduction is None else applied_before(one.reduction.row):
+        one = replace(one, expression=Apply(function, kwargs, (one.expression,)))
+    return one
 
 
 def _slice(tree: Slice, one: Known) -> Known | Why:
@@ -311,10 +319,10 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     if parts and whole and {*tree.gone} <= {*index}:
         plain = partial(tree.function, **tree.kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return replace(one, step=Step(Contraction(weights), plain, finish))
+        return replace(one, step=LastStep(Contraction(weights), plain, finish))
     if not gone or weights.has_further:
         return "no kernel for products along a part of the frames, with further axes"
-    step = Step(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), finish)
+    step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), finish)
     return replace(one, expression=Apply(operator.mul, {}, operands), step=step)
 
 

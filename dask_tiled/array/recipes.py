@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.beside import Beside
-from dask_tiled.array.dask_graph.functions import Contraction, Step, node_of
+from dask_tiled.array.dask_graph.functions import Contraction, LastStep, node_of
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, like_numpy, pixels_in
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
@@ -89,7 +89,7 @@ class Recipe:
     """
 
     def __init__(
-        self, expression: Expression, view: View, nav_ndim: int, last: Step | None
+        self, expression: Expression, view: View, nav_ndim: int, last: LastStep | None
     ) -> None:
         self._nodes = [*nodes_of(expression)]
         self._view = view

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dask_tiled.array.dask_graph.functions import Step
+from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
 from dask_tiled.engine.accumulators import Bins
 from dask_tiled.model.description import Description
@@ -177,7 +177,7 @@ class Reduce(Node):
     labels: tuple[Label, ...]
     """Of the axes of what is reduced; the results have the same, in the order ``output``."""
     output: tuple[Label, ...]
-    step: Step | None
+    step: LastStep | None
     """What the engine has for it."""
 
 

@@ -201,6 +201,8 @@ class Aggregation:
     """In capitals, that of the row in this module; primitives of its own begin with it."""
     ufunc: np.ufunc = np.add
     """What makes one result of two."""
+    before: np.ufunc | None = None
+    """What pixels become first, in double precision; all else is of the results of it."""
     whole: Callable[[Reduction, Array], Array] = _reduce
     """Reduces all pixels of a chunk with NumPy; axes that are gone have length 1."""
     steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate

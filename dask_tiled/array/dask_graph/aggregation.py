@@ -14,13 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.dask_graph.names import (
-    Alias,
-    Task,
-    TaskRef,
-    reductions,
-)
-from dask_tiled.array.tasks import Function, Key, like_numpy
+from dask_tiled.array.dask_graph.functions import Steps
+from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef
+from dask_tiled.array.tasks import Key, like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.indexing import Array
@@ -28,19 +24,6 @@ from dask_tiled.tiling.bases import Grid
 
 SOME = 4
 """So many results are combined at once."""
-LATER: dict[Function, tuple[Function, ...]] = {
-    **{function: (function,) for function in (np.sum, np.prod, np.any, np.all)},
-    np.nansum: (np.sum,),
-    np.nanprod: (np.prod,),
-    reductions._nanmin_skip: (reductions._nanmin_skip,),  # noqa: SLF001 - what dask calls
-    reductions._nanmax_skip: (reductions._nanmax_skip,),  # noqa: SLF001
-    reductions.chunk_min: (np.min, reductions.chunk_min),
-    reductions.chunk_max: (np.max, reductions.chunk_max),
-    reductions.mean_chunk: (reductions.mean_agg, reductions.mean_combine),
-    reductions.arg_chunk: (reductions.arg_agg, reductions.arg_combine),
-    reductions.moment_chunk: (reductions.moment_agg, reductions.moment_combine),
-}
-"""By the function of dask that begins a reduction: that which ends it, and those that combine."""
 
 
 class Ending(NamedTuple):
@@ -97,15 +80,15 @@ class Listing(NamedTuple):
             yield Alias((name, number, 0), (of, *place))
 
 
-def ending_of(reduction: Reduction, first: Function, last: partial[object]) -> Ending | None:
-    """Read the last function of a reduction that ``first`` begins; None if it is another."""
+def ending_of(reduction: Reduction, steps: Steps, last: partial[object]) -> Ending | None:
+    """Read the last function of a reduction; None if it is another."""
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
     dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)
     given.pop("implicit_complex_dtype", None)
     if given.pop("sum", np.sum) is not np.sum:
         return None
-    if given or last.func is not LATER[first][0] or axes != reduction.axes or keepdims is None:
+    if given or last.func is not steps.last or axes != reduction.axes or keepdims is None:
         return None
     return Ending(reduction, keepdims, dtype and np.dtype(dtype), ddof)
 

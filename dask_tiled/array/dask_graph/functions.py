@@ -136,7 +136,7 @@ class Contraction(NamedTuple):
     weights: Beside
 
 
-class Step(NamedTuple):
+class LastStep(NamedTuple):
     """What is made of the pixels of a chunk in the end: the first step of a reduction, or a job."""
 
     done: Reduction | ChunkJob | Contraction
@@ -146,15 +146,17 @@ class Step(NamedTuple):
     finish: Function | None = None
     """``finish(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
     in a type. What makes bins takes memory for these, ``out``."""
+    steps: Steps | None = None
+    """The further ones of a reduction."""
 
-    def raw(self) -> Step:
+    def raw(self) -> LastStep:
         """Leave the results of the engine as they are: sums of floats in double precision."""
         assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
         dtype = self.done.dtype
         if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
         reduction = self.done._replace(dtype=dtype)
-        return Step(reduction, reduction.whole, _added_up)
+        return LastStep(reduction, reduction.whole, _added_up)
 
 
 def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -163,57 +165,96 @@ def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:
     return found if as_found else found.astype(dtype, copy=False)
 
 
-ROWS: dict[Function, Aggregation] = {
-    chunk.sum: table.SUM,
-    chunk.prod: table.PROD,
-    chunk.nansum: table.NANSUM,
-    chunk.nanprod: table.NANPROD,
-    chunk.any: table.ANY,
-    chunk.all: table.ALL,
-    reductions.chunk_min: table.MIN,
-    reductions.chunk_max: table.MAX,
-    reductions._nanmin_skip: table.NANMIN,  # noqa: SLF001 - what dask calls
-    reductions._nanmax_skip: table.NANMAX,  # noqa: SLF001
-    reductions.mean_chunk: table.MEAN,
-    reductions.moment_chunk: table.MOMENTS,
+class Steps(NamedTuple):
+    """A reduction as dask does it, after the function that begins it."""
+
+    row: Aggregation
+    """What the engine does instead."""
+    last: Function
+    between: Function | None = None
+    """What combines results before the last step; None where the last function does."""
+    skipping: Aggregation | None = None
+    """The row that leaves out NaN, where dask's arguments say so."""
+    finish: Function | None = None
+    """As that of a :class:`LastStep`."""
+
+
+def _mean(total: Array, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Array]:
+    total = total.astype(dtype, copy=False)
+    if total.ndim > len(shape):
+        return {"n": total[..., 1], "total": total[..., 0]}
+    count = math.prod(n for n, left in zip(shape, total.shape, strict=True) if n != left)
+    return {"n": np.full(total.shape, count, total.dtype), "total": total}
+
+
+def _moments(moments: Array, *_: object) -> dict[str, Array]:
+    count, mean, squares = moments[..., 0], moments[..., 1], moments[..., 2:]
+    with np.errstate(all="ignore"):
+        return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
+
+
+NANMIN, NANMAX = reductions._nanmin_skip, reductions._nanmax_skip  # noqa: SLF001 - what dask calls
+REDUCTIONS: dict[Function, Steps] = {
+    chunk.sum: Steps(table.SUM, np.sum),
+    chunk.prod: Steps(table.PROD, np.prod),
+    chunk.nansum: Steps(table.NANSUM, np.sum),
+    chunk.nanprod: Steps(table.NANPROD, np.prod),
+    chunk.any: Steps(table.ANY, np.any),
+    chunk.all: Steps(table.ALL, np.all),
+    reductions.chunk_min: Steps(table.MIN, np.min, reductions.chunk_min),
+    reductions.chunk_max: Steps(table.MAX, np.max, reductions.chunk_max),
+    NANMIN: Steps(table.NANMIN, NANMIN),
+    NANMAX: Steps(table.NANMAX, NANMAX),
+    reductions.mean_chunk: Steps(
+        table.MEAN, reductions.mean_agg, reductions.mean_combine, table.NANMEAN, _mean
+    ),
+    reductions.moment_chunk: Steps(
+        table.MOMENTS, reductions.moment_agg, reductions.moment_combine, table.NANMOMENTS, _moments
+    ),
 }
-"""Rows of the table of reductions, by the functions of chunks that begin them."""
-SKIPPING = {table.MEAN: table.NANMEAN, table.MOMENTS: table.NANMOMENTS}
-"""Rows that leave out NaN, as dask's arguments say."""
+"""By the function of chunks that begins each."""
+FINDERS = {
+    (chunk.max, chunk.argmax): Steps(table.ARGMAX, reductions.arg_agg, reductions.arg_combine),
+    (chunk.min, chunk.argmin): Steps(table.ARGMIN, reductions.arg_agg, reductions.arg_combine),
+}
+"""Those that find places: by what dask's ``arg_chunk`` is called with."""
 
 
-def reduction_of(function: Function, kwargs: Kwargs) -> Step | None:
+def reduction_of(function: Function, kwargs: Kwargs) -> LastStep | None:
     """Read a function of chunks as the first step of a reduction; None if it is none."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
-    row = ROWS.get(plain.func)
     axes, dtype = given.pop("axis", None), given.pop("dtype", None)
-    if row is None or plain.args or not given.pop("keepdims", None):
+    steps = REDUCTIONS.get(plain.func)
+    if steps is None or plain.args or not given.pop("keepdims", None):
         return None
     complex_too = given.pop("implicit_complex_dtype", None)
     if complex_too or given.pop("order", 2) != 2 or not isinstance(axes, tuple):
         return None
+    row: Aggregation | None = steps.row
     skipping = given.pop("sum", None), given.pop("numel", None)
     if skipping == (chunk.nansum, reductions.nannumel):
-        row = SKIPPING.get(row)
+        row = steps.skipping
     elif skipping != (None, None):
         row = None
     if row is None or given:
         return None
-    dtype = bool if row.of_truth else dtype
+    dtype = np.dtype(bool) if row.of_truth else dtype and np.dtype(dtype)
     adds = row.ufunc in (np.add, np.multiply)
-    is_complex = plain.func is reductions.moment_chunk and np.dtype(dtype).kind == "c"
-    if (adds and dtype is None) or is_complex:
+    real = row.has_own_type or row.before is not None
+    if (adds and dtype is None) or (real and dtype and dtype.kind == "c"):
         return None
-    finish: dict[Function, Function] = {
-        reductions.mean_chunk: partial(_mean, axes),
-        reductions.moment_chunk: _moments,
-    }
-    reduction = Reduction(row, axes, None if dtype is None else np.dtype(dtype))
-    return Step(reduction, plain, finish.get(plain.func))
+    step = LastStep(Reduction(row, axes, dtype), plain, steps.finish, steps)
+    return step if row.before is None else step._replace(plain=partial(_reduced, step))
 
 
-FINDERS = {(chunk.max, chunk.argmax): table.ARGMAX, (chunk.min, chunk.argmin): table.ARGMIN}
+def _reduced(step: LastStep, pixels: Array) -> Array | dict[str, Array]:
+    """Return what dask's function does, of what pixels have become before."""
+    assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
+    found, dtype = step.done.whole(pixels), step.done.dtype or pixels.dtype
+    return step.finish(found, pixels.shape, dtype) if step.finish else found
+
+
 BINNINGS: dict[Function, Aggregation] = {
     np.sum: table.SUM,
     np.prod: table.PROD,
@@ -257,7 +298,13 @@ def reshaping_of(task: object) -> tuple[Key, tuple[int, ...]] | None:
     return (chunk_of.key, shape) if isinstance(chunk_of, TaskRef) else None
 
 
-def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> Step | None:
+def applied_before(row: Aggregation) -> list[tuple[Function, Kwargs]]:
+    """Return the functions of chunks that make of pixels what a row reduces, one after the other."""
+    to_double = {"astype_dtype": np.dtype(np.float64)}
+    return [] if row.before is None else [(chunk.astype, to_double), (row.before, {})]
+
+
+def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> LastStep | None:
     """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
     row = BINNINGS.get(function)
     if row is None or kwargs:
@@ -265,7 +312,7 @@ def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> Step | None:
     axes = tuple(range(1, 2 * ndim, 2))
     plain = partial(function, axis=axes)
     reduction = Reduction(row, axes, None, dtype_of=partial(_dtype_of, function))
-    return Step(reduction, plain, partial(_binned, row))
+    return LastStep(reduction, plain, partial(_binned, row))
 
 
 def _dtype_of(function: Function, pixel: np.dtype) -> np.dtype:
@@ -288,39 +335,23 @@ def _binned(
     return out
 
 
-def histogram_of(bins: Bins, ndim: int) -> Step:
+def histogram_of(bins: Bins, ndim: int) -> LastStep:
     """Read how dask puts the pixels of a chunk into bins, perhaps by how often each occurs."""
     done = Reduction(table.HISTOGRAM, tuple(range(ndim)), None, bins)
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
-    return Step(done, plain, _counted)
+    return LastStep(done, plain, _counted)
 
 
-def places_of(task: object) -> Step | None:
+def places_of(task: object) -> LastStep | None:
     """Read a task of dask as the first step of what finds places; None if it is none."""
     if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
         return None
-    row = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
-    return Step(Reduction(row, task[2], None), task[0]) if row else None
+    steps = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
+    return LastStep(Reduction(steps.row, task[2], None), task[0], None, steps) if steps else None
 
 
 def _counted(found: Array, *_: object) -> Array:
     return found[np.newaxis]
-
-
-def _mean(
-    axes: tuple[int, ...], total: Array, shape: tuple[int, ...], dtype: np.dtype
-) -> dict[str, Array]:
-    total = total.astype(dtype, copy=False)
-    if total.ndim > len(shape):
-        return {"n": total[..., 1], "total": total[..., 0]}
-    count = math.prod(shape[axis] for axis in axes)
-    return {"n": np.full(total.shape, count, total.dtype), "total": total}
-
-
-def _moments(moments: Array, *_: object) -> dict[str, Array]:
-    count, mean, squares = moments[..., 0], moments[..., 1], moments[..., 2:]
-    with np.errstate(all="ignore"):
-        return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
 def contracted_labels(

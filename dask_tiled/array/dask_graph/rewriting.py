@@ -18,7 +18,7 @@ import dask.array as da
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.aggregation import LATER, Ending, Listing, ending_of
+from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of
 from dask_tiled.array.dask_graph.joins import split_joins
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy, held
 from dask_tiled.array.dask_graph.names import (
@@ -172,25 +172,25 @@ def _endings(
             continue
         if done.row.combine is None:
             found[first.removesuffix(COUNTED)] = first, Listing()
-        begins = getattr(step.plain, "func", None)
-        if not isinstance(step.plain, partial) or begins not in LATER or 0 in one.grid.shape:
+        later, plain = step.steps, step.plain
+        if later is None or not isinstance(plain, partial) or 0 in one.grid.shape:
             continue
         name = first
         while name not in wanted and len(users.get(name, ())) == 1:
-            later = trees.get(*users[name])
-            if not isinstance(later, Combine):
+            tree = trees.get(*users[name])
+            if not isinstance(tree, Combine):
                 break
-            name, call = later.name, later.function
-            known_so = call.func in LATER[begins] and call.args == step.plain.args[1:]
-            if not known_so or later.axes != done.axes:
+            name, call = tree.name, tree.function
+            known_so = call.func in (later.last, later.between) and call.args == plain.args[1:]
+            if not known_so or tree.axes != done.axes:
                 break
-            ending = ending_of(done, begins, call)
+            ending = ending_of(done, later, call)
             raw = replace(one, step=step.raw())
             if ending is not None and raw.reduction is not None and "-aggregate-" in name:
                 found[name] = first, ending._replace(reduction=raw.reduction)
                 known[first] = raw
                 break
-            combining = {**step.plain.keywords, "axis": done.axes, "keepdims": True}
+            combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
             if not call.keywords.items() <= combining.items():
                 break
     return found
