@@ -25,6 +25,8 @@ PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """The same for folds by pixel, which go through few frames at a time, in long pieces of each."""
 MOST_TILE_BYTES = 32 << 20
 """Tiles of several large frames have no more, for folds by pixel."""
+GROUPED_BYTES = 128 << 20
+"""Frames that go to one result are taken together, of so many that can be looked at in memory."""
 HELD_BYTES = 256 << 10
 """Results and weights of so many bytes stay in the cache from frame to frame."""
 LEAST_VIEW = 4096
@@ -94,6 +96,11 @@ class FrameSink:
     def alike(self) -> Hashable:
         """Key: sinks with equal keys share a pass; None for those that cannot."""
         return None
+
+    @property
+    def window_bytes(self) -> int | None:
+        """How much is to be shown at once, where that matters: frames of one number together."""
+        return None if self._together is None else GROUPED_BYTES
 
     @classmethod
     def joined(cls, sinks: Sequence[Self]) -> FrameSink:

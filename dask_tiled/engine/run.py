@@ -204,7 +204,8 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):
         for fold in folds:
             fold.expect(units)
-    for window in reader.windows(None if len(folds) == 1 else SHARED_BYTES):
+    limit = folds[0].window_bytes if len(folds) == 1 else SHARED_BYTES
+    for window in reader.windows(limit):
         for fold in folds:
             fold.take_window(window)
     for fold in folds:

@@ -20,8 +20,8 @@ from dask_tiled.kernels.words import sum_nibbles
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
-BLOCK, DEPTH = 2048, 32
-"""Pixels and frames of a block, for weights: those of many masks come from the outer cache."""
+BLOCK, DEPTH = 1024, 32
+"""Pixels and frames of a block, for weights: four masks stay in the innermost cache."""
 FEW_BYTES = 1 << 19
 """Weights of so many bytes stay in the middle cache, and two whole frames follow one another."""
 

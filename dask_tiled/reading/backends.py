@@ -29,15 +29,13 @@ from dask_tiled.reading.rest import rests
 Bytes = npt.NDArray[np.uint8]
 
 MAPPED_BYTES = 32 << 20
-"""So much is mapped at a time: touched pages count as memory of the process."""
+"""So much is mapped at a time, and shown: touched pages count as memory of the process."""
 LEAST_MAPPED_BYTES = 1 << 20
 """So much even where memory is short."""
 MAPPED_SHARE = 64
 """One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
-SHOWN_BYTES = 8 << 20
-"""So much of it is shown at a time, to be looked at before that."""
 KEPT_BYTES = 1 << 30
 """So much of files, and no more, stays mapped from one chunk to the next."""
 KEPT_MAPS = 8
@@ -74,7 +72,7 @@ class Backend(ABC):
         ----------
         ranges : ReadRanges
         limit : int, optional
-            Largest span of a window in bytes, where it is less than the backend's own.
+            Largest span of a window in bytes; by default, and at most, that of the backend.
 
         Yields
         ------
@@ -168,8 +166,7 @@ class Mapped(Backend):
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        most = self._most(ranges)
-        for part in ranges.split(min(limit or most, most)):
+        for part in ranges.split(self._most(ranges, limit)):
             mapped = self._around(part.file, *part.span, sparse=sparse)
             yield Window(part, mapped.data, mapped.start)
 
@@ -182,9 +179,16 @@ class Mapped(Backend):
         """Map a file around some bytes."""
         return self(file, start, stop)
 
-    def _most(self, ranges: ReadRanges) -> int:  # noqa: ARG002
-        """Give the largest span of a window."""
-        return min(self._window, SHOWN_BYTES)
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Copy mapped bytes, many at once: the C library does not read the memory it writes to."""
+        for first in range(0, len(out), self._window):
+            part = out[first : first + self._window]
+            np.copyto(part, self(file, start + first, start + first + len(part)))
+        return True
+
+    def _most(self, ranges: ReadRanges, limit: int | None) -> int:  # noqa: ARG002
+        """Return the largest span of a window."""
+        return min(self._window, limit or self._window)
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = self._maps.get(file)
@@ -240,9 +244,9 @@ class Kept(Mapped):
                 found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
         return found
 
-    def _most(self, ranges: ReadRanges) -> int:
+    def _most(self, ranges: ReadRanges, limit: int | None) -> int:
         """Count only the pages that are read: those between them are mapped as well."""
-        return super()._most(ranges) * max(1, int(_spread(ranges, mmap.PAGESIZE)))
+        return (limit or self._window) * max(1, int(_spread(ranges, mmap.PAGESIZE)))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)

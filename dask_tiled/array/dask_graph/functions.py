@@ -299,7 +299,7 @@ def reshaping_of(task: object) -> tuple[Key, tuple[int, ...]] | None:
 
 
 def applied_before(row: Aggregation) -> list[tuple[Function, Kwargs]]:
-    """Return the functions of chunks that make of pixels what a row reduces, one after the other."""
+    """Return the functions that make of pixels what a row reduces, one after the other."""
     to_double = {"astype_dtype": np.dtype(np.float64)}
     return [] if row.before is None else [(chunk.astype, to_double), (row.before, {})]
 
