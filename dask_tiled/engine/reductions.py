@@ -202,7 +202,7 @@ class Aggregation:
     ufunc: np.ufunc = np.add
     """What makes one result of two."""
     before: np.ufunc | None = None
-    """What pixels become first, in double precision; all else is of the results of it."""
+    """What real pixels become first, in double precision; all else is of the results of it."""
     whole: Callable[[Reduction, Array], Array] = _reduce
     """Reduces all pixels of a chunk with NumPy; axes that are gone have length 1."""
     steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate

@@ -176,7 +176,7 @@ class Steps(NamedTuple):
     skipping: Aggregation | None = None
     """The row that leaves out NaN, where dask's arguments say so."""
     finish: Function | None = None
-    """As that of a :class:`LastStep`."""
+    """As that of ``LastStep``."""
 
 
 def _mean(total: Array, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Array]:
@@ -240,9 +240,9 @@ def reduction_of(function: Function, kwargs: Kwargs) -> LastStep | None:
     if row is None or given:
         return None
     dtype = np.dtype(bool) if row.of_truth else dtype and np.dtype(dtype)
+    dtype = dtype if row.before is None else np.dtype(np.float64)
     adds = row.ufunc in (np.add, np.multiply)
-    real = row.has_own_type or row.before is not None
-    if (adds and dtype is None) or (real and dtype and dtype.kind == "c"):
+    if (adds and dtype is None) or (row.has_own_type and dtype.kind == "c"):
         return None
     step = LastStep(Reduction(row, axes, dtype), plain, steps.finish, steps)
     return step if row.before is None else step._replace(plain=partial(_reduced, step))

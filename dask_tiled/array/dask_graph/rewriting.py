@@ -89,7 +89,7 @@ class Planned:
 
     def __str__(self) -> str:
         """Return the plans as text, and what is left to dask."""
-        left = [f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why]
+        left = sorted({f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why})
         return "\n".join([*map(str, self.plans), *(["left to dask:", *left] if left else [])])
 
 
