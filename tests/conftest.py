@@ -181,6 +181,7 @@ class Loads(list):
             return view(file, start, stop)
 
         backend.windows, backend.view = counted, counted_view
+        backend.fill = lambda *_: False  # all is read by windows
         return backend
 
     def __delitem__(self, which):

@@ -12,8 +12,8 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.building import has_tiles
-from dask_tiled.array.dask_graph.layers import Nested, on_chunks, results_in
-from dask_tiled.array.tasks import ChunkJob, like_numpy, run_job
+from dask_tiled.array.dask_graph.layers import on_chunks, results_in
+from dask_tiled.array.tasks import ChunkJob, Nested, like_numpy, run_job
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import Job
 from dask_tiled.model.indexing import Array

@@ -10,11 +10,10 @@ from itertools import chain, starmap
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, LastStep, node_of
-from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, like_numpy, pixels_in
+from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
@@ -22,11 +21,9 @@ from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.run import Shown, begin, run
-from dask_tiled.model.indexing import Box, Cut
+from dask_tiled.model.indexing import Array, Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 from dask_tiled.tiling.bases import Grid
-
-Array = npt.NDArray[Any]
 
 STEP_BYTES, SOURCE_BYTES = 100, 500
 """What a step of a recipe takes, and a source beside its arrays, about."""
@@ -77,7 +74,9 @@ def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Ex
 
 Room = Callable[[np.dtype], Array | None]
 """Returns the memory for pixels of a type, C-contiguous, if there is any."""
-End = Callable[[Array], Any]
+Result = object
+"""What dask's function returns: an array, a scalar, or several by names."""
+End = Callable[[Array], Result]
 """Makes of the result of a sink what dask's function returns."""
 Made = TypeVar("Made")
 
@@ -121,7 +120,7 @@ class Recipe:
     def _value(
         self,
         read: Callable[[Source], Made],
-        call: Callable[[Function, Kwargs, list[Any]], Made | None],
+        call: Callable[[Function, Kwargs, list[object]], Made | None],
         beside: Sequence[Any],
     ) -> Made | None:
         """Return what becomes of the nodes, one after the other; None if one becomes nothing."""
@@ -161,7 +160,7 @@ class Recipe:
                 root = Call(Cast(last.dtype), (root,), last.dtype)
         return compiled(root)
 
-    def make(self, block_id: tuple[int, ...], blocks: Sequence[Array], found: Array) -> Any:
+    def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
         """Make of all pixels of a chunk what dask's function returns."""
         found = self._view.show(found)
         if self._last is None:
@@ -181,13 +180,15 @@ class Recipe:
 
     def pixels(
         self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
-    ) -> Any:
+    ) -> Array:
         """Compute a chunk as dask would, of all its pixels at once."""
 
         def read(source: Source) -> Array:
             return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
 
-        return self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
+        found = self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
+        assert found is not None  # noqa: S101 - functions of chunks return arrays
+        return found
 
     def begin(
         self,
@@ -240,7 +241,7 @@ class Recipe:
         reduced = replace(values, end=reduction)
         return reduced, partial(self._finish, last, reduced, chunk.box, room)
 
-    def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Any:
+    def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
         shape = nav + (1,) * len(frame) + further
         found = self._view.show(found.astype(job.dtype, copy=False).reshape(shape))
@@ -254,7 +255,7 @@ class Recipe:
         box: Box,
         room: Room | None,
         found: Array,
-    ) -> Any:
+    ) -> Result:
         row, dtype = asked.row, job.dtype
         shape = self._view.shape([b - a for a, b in box])
         finish = self._last and self._last.finish
@@ -290,14 +291,14 @@ class Recipes:
 
     def make(
         self,
-        block_id: tuple[int, ...],
+        block_id: Block,
         pixels: Array | None,
-        *blocks: Array,
+        *blocks: Nested,
         room: Room | None = None,
-    ) -> list[Any]:
+    ) -> list[Result]:
         """Make the chunks of all recipes."""
         box = self._grid.box(block_id)
-        made: dict[int, Any] = {}
+        made: dict[int, Result] = {}
         begun: dict[int, tuple[Shown, End]] = {}
         for k, (recipe, given) in enumerate(zip(self.recipes, self._given, strict=True)):
             some = [_only(blocks[number]) for number in given]
@@ -334,28 +335,30 @@ def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:
     return Shown(job.begin(chunk), tile, job.request.depth)
 
 
-def _only(block: Any) -> Any:
+def _only(block: Nested) -> Array:
     """Take the chunk of an array with further axes out of the lists that dask makes of these."""
     while isinstance(block, list):
         (block,) = block
     return block
 
 
-def make_all(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> list[Any]:
+def make_all(
+    recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested
+) -> list[Result]:
     """Make a chunk of each of some recipes."""
     return recipes.make(block_id, pixels, *blocks)
 
 
-def make(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+def make(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
     """Make a chunk of the only recipe."""
     (found,) = recipes.make(block_id, pixels, *blocks)
     return found
 
 
-def make_later(recipes: Recipes, block_id: tuple[int, ...], pixels: Any, *blocks: Any) -> Any:
+def make_later(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
     """Return what makes a chunk of the only recipe where there is room for it."""
 
-    def made(room: Room) -> Any:
+    def made(room: Room) -> Result:
         (found,) = recipes.make(block_id, pixels, *blocks, room=room)
         return found
 

@@ -22,6 +22,8 @@ Block = tuple[int, ...]
 Key = tuple[Any, ...]
 """The name of a layer, and the position of a chunk in it."""
 Tasks = Mapping[Key, object]
+Nested = Array | list["Nested"]
+"""Results of chunks, as dask passes them on."""
 Label = int | str
 """What dask calls an axis in a layer."""
 Function = Callable[..., Any]

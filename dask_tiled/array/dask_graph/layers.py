@@ -23,7 +23,7 @@ from dask_tiled.array.dask_graph.names import (
     blockwise,
     flatten,
 )
-from dask_tiled.array.tasks import Function, pixels_of
+from dask_tiled.array.tasks import Function, Nested, pixels_of
 from dask_tiled.engine.expressions import in_order
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
@@ -139,10 +139,6 @@ def on_chunks(
     )
     below: Any = [arr]
     return HighLevelGraph.from_collections(name, layer, dependencies=below)
-
-
-Nested = Array | list["Nested"]
-"""Results of chunks, which dask passes on in nested lists."""
 
 
 def results_in(nested: Nested) -> list[Array]:

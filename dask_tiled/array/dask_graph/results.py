@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.names import (
@@ -33,12 +32,11 @@ from dask_tiled.array.dask_graph.names import (
 from dask_tiled.array.known import Known
 from dask_tiled.array.plan import takes_time
 from dask_tiled.array.recipes import Room
-from dask_tiled.array.tasks import Block, pixels_of
+from dask_tiled.array.tasks import Block, Key, Nested, pixels_of
+from dask_tiled.model.indexing import Array
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
-
-Array = npt.NDArray[Any]
 
 LEAST_PIXELS = 1 << 19
 """Results of fewer pixels are put together in no time."""
@@ -67,14 +65,14 @@ class Result:
         part = self.part(grid, block_id, dtype)
         return part if part is not None and part.flags.c_contiguous else None
 
-    def whole(self, chunks: Any) -> Any:
+    def whole(self, chunks: Nested) -> Array:
         """Return the result, if all chunks are parts of it; otherwise let dask put it together."""
         for memory in self._memory.values():
             if all(getattr(chunk, "base", None) is memory for chunk in flatten([chunks])):
                 return memory
         return finalize(chunks)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Result], tuple[()]]:
         return Result, ()
 
 
@@ -110,12 +108,12 @@ class Final(NamedTuple):
     layer: str
     task: Task
 
-    def of(self, keys: Iterable[Any], name: str) -> MaterializedLayer:
+    def of(self, keys: Iterable[Key], name: str) -> MaterializedLayer:
         """Make it anew for the chunks of a name among others, given in C order."""
-        refs: dict[Any, Any] = {key[1:]: TaskRef(key) for key in keys if key[0] == name}
+        refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in keys if key[0] == name}
         depth = len(next(iter(refs)))
         for n in reversed(range(depth or 1)):
-            rows: dict[Any, list[Any]] = {}
+            rows: dict[Key, list[object]] = {}
             for place, ref in refs.items():
                 rows.setdefault(place[:n], []).append(ref)
             refs = {place: List(*some) for place, some in rows.items()}
@@ -138,18 +136,19 @@ def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
                 yield name, Final(final, task)
 
 
-def _lists(parts: Any, place: tuple[Any, ...], last: Sequence[int]) -> bool:
+def _lists(parts: object, place: Key, last: Sequence[int]) -> bool:
     """Return whether nested lists are the chunks of an array in C order, up to the ``last``."""
     if not last:
         return isinstance(parts, TaskRef) and parts.key == place
-    alike = isinstance(parts, List) and len(parts.args) == last[0] + 1
-    return alike and all(_lists(part, (*place, k), last[1:]) for k, part in enumerate(parts.args))
+    if not isinstance(parts, List) or len(parts.args) != last[0] + 1:
+        return False
+    return all(_lists(part, (*place, k), last[1:]) for k, part in enumerate(parts.args))
 
 
 def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Known | None:
     """Find what functions of users are called on: as a rule, results are as long as its chunks."""
-    layer: Any = graph.layers[name]
-    annotations = {**(layer.annotations or {})}
+    layer: Layer | None = graph.layers[name]
+    annotations = {**(graph.layers[name].annotations or {})}
     while isinstance(layer, Blockwise) and not layer.new_axes:
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
         for one in map(known.get, alike):
@@ -174,15 +173,14 @@ def put_together(
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     unseen = finals_of(graph, wanted)
     for name, (final, task) in _last_steps(graph):
-        reads: Any = graph.layers[name]
+        reads = graph.layers[name]
         one = known.get(name) or _mapped(graph, name, known)
         chunks = None if one is None else one.made_chunks
         if one is None or chunks is None:
             continue
         if math.prod(map(len, chunks)) < len(task.dependencies):  # there are empty ones, too
             continue
-        is_read = isinstance(reads, Blockwise) and reads.task.func is pixels_of
-        alone = is_read and name in unseen
+        alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
         few = math.prod(shape) <= FEW_PIXELS and not takes_time(one.source)
         few = few or len(task.dependencies) == 1
@@ -199,10 +197,10 @@ def put_together(
         if name in unseen and name in known and not one.is_read and one.view.is_in_order:
             name = f"{name}-here"  # noqa: PLW2901 - elsewhere it is an array of its own
             taken[name] = replace(one, name=name)
-        given: tuple[Any, Any] = name, axes
+        given: tuple[object, object] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
-        if alone:
+        if alone and isinstance(reads, Blockwise):
             given, numblocks = reads.indices[0], {}
             needed = {result, *graph.dependencies[name]}
         place = Grid.of(chunks), None, ArrayBlockIdDep(chunks), axes

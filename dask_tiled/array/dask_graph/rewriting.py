@@ -34,6 +34,7 @@ from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
+from dask_tiled.array.tasks import Key, Label
 from dask_tiled.array.tree import Combine, Tree, words_of
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
@@ -93,7 +94,7 @@ class Planned:
         return "\n".join([*map(str, self.plans), *(["left to dask:", *left] if left else [])])
 
 
-def planned(graph: HighLevelGraph, keys: Sequence[Any]) -> Planned:
+def planned(graph: HighLevelGraph, keys: Sequence[Key | str]) -> Planned:
     """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
     graph = split_joins(graph)
     trees = trees_of(graph)
@@ -133,7 +134,7 @@ def planned(graph: HighLevelGraph, keys: Sequence[Any]) -> Planned:
     return Planned(graph, need.kept, why, plans, shown, dependencies, taken)
 
 
-def rewritten(graph: HighLevelGraph, keys: Sequence[Any]) -> HighLevelGraph:
+def rewritten(graph: HighLevelGraph, keys: Sequence[Key | str]) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     found = planned(graph, keys)
     if not found.plans:
@@ -236,7 +237,7 @@ def _make(
     if value is not recipes:
         dependencies[key].add(value.key)
         dependencies[value.key] = set()
-    arguments: list[Any] = [value, None, ArrayBlockIdDep(one.chunks), labels]
+    arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
     arguments += [pixels, labels if pixels else None]
     numblocks = {pixels: tuple(map(len, one.chunks))} if pixels else {}
     for beside in recipes.beside:
@@ -270,7 +271,7 @@ def _make(
         dependencies[part.name] = {key}
 
 
-def _new_axes(known: Known) -> dict[Any, int]:
+def _new_axes(known: Known) -> dict[Label, int]:
     """Return the labels of axes that no axis of the sources has, and their numbers of chunks."""
     labels = (label for label in known.output if label not in known.places)
     return {label: known.new_axes.get(label, 1) for label in labels}
