@@ -62,7 +62,7 @@ def evict(path: Path) -> bool:
 
 
 def is_cached(fd: int, place: int) -> bool:
-    """Tell whether a byte can be had without waiting; where that is not known, it can."""
+    """Return whether a byte can be had without waiting; where that is not known, it can."""
     try:
         os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
     except BlockingIOError:

@@ -38,7 +38,7 @@ def corner(block: np.ndarray) -> np.ndarray:
 
 
 def one_pixel_each(arr: Any) -> Any:
-    """Give the array of what ``corner`` makes of every chunk."""
+    """Return the array of what ``corner`` makes of every chunk."""
     return arr.map_blocks(corner, chunks=(*arr.chunks[:2], 1, 1), dtype=arr.dtype)
 
 
@@ -73,7 +73,7 @@ def converted(job: Job, plain: Any, *, few: bool) -> Any:
 
 
 def ratios(ours: Make, theirs: Make, repeats: int) -> tuple[float, float, float]:
-    """Give how many times as fast ours is, by the clock and the processor, and its milliseconds."""
+    """Return how much faster ours is, by the clock and by the processor, and its milliseconds."""
     times: dict[Make, list[tuple[float, float]]] = {ours: [], theirs: []}
     for _ in range(repeats + 1):
         for make, seconds in times.items():

@@ -55,7 +55,7 @@ def median_seconds(job: Callable[[], object], repeats: int) -> float:
 
 
 def case(native: str, n_excluded: int, *, planes: bool) -> tuple[float, float]:
-    """Give the GB/s of a plan, and of numpy."""
+    """Return the GB/s of a plan, and of numpy."""
     rng = np.random.default_rng(0)
     tile = rng.integers(0, 200, (FRAMES, *SIG)).astype(native)
     dark, gain = rng.random(SIG).astype("f4"), rng.random(SIG).astype("f4")

@@ -43,7 +43,7 @@ def median_seconds(job: Callable[[], object]) -> float:
 
 
 def decoder(name: str) -> Callable[[], object]:
-    """Give a call that decodes one output."""
+    """Return a call that decodes one output."""
     kernel_name, nbytes, out_bytes, two = CASES[name]
     kernel = compiled(f"{kernel_name}")
     units = OUTPUT // out_bytes
@@ -59,7 +59,7 @@ def decoder(name: str) -> Callable[[], object]:
 
 
 def copy() -> Callable[[], object]:
-    """Give a call that copies as much."""
+    """Return a call that copies as much."""
     out, other = np.empty(OUTPUT, np.uint8), np.zeros(OUTPUT, np.uint8)
     return lambda: np.copyto(out, other)
 

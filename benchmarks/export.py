@@ -71,7 +71,7 @@ class Case(NamedTuple):
     chunk_mib: int
 
     def chunk(self) -> tuple[int, ...]:
-        """Give the shape of zarr chunks: frames of rows of 64."""
+        """Return the shape of zarr chunks: frames of rows of 64."""
         frames = self.chunk_mib * 8
         return (*((1, frames) if frames < ROW else (frames // ROW, ROW)), *SIG)
 
@@ -154,7 +154,7 @@ def by_dask(source: da.Array, chunks: tuple[int, ...], codec: Any, out: Path) ->
 
 
 def measure(ways: dict[str, Way], folder: Path, repeats: int) -> dict[str, tuple[float, float]]:
-    """Give medians of the seconds, and of the processor's, after a round that does not count."""
+    """Return medians of the seconds, and of the processor's, after a round that does not count."""
     found = defaultdict(list)
     for _ in range(repeats + 1):
         for name, way in ways.items():

@@ -36,7 +36,7 @@ STEPS = ("dask.array", "dask_tiled", "open", "result")
 
 
 def run(path: Path, cache: Path) -> list[float]:
-    """Give the seconds of each step in a new process."""
+    """Return the seconds of each step in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},

@@ -46,7 +46,7 @@ def seconds(function: Callable[[], Any], repeats: int) -> float:
 
 
 def preads(path: Path, count: int, nbytes: int) -> Callable[[], Any]:
-    """Give what reads so many bytes of each of the equal parts of a file."""
+    """Return what reads so many bytes of each of the equal parts of a file."""
     step = path.stat().st_size // count
 
     def read() -> None:

@@ -70,7 +70,7 @@ def columns_of(case: str, edge: int, files: int) -> tuple[dict[str, Any], tuple[
 
 
 def meeting(case: str, edge: int) -> tuple[tuple[slice, ...], ...]:
-    """Give slices that meet 1, 100 and 10,000 pieces, or as many as there are."""
+    """Return slices that meet 1, 100 and 10,000 pieces, or as many as there are."""
     if case.startswith("bricks"):
         sides = (1, min(10, edge), min(100, edge))
         return tuple((slice(edge // 2, edge // 2 + 1), *(slice(n * SIDE),) * 2) for n in sides)

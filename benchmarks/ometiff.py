@@ -73,7 +73,7 @@ def by_bioio(path: Path) -> da.Array:
 
 
 def readers() -> dict[str, Callable[[Path], da.Array]]:
-    """Give the readers that are installed."""
+    """Return the readers that are installed."""
     found: dict[str, Callable[[Path], da.Array]] = {
         "dask-tiled": dask_tiled.open_dataset,
         "tifffile": by_tifffile,

@@ -33,7 +33,7 @@ def by_references(arr: Any) -> Any:
 
 
 def measure(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Give the median seconds of each way, after one round that does not count."""
+    """Return the median seconds of each way, after one round that does not count."""
     seconds = defaultdict(list)
     for _ in range(repeats + 1):
         for name, way in ways.items():

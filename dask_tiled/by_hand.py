@@ -202,7 +202,7 @@ def _sig_ndim(pieces: PieceTable, ndim: int) -> int:
 
 
 def _base_shape(pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder]) -> tuple[int, ...]:
-    """Give the shape of pieces that decode as a whole, where they lie on a grid."""
+    """Return the shape of pieces that decode as a whole, where they lie on a grid."""
     if not any(isinstance(decoder, BlockDecoder) for decoder in decoders):
         return ()
     axes = range(pieces.ndim)

@@ -95,7 +95,7 @@ def warn_once(message: str, category: type[Warning]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Give the hint that a word was mistyped, if one that is known is close to it."""
+    """Return the hint that a word was mistyped, if one that is known is close to it."""
     from difflib import get_close_matches  # only for what is wrong anyway
 
     close = get_close_matches(word, sorted(set(known)), n=1)

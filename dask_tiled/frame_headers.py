@@ -21,7 +21,7 @@ from dask_tiled.tiling.bases import Grid
 
 
 def frame_facts(arr: da.Array) -> da.Array:
-    """Give what the headers of all frames say, as a lazy array.
+    """Return what the headers of all frames say, as a lazy array.
 
     Headers alone are read, as the pixels of the array would be: the same frames in the same places
     and chunks, whatever ``nav_shape``, ``sync_offset``, ``roi`` and slices have made of the scan.

@@ -202,7 +202,7 @@ def warn_of_missing(
 
 
 def _is_settled(nav_shape: Any) -> bool:
-    """Tell whether the user has said how many frames are shown."""
+    """Return whether the user has said how many frames are shown."""
     return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
 
 
@@ -241,7 +241,7 @@ def describe(
     outside_folder: bool = False,
     **format_options: Any,
 ) -> Description:
-    """Tell what a file, or a series of files, holds.
+    """Return what a file, or a series of files, holds.
 
     Parameters and errors are those of :func:`open_dataset`.
 

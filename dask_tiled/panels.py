@@ -41,7 +41,7 @@ class Disc(NamedTuple):
     radius: float
 
     def mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Tell which pixels of a frame lie inside."""
+        """Return which pixels of a frame lie inside."""
         y, x = np.ogrid[: shape[0], : shape[1]]
         inside: npt.NDArray[np.bool_] = np.hypot(y - self.y, x - self.x) <= self.radius
         return inside
@@ -91,7 +91,7 @@ def find_disc(frame: Array) -> Disc | None:
 
 
 def _around(pixels: Array) -> Array:
-    """Give each pixel with its neighbours, on two more axes."""
+    """Return each pixel with its neighbours, on two more axes."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(pixels, 1, "edge"), (3, 3))
 
 
@@ -113,7 +113,7 @@ def in_units(axis: Axis, extent: float) -> Axis:
 
 
 def round_length(most: float) -> float:
-    """Give the largest of 1, 2 and 5 times a power of ten that is not longer."""
+    """Return the largest of 1, 2 and 5 times a power of ten that is not longer."""
     power = 10.0 ** math.floor(math.log10(most))
     return max(digit * power for digit in (1, 2, 5) if digit * power <= most * (1 + 1e-9))
 
@@ -171,7 +171,7 @@ def _extent(axis: Axis, size: int) -> float:
 
 
 def _shown_axes(image: Image) -> tuple[Axis, Axis]:
-    """Give the axes of an image in units that read well, the same where they are of a kind."""
+    """Return the axes of an image in units that read well, the same where they are of a kind."""
     extents = [_extent(axis, n) for axis, n in zip(image.axes, image.values.shape, strict=False)]
     if len({axis.units for axis in image.axes}) == 1:
         extents = [max(extents)] * 2
@@ -180,7 +180,7 @@ def _shown_axes(image: Image) -> tuple[Axis, Axis]:
 
 
 def _aspect(image: Image) -> float | None:
-    """Give height by width of a pixel; None where they would make a strip of the image."""
+    """Return height by width of a pixel; None where they would make a strip of the image."""
     y, x = image.axes
     aspect = abs(y.scale / x.scale) if x.units == y.units else 1.0
     height, width = image.values.shape[:2]
@@ -188,7 +188,7 @@ def _aspect(image: Image) -> float | None:
 
 
 def _width(panel: Panel) -> float:
-    """Give the width of a panel of height 1."""
+    """Return the width of a panel of height 1."""
     if isinstance(panel, Line):
         return 1.8
     aspect, (height, width) = _aspect(panel), panel.values.shape[:2]
@@ -269,7 +269,7 @@ def contrast(values: Array) -> tuple[float, float, float]:
 
 
 def _colours(values: Array) -> Array:
-    """Give colours from 0 to 1, whatever they are counted in."""
+    """Return colours from 0 to 1, whatever they are counted in."""
     if values.dtype == np.uint8:
         return values
     low, high, _ = contrast(values[..., :3])

@@ -67,7 +67,7 @@ def check_local(path: str) -> None:
 
 
 def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:
-    """Give the chunks of a longer array, where several show how long one is."""
+    """Return the chunks of a longer array, where several show how long one is."""
     if tuple(map(sum, chunks))[1:] != shape[1:]:
         return None
     first = chunks[0]

@@ -163,7 +163,7 @@ class _Source(NamedTuple):
         return self._scan(limit) if is_scan and sig_ndim else self._plain()
 
     def _colours(self) -> int | None:
-        """Tell which of the last three axes are colours."""
+        """Return which of the last three axes are colours."""
         return colour_axis([axis.name for axis in self.axes], self.arr.shape, self.nav_ndim)
 
     def _plain(self) -> tuple[list[Panel], list[str]]:
@@ -290,7 +290,7 @@ class _Source(NamedTuple):
         return steps
 
     def _blocks(self) -> list[int]:
-        """Give the sizes of what is read as a whole along the navigation axes."""
+        """Return the sizes of what is read as a whole along the navigation axes."""
         if self.desc is not None:
             return [base.size for base in scheme_of(self.arr).bases[: self.nav_ndim]]
         if all(axis is not None for axis in shown_of(self.arr).axes):
@@ -329,7 +329,7 @@ def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> i
 
 
 def numbers(pixels: da.Array) -> Any:
-    """Give what is shown of pixels: moduli, and whole numbers for truth values."""
+    """Return what is shown of pixels: moduli, and whole numbers for truth values."""
     if pixels.dtype.names:
         return da.stack([pixels[name] for name in "RGB"], axis=-1)
     if pixels.dtype.kind == "c":
@@ -343,7 +343,7 @@ def _computed(*arrays: da.Array) -> Any:
 
 
 def _mean(pixels: da.Array, ndim: int) -> Array:
-    """Give the mean of all frames; pixels that are not finite do not count."""
+    """Return the mean of all frames; pixels that are not finite do not count."""
     nav = tuple(range(ndim))
     if pixels.dtype.kind != "f":
         found: Array = pixels.mean(nav).compute()
@@ -367,7 +367,7 @@ def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
 
 
 def _mean_over(values: Array, ndim: int) -> Array:
-    """Give the mean along the first axes, of what is there."""
+    """Return the mean along the first axes, of what is there."""
     axes, there = tuple(range(ndim)), ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.divide(np.nansum(values, axis=axes), there.sum(axis=axes))

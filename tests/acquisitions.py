@@ -35,7 +35,7 @@ class Acquisition:
 
 
 def growing(sample):
-    """Give what opens a sample while it is written, and the acquisition of it."""
+    """Return what opens a sample while it is written, and the acquisition of it."""
     path = sample.options["path"]
     if isinstance(path, list):
         path = path[0].with_name("scan*.raw")

@@ -12,7 +12,7 @@ STORED = {0: "<f8", 1: "<i8", 3: ("<u8", "<u8"), 4: "<u8", 5: ("<u8", "<u8"), 6:
 
 
 def read(path: Path) -> tuple[dict[str, int], list[tuple[Any, ...]], np.ndarray, np.ndarray]:
-    """Give header, fields (type, name, arguments), records and allocation table."""
+    """Return header, fields (type, name, arguments), records and allocation table."""
     data = path.read_bytes()
     version, count = np.frombuffer(data, "<u2", 2).tolist()
     page = int(np.frombuffer(data, "<u4", 1, 4)[0])
@@ -39,7 +39,7 @@ def _record(type_id: int) -> Any:
 
 
 def samples(path: Path) -> list[list[Any]]:
-    """Give every sample, field by field; of JPEG images, the bytes."""
+    """Return every sample, field by field; of JPEG images, the bytes."""
     data = path.read_bytes()
     _, fields, records, table = read(path)
     sizes = {int(ptr): int(size) for _, ptr, size in table if size}

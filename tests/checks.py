@@ -51,7 +51,7 @@ def opens_or_says_why(path, *, facts=False, **options):
 
 
 def instrument_of(path, **options):
-    """Give names and values of what a file says of its instrument, which stand where they say."""
+    """Return names and values of what a file says of its instrument, which stand where they say."""
     desc = describe(path, **options)
     for fact in desc.instrument.values():
         found = desc.metadata
@@ -96,7 +96,7 @@ def stop_export(monkeypatch, journaled, arr, place, after, **options):
 
 
 def on_tiles(*results):
-    """Tell whether nothing is decoded to whole chunks when results are computed together."""
+    """Return whether nothing is decoded to whole chunks when results are computed together."""
     graph = HighLevelGraph.merge(*(result.__dask_graph__() for result in results))
     keys = [result.__dask_keys__() for result in results]
     layers = rewritten(graph, list(flatten(keys))).layers.values()
@@ -113,7 +113,7 @@ def coarsened(function, x, sizes):
 
 
 def recipe_of(result):
-    """Give the recipe by which a result is computed."""
+    """Return the recipe by which a result is computed."""
     layers = rewritten(result.__dask_graph__(), list(flatten(result.__dask_keys__()))).layers
     value, _ = layers[result.name].indices[0]
     value = layers[value.key][value.key].value if isinstance(value, TaskRef) else value
@@ -136,7 +136,7 @@ def ran(code, *arguments, **environment):
 
 @contextmanager
 def peak_memory():
-    """Give a list, to which the most bytes that were taken are added at the end."""
+    """Return a list, to which the most bytes that were taken are added at the end."""
     found = []
     gc.collect()
     tracemalloc.start()

@@ -97,7 +97,7 @@ def warned_anew():
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """Give the folder of real files, and skip where it is absent, or fail if it must not be."""
+    """Return the folder of real files, and skip where it is absent, or fail if it must not be."""
     if not (DATA / "MANIFEST.tsv").is_file():
         reason = f"the real files are absent: no MANIFEST.tsv in {DATA.resolve()}"
         if os.environ.get("DASK_TILED_REQUIRE_DATA") == "1":
@@ -117,7 +117,7 @@ def hdf5_here(monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Give the processes that are started to look at HDF5 files, of which there is none yet."""
+    """Return the processes that are started to look at HDF5 files, of which there is none yet."""
     from dask_tiled.formats.hdf5 import apart
 
     found = []

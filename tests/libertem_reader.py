@@ -76,7 +76,7 @@ def stop(process):
 
 @cache
 def shared():
-    """Give the process that all tests share."""
+    """Return the process that all tests share."""
     process = start(NUMBA_DISABLE_JIT="1")
     atexit.register(stop, process)
     return process

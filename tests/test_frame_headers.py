@@ -99,7 +99,7 @@ def mrc(folder, draw, frames):
 
 
 def counted_by(facts):
-    """Give what counts the sections, of whichever kind they are."""
+    """Return what counts the sections, of whichever kind they are."""
     name = "piece_x" if "piece_x" in facts.dtype.names else "alpha_tilt"
     return np.nan_to_num(facts[name])
 

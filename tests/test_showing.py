@@ -39,7 +39,7 @@ def opened(tmp_path):
 
 
 def drawn(figure):
-    """Give the panels of a figure by their titles: pixels, or the values of lines."""
+    """Return the panels of a figure by their titles: pixels, or the values of lines."""
     found = {}
     for axes in figure.axes:
         if axes.get_xlabel():

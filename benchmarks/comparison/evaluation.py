@@ -53,7 +53,7 @@ def evaluate(expression: Expression, arr: Any) -> list[Array]:
 
 
 def check(found: Sequence[Array], wanted: Sequence[Array]) -> str:
-    """Tell what is wrong with results."""
+    """Return what is wrong with results."""
     for one, other in zip(found, wanted, strict=True):
         if one.shape != other.shape or one.dtype.newbyteorder("=") != other.dtype.newbyteorder("="):
             return f"wrong: {one.dtype}{one.shape}, not {other.dtype}{other.shape}"

@@ -18,17 +18,17 @@ from comparison.scans import segments
 
 
 def masks(a: da.Array) -> Array:
-    """Give 16 detectors, (16, y, x), float32."""
+    """Return 16 detectors, (16, y, x), float32."""
     return segments(a.shape[2:])
 
 
 def dark(a: da.Array) -> Array:
-    """Give a dark frame, (y, x), float32."""
+    """Return a dark frame, (y, x), float32."""
     return masks(a)[1] * np.float32(20)
 
 
 def disk(a: da.Array) -> Array:
-    """Give a detector, (y, x), bool."""
+    """Return a detector, (y, x), bool."""
     return masks(a)[0] > 0
 
 
@@ -123,5 +123,5 @@ EXPRESSIONS = WHOLE | PARTS
 
 
 def code(name: str) -> str:
-    """Give the code of an expression, which stands in a line of its own."""
+    """Return the code of an expression, which stands in a line of its own."""
     return inspect.getsource(EXPRESSIONS[name]).partition("lambda a: ")[2].strip().removesuffix(",")

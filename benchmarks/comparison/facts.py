@@ -30,7 +30,7 @@ def facts(mib: float, repeats: int) -> dict[str, str]:
 
 
 def processor() -> str:
-    """Give the name of the processor."""
+    """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

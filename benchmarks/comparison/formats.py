@@ -126,7 +126,7 @@ def lanes(dtype: str) -> Callable[[Array], Array]:
 
 
 def unpack_bits(words: Array) -> Array:
-    """Give 64 pixels of a word."""
+    """Return 64 pixels of a word."""
     return np.unpackbits(words.astype("<u8").view("u1"), axis=-1, bitorder="little")
 
 

@@ -31,13 +31,13 @@ def rows_of(timings: Iterable[Timing]) -> dict[tuple[str, str], Row]:
 
 
 def median(row: Mapping[str, Timing], *names: str) -> float | None:
-    """Give the median time of a reader, or of the fastest of several."""
+    """Return the median time of a reader, or of the fastest of several."""
     found = [row[name].seconds for name in names if name in row and row[name].seconds]
     return min(map(statistics.median, found)) if found else None
 
 
 def speedup(row: Mapping[str, Timing], *names: str) -> float | None:
-    """Tell how many times the time of dask-tiled others take."""
+    """Return how many times the time of dask-tiled others take."""
     theirs, ours = median(row, *names), median(row, OURS)
     return None if theirs is None or ours is None else theirs / ours
 

@@ -27,7 +27,7 @@ class _App(click.Group):
     """A group of commands that end with one line on the standard error where something is wrong."""
 
     def list_commands(self, _: click.Context) -> list[str]:
-        """Give the verbs in the order in which they are wanted."""
+        """Return the verbs in the order in which they are wanted."""
         return list(self.commands)
 
     def main(  # type: ignore[override]

@@ -17,7 +17,7 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: Exception) -> Failure:
-    """Give the line and the exit code for an error."""
+    """Return the line and the exit code for an error."""
     from dask_tiled.errors import DatasetError, VerificationError, printable
 
     if isinstance(error, DatasetError):

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def complete_format(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Give the formats whose names begin so, for the completion of shells."""
+    """Return the formats whose names begin so, for the completion of shells."""
     from dask_tiled.formats.registry import formats
 
     known = formats().items()

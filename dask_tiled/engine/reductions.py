@@ -168,7 +168,7 @@ def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -
 
 
 def _combine_places(reduction: Reduction, _: int, results: Sequence[Array]) -> Array:
-    """Return of several pixels and places those that come first."""
+    """Return the first of several pixels, and its place."""
     from dask_tiled.kernels.primitives import is_better
 
     least = reduction.row.ufunc is np.minimum

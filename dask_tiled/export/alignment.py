@@ -18,7 +18,7 @@ the next task, where that of large chunks comes fresh from the system, page by p
 
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
-    """Give the array chunks whose edges are edges of a grid; small ones where that is as good."""
+    """Return the array chunks whose edges are edges of a grid; small ones where that is as good."""
     desc = description_of(arr)
     if isinstance(arr, TiledArray) and desc is not None:
         chunk, task = int(math.prod(arr.chunksize)), TASK_BYTES // arr.dtype.itemsize
@@ -62,5 +62,5 @@ def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int =
 
 
 def description_of(arr: da.Array) -> Description | None:
-    """Give what an array shows of files; None for any other."""
+    """Return what an array shows of files; None for any other."""
     return arr.description if isinstance(arr, TiledArray) else None

@@ -118,7 +118,7 @@ def _arrays(fields: Any) -> dict[str, Any]:
 
 
 def _sample_bytes(arr: Any) -> int:
-    """Give the bytes of a sample; of objects, the mean, or a guess."""
+    """Return the bytes of a sample; of objects, the mean, or a guess."""
     pixel = arr.dtype.itemsize
     if isinstance(arr, da.Array) and arr.dtype.hasobject:
         desc = description_of(arr)
@@ -127,7 +127,7 @@ def _sample_bytes(arr: Any) -> int:
 
 
 def _order(count: int, shuffle: Any, sample: int, chance: list[int]) -> Index:
-    """Give the numbers of the samples in the order of an epoch."""
+    """Return the numbers of the samples in the order of an epoch."""
     if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
         raise DatasetError("no such shuffle", expected=get_args(Shuffle), found=repr(shuffle))
     if not shuffle:

@@ -166,7 +166,7 @@ def _fields(fields: Any, types: Mapping[str, Any] | None, seed: int) -> list[Fie
 
 
 def _order(count: int, indices: npt.ArrayLike | None, seed: int | None) -> Index:
-    """Give the numbers of the samples in the order in which they are written."""
+    """Return the numbers of the samples in the order in which they are written."""
     order = np.arange(count)
     if indices is not None:
         given = np.asarray(indices)

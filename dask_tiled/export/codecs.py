@@ -132,7 +132,7 @@ class UnitRuns(NamedTuple):
         return self.nbytes // rate.read * rate.written
 
     def reach(self) -> tuple[int, int, int, int]:
-        """Give first bytes and those after the last: of what is read, and of pixels."""
+        """Return first bytes and those after the last: of what is read, and of pixels."""
         far, out_far = ((self.length - 1) * step for step in (self.step, self.out_step))
         return (
             min(self.starts) + min(far, 0),
@@ -177,11 +177,11 @@ class UnitsCodec(ArrayBytesCodec):
         return {"name": NAME, "configuration": {"units": [runs._asdict() for runs in self.units]}}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:  # noqa: ARG002
-        """Give the bytes of a stored chunk."""
+        """Return the bytes of a stored chunk."""
         return max(runs.reach()[1] for runs in self.units)
 
     def decode_bytes(self, data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-        """Give the bytes of all pixels of a chunk.
+        """Return the bytes of all pixels of a chunk.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class UnitsCodec(ArrayBytesCodec):
 
 
 def _whole(value: Any) -> bool:
-    """Tell whether a value is a whole number that no sum of a few of them makes overflow."""
+    """Return whether a value is a whole number that no sum of a few of them makes overflow."""
     return type(value) is int and -FARTHEST < value < FARTHEST
 
 

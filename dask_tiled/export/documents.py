@@ -16,7 +16,7 @@ from dask_tiled.tiling.bases import Chunks, read_chunks, split
 
 
 def opened(arr: da.Array) -> tuple[Description, Source]:
-    """Give what an opened array shows.
+    """Return what an opened array shows.
 
     Raises
     ------
@@ -49,14 +49,14 @@ def equal_chunks(chunks: Any, desc: Description) -> tuple[int, ...]:
 
 
 def largest(chunks: Chunks) -> tuple[int, ...]:
-    """Give the largest chunk."""
+    """Return the largest chunk."""
     return tuple(map(max, chunks))
 
 
 def documents_of(
     desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
 ) -> dict[str, bytes]:
-    """Give what :func:`create_group` writes, which raises as that does."""
+    """Return what :func:`create_group` writes, which raises as that does."""
     made: dict[str, Any] = {}
     create_group(made, desc, chunks, zarr_format=zarr_format, **options)
     return {key: buffer.to_bytes() for key, buffer in made.items()}

@@ -104,7 +104,7 @@ class Encoder:
         return data.data.cast("B") if isinstance(data, np.ndarray) else data
 
     def direct(self) -> list[Direct] | None:
-        """Give the codecs that a chunk goes through; None where zarr has to call its own."""
+        """Return the codecs that a chunk goes through; None where zarr has to call its own."""
         serializer = self.codecs["serializer"].to_dict()
         plain = self.dtype.kind in "biufc" and serializer["name"] == "bytes"
         if not plain or self.codecs["filters"] or not _is_little(serializer):
@@ -145,7 +145,7 @@ class Direct(NamedTuple):
 
 
 def _direct_codec(codec: dict[str, Any]) -> Direct | None:
-    """Give the functions of numcodecs that do what a codec of zarr says; None for others."""
+    """Return the functions of numcodecs that do what a codec of zarr says; None for others."""
     from numcodecs import GZip, Zstd
     from numcodecs.blosc import Blosc
 
@@ -191,7 +191,7 @@ def without_checksum(data: Any, _: object = None) -> memoryview:
 
 
 def crc32c(data: Any) -> int:
-    """Give the CRC32C of bytes or of an array in C order."""
+    """Return the CRC32C of bytes or of an array in C order."""
     from google_crc32c import value
 
     view = np.frombuffer(data, "u1") if memoryview(data).nbytes else np.empty(0, "u1")
@@ -200,7 +200,7 @@ def crc32c(data: Any) -> int:
 
 
 def fingerprint(data: bytes | bytearray) -> list[int]:
-    """Give what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
+    """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
 
     The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
     damage, but not one chunk from another.

@@ -45,7 +45,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
 
 
 def name_of(path: str) -> str:
-    """Give the name of a file; what follows a question mark in a URL may let others in."""
+    """Return the name of a file; what follows a question mark in a URL may let others in."""
     return os.path.basename(path.partition("?")[0] if is_url(path) else path)
 
 
@@ -66,7 +66,7 @@ def _missing(desc: Description) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value in terms of JSON; what that has no form for becomes text."""
+    """Return a value in terms of JSON; what that has no form for becomes text."""
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

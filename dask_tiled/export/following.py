@@ -61,7 +61,7 @@ def check_seconds(name: str, value: Any) -> float:
 
 
 def description_of_growing(arr: Any) -> Description:
-    """Give what an array that can be followed shows.
+    """Return what an array that can be followed shows.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def description_of_growing(arr: Any) -> Description:
 
 
 def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
-    """Give rows of an array as soon as all their frames are there, and what is left in the end.
+    """Yield rows of an array as soon as all their frames are there, and what is left in the end.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class _Seen:
             self.ahead.add(there)
 
     def foretold(self, desc: Description) -> bool:
-        """Tell whether the number stood there while frames came."""
+        """Return whether the number stood there while frames came."""
         return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
 
 
@@ -189,7 +189,7 @@ def _check_same(old: Description, new: Description, done: int) -> None:
 
 
 def attempt_of(template: Template, desc: Description, attributes: Any) -> str:
-    """Give what is the same for exports that may go on with each other, however long the files."""
+    """Return what exports have in common that may continue one another, however long the files."""
     layout, selection = desc.layout, desc.layout.selection
     sample = Sample.of(layout, 0)
     numbers = None if selection.numbers is None else selection.numbers.tobytes()

@@ -42,7 +42,7 @@ def coordinates_of(
     shape: Sequence[int],
     taken: Sequence[str] = (),
 ) -> Iterator[Coordinate]:
-    """Give the coordinates of axes with a scale, an offset or units.
+    """Yield the coordinates of axes with a scale, an offset or units.
 
     An axis has none where its name cannot be that of an array, is that of another one, which
     may be ``taken`` already, or of a second axis.

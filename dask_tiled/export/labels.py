@@ -31,7 +31,7 @@ class Labels(NamedTuple):
 
 
 def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.DataArray:
-    """Give an array with named dimensions, coordinates with units, and what the file says.
+    """Return an array with named dimensions, coordinates with units, and what the file says.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.Data
 
 
 def labels_of(axes: Axes, shape: Sequence[int], of: Sequence[Description]) -> Labels:
-    """Tell which axes an array has, and what is known of the files it was made of."""
+    """Return which axes an array has, and what is known of the files it was made of."""
     names = dimension_names(axes)
     dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
     coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
@@ -104,5 +104,5 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _fits(value: Any) -> bool:
-    """Tell whether netCDF has such a number."""
+    """Return whether netCDF has such a number."""
     return not isinstance(value, int) or -LARGEST <= value < LARGEST

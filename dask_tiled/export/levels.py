@@ -84,7 +84,7 @@ class Stack(NamedTuple):
             box = _halved_box(box, self.binned)
 
     def parts(self, pixels: Pixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
-        """Give the zarr chunks of a block of the first level, and of those made of it.
+        """Yield the zarr chunks of a block of the first level, and of those made of it.
 
         Yields
         ------
@@ -121,7 +121,7 @@ class Stack(NamedTuple):
                 yield level, key, region, block.parts(region, level.encoder.chunk)
 
     def _is_even(self, chunk: Sequence[int], box: Box) -> bool:
-        """Tell whether no mean is of pixels of two zarr chunks."""
+        """Return whether no mean is of pixels of two zarr chunks."""
         first = len(box) - self.binned
         axes = zip(chunk[first:], box[first:], strict=True)
         return all(not n % 2 or n >= stop - start for n, (start, stop) in axes)
@@ -152,7 +152,7 @@ def _halved_box(box: Box, binned: int) -> Box:
 
 
 def halved_shape(shape: Sequence[int], binned: int) -> tuple[int, ...]:
-    """Give the shape of the next level."""
+    """Return the shape of the next level."""
     first = len(shape) - binned
     return (*shape[:first], *(-(-n // 2) for n in shape[first:]))
 

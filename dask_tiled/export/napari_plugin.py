@@ -38,7 +38,7 @@ NO_UNIT = "pixel"
 
 
 def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | None:
-    """Give what opens files; None where no format recognises the first of them.
+    """Return what opens files; None where no format recognises the first of them.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
 
 
 def _facts(arr: da.Array) -> Mapping[str, Any]:
-    """Give what the format says of an opened array."""
+    """Return what the format says of an opened array."""
     desc = getattr(arr, "description", None)
     return {} if desc is None else desc.metadata.get(desc.format, {})
 
@@ -174,7 +174,7 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
 
 
 def _unit(text: str) -> str:
-    """Give a unit that napari understands, or else its word for none."""
+    """Return a unit that napari understands, or else its word for none."""
     try:
         import pint
 
@@ -232,7 +232,7 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
 
 
 def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
-    """Give the axes of a layer: as it stands in napari, where it may have been calibrated."""
+    """Return the axes of a layer: as it stands in napari, where it may have been calibrated."""
     usual = (*nav_axes(ndim - 2), *sig_axes(2))
     labels = attributes.get("axis_labels") or ("",) * ndim
     columns = (attributes.get(key) for key in ("units", "scale", "translate"))
@@ -249,7 +249,7 @@ def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
 
 
 def _name(label: str) -> str:
-    """Give the name of an axis, unless it is the number by which napari calls it without."""
+    """Return the name of an axis, unless it is the number by which napari calls it without."""
     return "" if label.removeprefix("axis ").lstrip("-").isdecimal() else label
 
 

@@ -71,6 +71,6 @@ def image_of(
 
 
 def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
-    """Give the axes of a level: each of its pixels lies in the middle of those it is made of."""
+    """Return the axes of a level: each of its pixels lies in the middle of those it is made of."""
     first = len(axes) - binned
     return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))

@@ -67,7 +67,7 @@ class Record(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
     def is_chunk(self, key: str) -> bool:
-        """Tell whether pixels are stored under a key."""
+        """Return whether pixels are stored under a key."""
         found = _CHUNK.fullmatch(key)
         grid = self.grids.get(found["array"]) if found else None
         if found is None or grid is None:
@@ -76,7 +76,7 @@ class Record(NamedTuple):
         return len(place) == len(grid) and all(k < n for k, n in zip(place, grid, strict=True))
 
     def has(self, key: str, read: Read) -> bool:
-        """Tell whether what is stored under a key was written by this export."""
+        """Return whether what is stored under a key was written by this export."""
         if key in self.documents:
             data = read(key)
             return data is None or fingerprint(data) == self.documents[key]
@@ -107,7 +107,7 @@ def find_record(keys: Iterable[str], read: Read) -> Record | None:
 
 
 def is_begun(keys: Sequence[str]) -> bool:
-    """Tell whether there is only a record that is not whole yet."""
+    """Return whether there is only a record that is not whole yet."""
     whole = (half[1] + ".json" if (half := _HALF.fullmatch(key)) else key for key in keys)
     return all(key in {_RECORD, f"{DATA}/{_RECORD}"} for key in whole)
 
@@ -244,5 +244,5 @@ def at_once(
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a file has one of the random names that are given here."""
+    """Return whether a file has one of the random names that are given here."""
     return _NAME.fullmatch(name) is not None

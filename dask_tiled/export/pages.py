@@ -52,7 +52,7 @@ class PageWriter:
         self.table: list[Array] = []
 
     def mean(self) -> int:
-        """Give the bytes of a sample, in the mean of those that are written; 0 before the first."""
+        """Return the mean bytes of the samples that are written; 0 before the first."""
         pages = self.page * self.page_size + self.used
         return max(1, pages // self.written) if self.written else 0
 
@@ -150,7 +150,7 @@ class PageWriter:
 
 
 def _interleaved(stored: Sequence[Column], some: slice) -> Any:
-    """Give the bytes of samples, sample by sample, field by field."""
+    """Return the bytes of samples, sample by sample, field by field."""
     payloads: list[Any] = [column.payload[some] for column in stored]  # type: ignore[index]
     if len(payloads) == 1 and isinstance(payloads[0], np.ndarray):
         return payloads[0]

@@ -55,7 +55,7 @@ class Pixels:
         return self.held
 
     def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
-        """Give the zarr chunks of a region of the array that begins with one, in C order."""
+        """Yield the zarr chunks of a region of the array that begins with one, in C order."""
         box = tuple((some.start, some.stop) for some in region)
         if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
             if self._is_cut_fast(chunk):
@@ -85,7 +85,7 @@ class Pixels:
                 yield tuple(k for k, _ in (*nav, *sig)), tile.reshape(lengths)
 
     def _cut_once(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
-        """Give the zarr chunks of a region; those of the whole block are decoded at the first."""
+        """Yield the zarr chunks of a region; those of the whole block are decoded at the first."""
         if not self._chunks:
             self._chunks = dict(self._decoded_chunks(chunk))
         starts = zip(region, self.box, chunk, strict=True)
@@ -122,7 +122,7 @@ class Pixels:
             first = stop
 
     def _is_one_pass(self, box: Box, chunk: tuple[int, ...]) -> bool:
-        """Tell whether the chunks of a region, read one by one, go over the frames once."""
+        """Return whether the chunks of a region, read one by one, go over the frames once."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = tuple(stop - start for start, stop in box)
@@ -134,7 +134,7 @@ class Pixels:
         return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
 
     def _is_cut_fast(self, chunk: tuple[int, ...]) -> bool:
-        """Tell whether a block is cut while it is decoded at little cost of memory and time."""
+        """Return whether a block is cut while it is decoded at little cost of memory and time."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = [stop - start for start, stop in self.box]
@@ -146,7 +146,7 @@ class Pixels:
 
 
 def _are_runs(shape: Sequence[int], chunk: Sequence[int]) -> bool:
-    """Tell whether the frames of every chunk follow one another."""
+    """Return whether the frames of every chunk follow one another."""
     counts = list(map(min, chunk, shape))
     first = next((k for k, n in enumerate(counts) if n > 1), len(counts))
     return counts[first + 1 :] == list(shape[first + 1 :])

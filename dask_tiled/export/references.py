@@ -158,7 +158,7 @@ def _place(target: Any, *, overwrite: bool) -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Tell whether a file begins as those that are written here."""
+    """Return whether a file begins as those that are written here."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     with open_file(path) as file:

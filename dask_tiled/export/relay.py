@@ -52,7 +52,7 @@ def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
 
 
 def times_read(desc: Description, sizes: Sequence[int]) -> float:
-    """Tell how often bytes are read by tasks of which each has such a part of all frames."""
+    """Return how often bytes are read by tasks of which each has such a part of all frames."""
     count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
     if count == 1:
         return 1

@@ -109,7 +109,7 @@ def _load_arrays(
 
 
 def _chunk_of(arr: Any) -> Any:
-    """Give the only chunk of an array as it is: dask copies what it hands over as an array."""
+    """Return the only chunk of an array as it is: dask copies what it hands over as an array."""
     one = isinstance(arr, da.Array) and arr.npartitions == 1
     return arr.to_delayed().item() if one else arr
 
@@ -155,7 +155,7 @@ def _load_samples(
 
 
 def _in_order(sample: Any, fields: Sequence[Field]) -> list[Any]:
-    """Give the values of a sample, which has them by name or in the order of the fields."""
+    """Return the values of a sample, which has them by name or in the order of the fields."""
     if isinstance(sample, Mapping):
         return [sample[field.name] for field in fields]
     values = list(sample) if isinstance(sample, (tuple, list)) else [sample]

@@ -87,7 +87,7 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
 
 
 def to_hyperspy(data: Path | Sequence[Path] | da.Array, **options: Any) -> BaseSignal:
-    """Give a lazy signal of HyperSpy, with calibrated axes and what the file says.
+    """Return a lazy signal of HyperSpy, with calibrated axes and what the file says.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class _Stores(CloudPickler):  # type: ignore[misc] # it has no types
 
 
 def may_read(arr: da.Array, store: Any) -> bool:
-    """Tell whether the graph of an array holds a zarr store, or one like it, or cannot be told."""
+    """Return whether the graph of an array holds a zarr store, or may hold one."""
     stores = _Stores()
     try:
         stores.dump(arr.dask)
@@ -36,7 +36,7 @@ def may_read(arr: da.Array, store: Any) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Tell whether two stores are the same place."""
+    """Return whether two stores are the same place."""
     from zarr.storage import MemoryStore
 
     if isinstance(one, MemoryStore) and isinstance(other, MemoryStore):

@@ -148,7 +148,7 @@ def _place_of(store: Any, prefix: str) -> _Folder | StorePlace:
 
 
 def _is_usual(array: zarr.Array[Any]) -> bool:
-    """Tell whether keys are as usual, and the index of a shard is at its end, with a checksum."""
+    """Return whether keys are as usual, and the index of a shard is at its end, with a checksum."""
     metadata: Any = array.metadata
     if metadata.zarr_format != 3:
         return False

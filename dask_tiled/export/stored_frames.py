@@ -47,7 +47,7 @@ class StoredFrames(NamedTuple):
     pixels: int
 
     def plain_dtype(self) -> np.dtype | None:
-        """Give the type in which frames are stored as numpy stores them; None if they are not."""
+        """Return the type in which frames are stored as numpy stores them; None if they are not."""
         if len(self.parts) != 1:
             return None
         ((units, _),) = self.parts
@@ -61,7 +61,7 @@ class StoredFrames(NamedTuple):
         return next(known, None)
 
     def codec(self, dtype: np.dtype | None) -> Any:
-        """Give the codec of zarr that decodes a frame, or frames of such a type."""
+        """Return the codec of zarr that decodes a frame, or frames of such a type."""
         from zarr.codecs import BytesCodec
 
         from dask_tiled.export.codecs import UnitRuns, UnitsCodec
@@ -71,7 +71,7 @@ class StoredFrames(NamedTuple):
         return UnitsCodec(tuple(UnitRuns.of(units, start) for units, start in self.parts))
 
     def follow(self, count: int) -> bool:
-        """Tell whether frames, so many at a time, follow one another, or are all missing."""
+        """Return whether frames, so many at a time, follow one another, or are all missing."""
         file, offset = self.file.reshape(-1, count), self.offset.reshape(-1, count)
         return bool(
             (file == file[:, :1]).all()
@@ -120,13 +120,13 @@ def stored_frames(desc: Description) -> StoredFrames:
 
 
 def _nbytes(units: Units) -> int:
-    """Give the bytes of a frame that are read."""
+    """Return the bytes of a frame that are read."""
     runs, decoder = units.runs, units.decoder
     return len(runs.starts) * runs.length * decoder.nbytes * (2 if decoder.lag else 1)
 
 
 def _kind(units: Units) -> Hashable:
-    """Give what tells ways of storing a frame apart."""
+    """Return what tells ways of storing a frame apart."""
     runs = units.runs
     steps = runs.step, runs.length, runs.out_step
     return units.decoder, steps, runs.starts.tobytes(), runs.dests.tobytes()

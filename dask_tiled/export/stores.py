@@ -97,7 +97,7 @@ class Template(NamedTuple):
 
 
 def local_path(store: Any) -> str | None:
-    """Give the absolute path that a store is; None for any other zarr store, and for an address."""
+    """Return the absolute path of a store; None for any other zarr store, and for an address."""
     from zarr.storage import LocalStore, StorePath
 
     if isinstance(store, StorePath):
@@ -122,7 +122,7 @@ def opened_at(path: str, member: str) -> zarr.Array[Any]:
 
 
 def file_path(target: Any) -> str:
-    """Give the absolute path of a file that is to be written."""
+    """Return the absolute path of a file that is to be written."""
     path = local_path(target) if isinstance(target, str | os.PathLike) else None
     if path is None:
         raise DatasetError("no path", expected="where the file goes", found=repr(target))
@@ -186,7 +186,7 @@ def build_beside(
 
 
 def _is_stop(error: BaseException) -> bool:
-    """Tell whether somebody has stopped an export, who may go on with it."""
+    """Return whether somebody has stopped an export, who may go on with it."""
     return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
 
 
@@ -255,7 +255,7 @@ def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
 
 
 def open_store(store: Any) -> tuple[Store, str]:
-    """Give the zarr store that something means, and the path in it."""
+    """Return the zarr store that something means, and the path in it."""
     from zarr.abc.store import Store
     from zarr.storage import FsspecStore, MemoryStore, StorePath
 
@@ -323,7 +323,7 @@ def export_to_store(
 
 
 def _left(keys: list[str], place: StorePlace, name: str) -> Record:
-    """Give the record of what an export left in a store, where nothing else is."""
+    """Return the record of what an export left in a store, where nothing else is."""
     record = find_record(keys, place.get)
     strange = stranger(keys, record, place.get)
     if record is None or strange is not None:

@@ -42,7 +42,7 @@ class Place(Protocol):
         """Store bytes under a key, at once or not at all."""
 
     def get(self, key: str) -> bytes | None:
-        """Give what is stored under a key; None where nothing is."""
+        """Return what is stored under a key; None where nothing is."""
 
     def note(self, entries: Entries) -> None:
         """Note that all of this is stored."""
@@ -80,7 +80,7 @@ class JournaledFolder:
         flush_folders(self._path(own.key))
 
     def is_unused(self) -> bool:
-        """Tell whether nothing was noted in the journal."""
+        """Return whether nothing was noted in the journal."""
         return not os.path.isdir(self.journal) or not listed(self.journal)
 
     def flush(self) -> None:
@@ -144,7 +144,7 @@ class JournaledFolder:
         return _gathered(map(reads(self.journal), listed(self.journal)))
 
     def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
-        """Tell whether a file of the store is one that was noted."""
+        """Return whether a file of the store is one that was noted."""
         try:
             with open_file(self._path(key)) as file:
                 return fingerprint(file.read()) in entries
@@ -208,7 +208,7 @@ class StorePlace:
         return None if found is None else found.to_bytes()
 
     def has(self, key: str) -> bool:
-        """Tell whether there are bytes under a key."""
+        """Return whether there are bytes under a key."""
         return _wait(self.store.exists(self.prefix + key))
 
     def keys(self) -> list[str]:
@@ -228,7 +228,7 @@ class StorePlace:
         """Keep no journal."""
 
     def journaled(self, record: Record) -> JournaledStore:
-        """Give the same place, as the export writes to it that has this record there."""
+        """Return the same place, as the export writes to it that has this record there."""
         return JournaledStore(self.store, self.prefix, record)
 
 
@@ -261,7 +261,7 @@ class JournaledStore(StorePlace):
         return _gathered(map(self.get, keys))
 
     def is_proven(self, key: str, entries: Sequence[Any]) -> bool:
-        """Tell whether what is stored is what was noted."""
+        """Return whether what is stored is what was noted."""
         data = self.get(key)
         return data is not None and fingerprint(data) in entries
 

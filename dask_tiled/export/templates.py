@@ -99,7 +99,7 @@ def _array(
 
 
 def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
-    """Give compressors as zarr takes them, with a checksum behind them."""
+    """Return compressors as zarr takes them, with a checksum behind them."""
     from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
     if isinstance(compressors, str) and compressors == "auto":

@@ -138,7 +138,7 @@ class VirtualStore(Store):
         return tuple(self._documents.items()), arrays
 
     def with_read_only(self, read_only: bool = False) -> Store:  # noqa: FBT001, FBT002
-        """Give the store again; one that can be written to there is not."""
+        """Return the store again; one that can be written to there is not."""
         if read_only:
             return type(self)(self._documents, self._arrays)
         return super().with_read_only(read_only)
@@ -161,7 +161,7 @@ class VirtualStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Give a document, or read a chunk in a thread; None where there is neither."""
+        """Return a document, or read a chunk in a thread; None where there is neither."""
         if not isinstance(self._find(key), tuple):
             return self.get_sync(key, prototype=prototype, byte_range=byte_range)
         return await asyncio.to_thread(
@@ -175,7 +175,7 @@ class VirtualStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Give a document, or read a chunk in this thread; None where there is neither."""
+        """Return a document, or read a chunk in this thread; None where there is neither."""
         found = self._find(key)
         if found is None:
             return None
@@ -190,11 +190,11 @@ class VirtualStore(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Give parts of several values, one after the other."""
+        """Return parts of several values, one after the other."""
         return [await self.get(key, prototype, some) for key, some in key_ranges]
 
     async def exists(self, key: str) -> bool:
-        """Tell whether there is such a key; nothing is read."""
+        """Return whether there is such a key; nothing is read."""
         return self._find(key) is not None
 
     async def getsize(self, key: str) -> int:

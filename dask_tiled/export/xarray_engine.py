@@ -122,7 +122,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         return xr.Dataset(variables, coords, attrs)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Tell whether a file on this machine has the suffix and the beginning of a format.
+        """Return whether a file on this machine has the suffix and the beginning of a format.
 
         Those that other engines read, too, are left to them.
         """

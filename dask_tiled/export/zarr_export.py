@@ -298,7 +298,7 @@ def _follow(
 
 
 def _source_token(arr: da.Array) -> Any:
-    """Give what the name of an array is made of; of an opened one, that of the files alone."""
+    """Return what the name of an array is made of; of an opened one, that of the files alone."""
     desc = description_of(arr)
     return arr.name if desc is None else (desc.layout, desc.conversion)
 

@@ -381,7 +381,7 @@ def disputed(format: Format, path: str, error: DatasetError) -> UnknownFormatErr
 def recognised_by(
     candidates: Iterable[Format], path: str, reasons: dict[str, str]
 ) -> Format | None:
-    """Give the first format that recognises the content of a file, and note why others do not."""
+    """Return the first format that recognises the content of a file, and note why others do not."""
     head = read_head(path, HEAD_BYTES)
     for format in candidates:
         try:

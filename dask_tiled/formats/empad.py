@@ -27,12 +27,12 @@ MAX_NEIGHBOURS = 64
 
 
 def is_xml(head: bytes) -> bool:
-    """Tell whether a file begins as XML."""
+    """Return whether a file begins as XML."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<root", b"<!"))
 
 
 def raw_name(root: Element, path: str) -> str:
-    """Give the name of the file of frames: a name only, for it lies beside the ``.xml`` file."""
+    """Return the name of the file of frames: a name only, for it lies beside the ``.xml`` file."""
     node = root.find("raw_file")
     told = "" if node is None else node.get("filename", "")
     name = re.split(r"[\\/]", told)[-1]

@@ -145,7 +145,7 @@ class Frames(NamedTuple):
 
 
 def _is_begun(path: str) -> bool:
-    """Tell whether a file that is being written has its first frame."""
+    """Return whether a file that is being written has its first frame."""
     try:
         return Frames.at(path).count_frames(settled=True) > 0
     except tools.TruncatedFileError:
@@ -153,7 +153,7 @@ def _is_begun(path: str) -> bool:
 
 
 def _is_hdr(head: bytes) -> bool:
-    """Tell whether text is that of a ``.hdr`` file; those of Merlin are called so, too."""
+    """Return whether text is that of a ``.hdr`` file; those of Merlin are called so, too."""
     return f"[{SECTION}]".encode() in head
 
 

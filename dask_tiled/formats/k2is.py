@@ -85,7 +85,7 @@ class Sector(NamedTuple):
         return (self.file.size - self.start) // BLOCK
 
     def byte(self, i: int) -> int:
-        """Give the byte that a block begins at."""
+        """Return the byte that a block begins at."""
         return self.start + i * BLOCK
 
     def block(self, i: int) -> dict[str, Any]:

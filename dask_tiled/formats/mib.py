@@ -351,7 +351,7 @@ def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry
 
 
 def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
-    """Give the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
+    """Return the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
     at the bottom are turned by 180 degrees.

@@ -102,7 +102,7 @@ def _shape(path: str, kind: Kind, shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _type(path: str, dtype: np.dtype) -> tuple[np.dtype, int]:
-    """Give the type of a sample, and how many make a pixel of colours, or 0."""
+    """Return the type of a sample, and how many make a pixel of colours, or 0."""
     if dtype.names:
         return np.dtype("u1"), len(dtype.names)
     if dtype.kind not in "iufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
@@ -265,7 +265,7 @@ def read_headers(desc: tools.Description) -> Array:
 
 
 def _times(nav: tuple[int, ...], kind: Kind, parsed: Any) -> dict[str, Array]:
-    """Give times in seconds, along the last of the axes (..., t, z), or the last two."""
+    """Return times in seconds, along the last of the axes (..., t, z), or the last two."""
     times: dict[str, Array] = {}
     axis = _axes(4, kind, parsed)[0]
     second = tools.converted(1.0, axis.units, "s")

@@ -82,7 +82,7 @@ class Format:
                 raise DatasetError(problem, expected=", ".join(VOCABULARY), found=name)
 
     def options(self) -> dict[str, Any]:
-        """Give the options of the format and their default values."""
+        """Return the options of the format and their default values."""
         parameters = inspect.signature(self.describe).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -125,7 +125,7 @@ class Formats(dict[str, Format]):
 
 
 def formats() -> Formats:
-    """Give the formats by name, in the order in which they are tried; a table shows them."""
+    """Return the formats by name, in the order in which they are tried; a table shows them."""
     return Formats({**_installed(), **_registered})
 
 

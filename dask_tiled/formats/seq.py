@@ -215,7 +215,7 @@ def _whole(node: Element, path: str, *names: str) -> list[int]:
 
 
 def _range(node: Element, name: str, path: str, start: int, count: int) -> slice:
-    """Give the rows or columns of a defect, counted from the first one that frames show."""
+    """Return the rows or columns of a defect, counted from the first one that frames show."""
     text = node.get(f"{name}s", node.get(name, f"{start}-{start + count - 1}"))
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", text)
     if match is None:

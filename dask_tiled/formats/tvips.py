@@ -281,7 +281,7 @@ IMAGE, PATTERN = 1, 2
 
 
 def _total(told: Mapping[str, Any], mode: int) -> int | None:
-    """Give the number that is a magnification or a camera length, if it is the one of this mode."""
+    """Return the magnification or the camera length, if the number is that of this mode."""
     frame, header = told["first_frame"], told["header"]
     return int(header["IMagTotal"]) if frame["TEM_Mag_mode"] == mode else None
 

@@ -37,7 +37,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def digest_of(folder: Path) -> str:
-    """Give a digest of all modules in a folder: their functions call each other."""
+    """Return a digest of all modules in a folder: their functions call each other."""
     modules = sorted(folder.glob("*.py"))
     return hashlib.sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
 
@@ -74,7 +74,7 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
     """The files of one function, without numba's index, in which processes overwrite each other."""
 
     def load(self, key: Any) -> Any:
-        """Give what was saved; None where that is not there, or not as it was written."""
+        """Return what was saved; None where that is not there, or not as it was written."""
         content = _content(self._path(key))
         code = content[2 * DIGEST_BYTES :]
         if content != _sealed(self._made_from(key), code):

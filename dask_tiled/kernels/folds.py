@@ -125,7 +125,7 @@ def count_reversed_frames(tile, rows, first, results, weights):
 
 @njit(nogil=True)
 def _have_one_row(rows, i):
-    """Tell whether four frames go to one row: taken together, they move its results only once."""
+    """Return whether four frames go to one row: taken together, they move its results only once."""
     return i + 3 < rows.size and rows[i] == rows[i + 1] == rows[i + 2] == rows[i + 3]
 
 
@@ -147,13 +147,13 @@ def sum_pixels(tile, rows, first, results, weights):
 
 @njit(nogil=True)
 def _less(a, b):
-    """Give the lesser of two values, or the one that is no number."""
+    """Return the lesser of two values, or the one that is no number."""
     return a if a < b or a != a else b  # noqa: PLR0124
 
 
 @njit(nogil=True)
 def _greater(a, b):
-    """Give the greater of two values, or the one that is no number."""
+    """Return the greater of two values, or the one that is no number."""
     return a if a > b or a != a else b  # noqa: PLR0124
 
 
@@ -195,7 +195,7 @@ def max_reversed_frames(tile, rows, first, results, weights):
 
 @njit(nogil=True)
 def _some_frames(tile, rows, i):
-    """Give four frames of one row, or one frame four times, and the number of the next one."""
+    """Return four frames of one row, or one frame four times, and the number of the next one."""
     k = 1 if _have_one_row(rows, i) else 0
     return tile[i], tile[i + k], tile[i + 2 * k], tile[i + 3 * k], i + 3 * k + 1
 

@@ -21,7 +21,7 @@ PACKED_FRAMES = 8
 
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Give the types of a fold: see :mod:`dask_tiled.kernels.folds`."""
+    """Return the types of a fold: see :mod:`dask_tiled.kernels.folds`."""
     tile = types.Array(pixel, 2, "C", readonly=True)
     return types.void(tile, NUMBERS, NUMBER, result[:, ::1], weight[:, ::1])
 

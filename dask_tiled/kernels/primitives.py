@@ -278,7 +278,7 @@ def argmin_row_of_whole(a, b, c, out, n):
 
 @njit(nogil=True)
 def is_better(x, y, earlier, least):
-    """Tell whether a pixel comes before another one in what numpy looks for: NaN is the first."""
+    """Return whether a pixel comes before another one in what numpy looks for: NaN is the first."""
     return (
         (x < y if least else x > y) | ((x == y) & earlier) | ((x != x) & ((y == y) | earlier))  # noqa: PLR0124
     )
@@ -324,7 +324,7 @@ def _keep_whole(pixels, places, best, place, least):
 
 @njit(nogil=True)
 def _go_beyond(pixels, found, least):
-    """Tell whether any pixel is beyond what was found: several at a time."""
+    """Return whether any pixel is beyond what was found: several at a time."""
     beyond = False
     for k in range(pixels.size):
         beyond |= _is_beyond(pixels[k], found, least)
@@ -333,7 +333,7 @@ def _go_beyond(pixels, found, least):
 
 @njit(nogil=True)
 def _is_beyond(x, found, least):
-    """Tell whether a pixel is less or greater, or NaN."""
+    """Return whether a pixel is less or greater, or NaN."""
     return not (x >= found if least else x <= found)
 
 

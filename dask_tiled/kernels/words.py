@@ -121,7 +121,7 @@ def fetch(typingctx, src, at):
 
 
 def _nibbles(builder, data, start):
-    """Give the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
+    """Return the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
     byte, word, index = ir.IntType(8), ir.IntType(16), ir.IntType(32)
     row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 16)
     # Two loads of 16 bytes, for 12 bytes each: every half of a register gets its own.

@@ -19,7 +19,7 @@ class Fetch(Protocol):
     """Where a block gets its bytes from, for the work on one chunk."""
 
     def __call__(self, file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """Give bytes of a file; they are valid until the next call."""
+        """Return bytes of a file; they are valid until the next call."""
 
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
         """Enter what is made for a key, once, and leave it when the work on the chunk is done.

@@ -25,7 +25,7 @@ class _Bounds(NamedTuple):
     high: tuple[Numbers, ...]
 
     def meet(self, some: Index, low: Sequence[Any], high: Sequence[Any]) -> npt.NDArray[np.bool_]:
-        """Tell which of some have a part between numbers, or arrays of them."""
+        """Return which of some have a part between numbers, or arrays of them."""
         found = np.ones(len(some), bool)
         for axis in range(len(self.low)):
             found &= numbers_of(self.low[axis], some) < high[axis]
@@ -54,7 +54,7 @@ class BoxTree:
             self._levels.append(bounds)
 
     def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
-        """Give the numbers of the boxes that meet another one, in ascending order."""
+        """Return the numbers of the boxes that meet another one, in ascending order."""
         found = np.arange(self._size(len(self._levels)))
         for depth in range(len(self._levels), 0, -1):
             found = found[self._levels[depth - 1].meet(found, low, high)]
@@ -64,7 +64,7 @@ class BoxTree:
         return np.sort(found[self._boxes.meet(found, low, high)])
 
     def overlap(self) -> tuple[int, int] | None:
-        """Give two boxes that have a part in common, if there are any."""
+        """Return two boxes that have a part in common, if there are any."""
         top = len(self._levels)
         nodes = np.arange(self._size(top))
         a, b = (axis.ravel() for axis in np.meshgrid(nodes, nodes, indexing="ij"))
@@ -106,12 +106,12 @@ class BoxTree:
 
 
 def numbers_of(column: Numbers, some: Index | slice) -> Numbers:
-    """Give the numbers of some boxes from a column, which may hold one number for all of them."""
+    """Return the numbers of some boxes from a column, which may hold one number for all of them."""
     return column if len(column) == 1 else column[some]
 
 
 def _reduced(ufunc: np.ufunc, column: Numbers, firsts: Index, order: Index | None) -> Numbers:
-    """Give the least or the greatest number in each node."""
+    """Return the least or the greatest number in each node."""
     if len(column) == 1:
         return column
     found: Numbers = ufunc.reduceat(column if order is None else column[order], firsts)

@@ -126,7 +126,7 @@ class Corrections:
             )
 
     def dtype(self, native: np.dtype, path: str | None = None) -> np.dtype:
-        """Give the type of corrected pixels.
+        """Return the type of corrected pixels.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ def _restore(*values: Any) -> Corrections:
 
 
 def neighbours(pixels: Index, excluded: Index, shape: tuple[int, ...]) -> tuple[Index, Bools]:
-    """Give the coordinates around each pixel, in C order, and which of them are good pixels."""
+    """Return the coordinates around each pixel, in C order, and which of them are good pixels."""
     steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
     near = pixels[:, None] + np.array(steps, dtype=np.int64).reshape(-1, len(shape))
     inside = ((near >= 0) & (near < shape)).all(axis=-1)

@@ -35,7 +35,7 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
 
 
 def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
-    """Tell which two pieces overlap."""
+    """Return which two pieces overlap."""
     found = pieces.rows(np.array(pair))
     boxes = [
         f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
@@ -157,7 +157,7 @@ def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[I
 
 
 def _order(numbers: Numbers) -> Index:
-    """Give the order that sorts numbers, none negative: with their places, if those fit in."""
+    """Return the order that sorts numbers, none negative: with their places, if those fit in."""
     bits = len(numbers).bit_length()
     if int(numbers.max(initial=0)) >> (63 - bits):
         return np.argsort(numbers)

@@ -85,7 +85,7 @@ class BlockDecoder:
 
 
 def plain(dtype: np.dtype) -> Decoder:
-    """Give the decoder of pixels that are stored as numpy would store them.
+    """Return the decoder of pixels that are stored as numpy would store them.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
 
 
 def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
-    """Give a fill value in the type of the array: exactly, but that floats are rounded."""
+    """Return a fill value in the type of the array: exactly, but that floats are rounded."""
     if value is None or (type(value) is int and value == 0):
         return np.zeros((), dtype)[()]
     try:

@@ -50,7 +50,7 @@ class Axis:
     def calibrated(
         cls, name: str, units: str, scale: float, offset: float = 0.0, *, signed: bool = False
     ) -> Axis:
-        """Give an axis with a scale from a file, or one without where that cannot be a scale.
+        """Return an axis with a scale from a file, or one without where that cannot be a scale.
 
         Sizes are positive; where positions are counted, ``signed``, they may run backwards.
         """
@@ -60,7 +60,7 @@ class Axis:
 
     @classmethod
     def through(cls, name: str, units: str, points: Array) -> Axis | None:
-        """Give the axis of positions, if they are equally spaced to a thousandth of a step."""
+        """Return the axis of positions, if they are equally spaced to a thousandth of a step."""
         with np.errstate(all="ignore"):  # any may be NaN or infinite
             points = points.astype(float)
             scale = float(points[-1] - points[0]) / max(1, len(points) - 1)
@@ -69,11 +69,11 @@ class Axis:
         return cls(name, units, scale, float(points[0])) if scale and even else None
 
     def cut(self, start: int, step: int) -> Axis:
-        """Give the axis of every ``step``-th position from ``start`` on."""
+        """Return the axis of every ``step``-th position from ``start`` on."""
         return replace(self, offset=self.offset + self.scale * start, scale=self.scale * step)
 
     def binned(self, count: int) -> Axis:
-        """Give the axis of bins of so many positions, of which each stands for their middle."""
+        """Return the axis of bins of so many positions, of which each stands for their middle."""
         middle = self.offset + self.scale * (count - 1) / 2
         return replace(self, offset=middle, scale=self.scale * count)
 

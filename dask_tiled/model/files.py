@@ -55,7 +55,7 @@ def seen_files() -> tuple[File, ...]:
 
 
 def is_following() -> bool:
-    """Tell whether files are taken for such as may still grow."""
+    """Return whether files are taken for such as may still grow."""
     return _following.get()
 
 
@@ -332,7 +332,7 @@ def _regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Tell whether what is there is not given, or must not be read.
+    """Return whether what is there is not given, or must not be read.
 
     Errors of libraries have no number.
     """

@@ -63,7 +63,7 @@ class Headers:
 
 
 def missing_facts(shape: tuple[int, ...], dtype: np.dtype) -> Records:
-    """Give what missing headers say: NaN, NaT, 0, False and empty texts."""
+    """Return what missing headers say: NaN, NaT, 0, False and empty texts."""
     facts = np.zeros(shape, dtype)
     for name in dtype.names or ():
         kind = dtype[name].base.kind

@@ -54,7 +54,7 @@ def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
 
 
 def _items(index: Any, ndim: int) -> list[Any] | None:
-    """Give an item for each axis; None where there are too many."""
+    """Return an item for each axis; None where there are too many."""
     items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
     ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
     missing = ndim - (len(items) - len(ellipses))
@@ -141,7 +141,7 @@ def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
 
 
 def c_order(axes: Sequence[Index], shape: Sequence[int]) -> Index:
-    """Give the positions that the points of a grid have in C order of a shape that contains it."""
+    """Return the positions of the points of a grid, in C order of a shape that contains it."""
     places = np.zeros(1, dtype=np.int64)
     for k, axis in enumerate(axes):
         places = np.add.outer(places, axis * math.prod(shape[k + 1 :])).ravel()

@@ -235,7 +235,7 @@ def _below(
 
 
 def value_of(found: Any, unit: str, term: Term) -> float | str | None:
-    """Give a value of the vocabulary; None of what is none."""
+    """Return a value of the vocabulary; None of what is none."""
     if term.kind == "text":
         text = found.strip()
         return text if 0 < len(text) <= LONGEST_TEXT and text.isprintable() else None

@@ -34,11 +34,11 @@ class Selection(NamedTuple):
     """Numbers of the frames in all places, where they do not follow one another."""
 
     def at(self, places: Index) -> Index:
-        """Give the numbers of the frames in some places."""
+        """Return the numbers of the frames in some places."""
         return places + self.first if self.numbers is None else self.numbers[places]
 
     def are_absent(self, numbers: Index) -> npt.NDArray[np.bool_]:
-        """Tell which numbers stand for missing frames."""
+        """Return which numbers stand for missing frames."""
         return (numbers < 0) | (numbers >= self.n_frames)
 
     def absent(self) -> int:
@@ -161,7 +161,7 @@ class Layout:
         return math.prod(self.grid)
 
     def unit_shape(self) -> tuple[int, ...]:
-        """Give the smallest part of a frame, as shown, that decodes by itself."""
+        """Return the smallest part of a frame, as shown, that decodes by itself."""
         sig = self.cuts[len(self.nav_shape) :]
         decoders = [d for d in self.decoders if isinstance(d, Decoder)]
         last = max((d.pixels for d in decoders), default=1) if sig[-1].step == 1 else 1
@@ -169,7 +169,7 @@ class Layout:
         return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
 
     def columns(self) -> Columns:
-        """Give the pieces, column by column."""
+        """Return the pieces, column by column."""
         return self.pieces.rows()
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:

@@ -34,7 +34,7 @@ GIVES_BACK: list[Callable[[], None]] = []
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is a URL."""
+    """Return whether a path is a URL."""
     scheme, mark, _ = os.fspath(path).partition("://")
     return bool(mark) and scheme.isascii() and scheme.replace("+", "").replace("-", "").isalnum()
 
@@ -45,17 +45,17 @@ def absolute(path: str | os.PathLike[str]) -> str:
 
 
 def real(path: str | os.PathLike[str]) -> str:
-    """Give what links lead to; a URL is none."""
+    """Return what links lead to; a URL is none."""
     return os.fspath(path) if is_url(path) else os.path.realpath(path)
 
 
 def is_link(path: str) -> bool:
-    """Tell whether a path is a symbolic link."""
+    """Return whether a path is a symbolic link."""
     return not is_url(path) and os.path.islink(path)
 
 
 def is_file(path: str) -> bool:
-    """Tell whether there is a file. What a server does not let us see is not there."""
+    """Return whether there is a file. What a server does not let us see is not there."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -66,12 +66,12 @@ def is_file(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """Give the length of a file."""
+    """Return the length of a file."""
     return session().look(path)[1].size if is_url(path) else os.path.getsize(path)
 
 
 def named_in(folder: str, name: str) -> str:
-    """Give the path of a file in a folder, by its name as it is written in another file."""
+    """Return the path of a file in a folder, by its name as it is written in another file."""
     return join(folder, name) if is_url(folder) else os.path.normpath(os.path.join(folder, name))
 
 
@@ -92,7 +92,7 @@ def names_in(folder: str, *guesses: str) -> list[str]:
 
 
 def allowed(most: int) -> int:
-    """Tell how many descriptors may be kept: so many, or fewer where a process may have few."""
+    """Return how many descriptors may be kept: so many, or fewer where a process may have few."""
     try:
         import resource
     except ImportError:  # Windows
@@ -207,7 +207,7 @@ class Border:
             )
 
     def _beside(self, path: str, found: os.stat_result | None) -> bool:
-        """Tell of most files that they lie inside: no links, in a folder that is known."""
+        """Return whether a file is no link, in a folder that is known."""
         try:
             folder = os.path.dirname(path)
             above, here = os.stat(folder), os.lstat(path)
@@ -241,7 +241,7 @@ def within(border: Border | None) -> Iterator[None]:
 
 
 def border() -> Border | None:
-    """Give the border that holds; None where there is none, as in tasks."""
+    """Return the border that holds; None where there is none, as in tasks."""
     return _border.get()
 
 

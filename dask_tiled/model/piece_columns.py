@@ -92,7 +92,7 @@ def _check_numbers(what: str, numbers: npt.NDArray[np.int64], count: int) -> Non
 
 
 def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
-    """Give the numbers of files, of which there may be paths as well, and the paths."""
+    """Return the numbers of files, of which there may be paths as well, and the paths."""
     given = column if isinstance(column, list) else np.atleast_1d(column)
     if isinstance(given, np.ndarray) and given.dtype.kind not in "iu":
         given = given.tolist()
@@ -111,7 +111,7 @@ def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
 def _steps(
     shape: npt.NDArray[np.int64], decoders: Sequence[Decoder | BlockDecoder], decoder: Any
 ) -> npt.NDArray[np.int64]:
-    """Give the strides of pieces whose units follow one another in C order."""
+    """Return the strides of pieces whose units follow one another in C order."""
     sizes = [(d.pixels, d.nbytes) if isinstance(d, Decoder) else (1, 0) for d in decoders]
     pixels, nbytes = np.array(sizes, np.int64)[np.atleast_1d(decoder)].T
     shape = np.broadcast_to(shape, (max(len(shape), len(pixels)), shape.shape[1]))

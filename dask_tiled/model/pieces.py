@@ -120,11 +120,11 @@ class PieceTable:
         return int(sizes.sum()) * (self._count if len(sizes) == 1 else 1)
 
     def column(self, name: str, axis: int = 0) -> Index:
-        """Give the numbers of all pieces, or one number where all have the same."""
+        """Return the numbers of all pieces, or one number where all have the same."""
         return self._columns[self._place(name, axis)].astype(np.int64)
 
     def rows(self, some: Index | slice = slice(None)) -> Columns:
-        """Give the numbers of some pieces, or of all."""
+        """Return the numbers of some pieces, or of all."""
         count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)
         found = np.empty((len(self._columns), count), np.int64)
         for row, column in zip(found, self._columns, strict=True):
@@ -134,7 +134,7 @@ class PieceTable:
         return Columns(*found[:first], *axes)
 
     def reversed(self) -> PieceTable:
-        """Give the pieces in the opposite order."""
+        """Return the pieces in the opposite order."""
         return PieceTable([column[::-1] for column in self._columns], self._count)
 
     def _place(self, name: str, axis: int) -> int:
@@ -227,7 +227,7 @@ def table_of(pieces: Sequence[Piece]) -> PieceTable:
 def strides_of(
     shape: Sequence[int], nbytes: int, order: Literal["C", "F"] = "C"
 ) -> tuple[int, ...]:
-    """Give the bytes from one element to the next along each axis of an array without gaps.
+    """Return the bytes from one element to the next along each axis of an array without gaps.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def check_reach(
 def spans(
     pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder], repeats: tuple[int, ...]
 ) -> tuple[Index, Index]:
-    """Give the first byte of each piece and the one after its last, or one where all are equal."""
+    """Return the first byte of each piece and the one after its last; one pair if all are equal."""
     decoder, offset = pieces.column("decoder"), pieces.column("offset")
     pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
     reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]

@@ -221,7 +221,7 @@ class Mapped(Backend):
 
 
 def _window(limit: int | None) -> int:
-    """Give the bytes to map at a time, of those that a thread may use."""
+    """Return the bytes to map at a time, of those that a thread may use."""
     share = MAPPED_BYTES if limit is None else limit // MAPPED_SHARE
     return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
@@ -397,7 +397,7 @@ class Auto(Backend):
 
 
 def _spread(ranges: ReadRanges, least: int = 1) -> float:
-    """Tell how many times farther apart frames lie than what is read of each, ``least`` or more."""
+    """Return the distance of frames by the bytes that are read of each, ``least`` or more."""
     start, stop = ranges.span
     low, high = ranges.units.reach
     return (stop - start) / (max(high - low, least) * len(ranges.offsets))

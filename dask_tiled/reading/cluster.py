@@ -7,12 +7,12 @@ from typing import Any
 
 
 def on_a_cluster() -> bool:
-    """Tell whether this is a task of a distributed worker."""
+    """Return whether this is a task of a distributed worker."""
     return _worker() is not None
 
 
 def thread_limit() -> int | None:
-    """Give the bytes that a thread of this task's worker may use; None where nobody limits them."""
+    """Return the bytes that a thread of this task's worker may use; None without a limit."""
     worker = _worker()
     limit: int | None = worker.memory_manager.memory_limit if worker else None
     return limit // worker.state.nthreads if limit else None

@@ -99,7 +99,7 @@ class Plan:
 
 
 def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
-    """Give the position of pixels in a flat frame of a tile, and whether the tile shows them."""
+    """Return the position of pixels in a flat frame of a tile, and whether the tile shows them."""
     start, step, length = np.array(sig, dtype=np.int64).reshape(-1, 3).T
     step = np.where(length > 1, step, 1)
     index, rest = np.divmod(pixels - start, step)
@@ -108,7 +108,7 @@ def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
 
 
 def _shown(plane: Floats, sig: Lattice) -> Floats:
-    """Give the part of a frame that a tile shows."""
+    """Return the part of a frame that a tile shows."""
     for axis, (start, step, length) in enumerate(sig):
         # The end of a slice that runs backwards to the first pixel cannot be written as a number.
         place = (slice(None),) * axis
@@ -124,7 +124,7 @@ def _flat(frames: Array) -> Array:
 def _terms(
     planes: Sequence[Floats | None], size: int, dtype: np.dtype
 ) -> tuple[Floats, Floats] | None:
-    """Give dark and gain as the kernel takes them, or None where there is neither."""
+    """Return dark and gain as the kernel takes them, or None where there is neither."""
     dark, gain = planes
     if dark is None and gain is None:
         return None

@@ -83,7 +83,7 @@ def view_of(
 
 
 def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRanges]:
-    """Tell whether a piece is all of the pixels, and lies in the file as numpy has them."""
+    """Return whether a piece is all of the pixels, and lies in the file as numpy has them."""
     if isinstance(piece, BlockRange) or not piece.lies_as(dtype):
         return False
     return piece.nbytes == pixels * dtype.itemsize

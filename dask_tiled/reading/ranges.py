@@ -37,7 +37,7 @@ class Units:
         return make_runs(self.loops).moved(0, self.dest)
 
     def are_as_shown(self) -> bool:
-        """Tell whether runs of units lie in the file just as they are shown, pixel by pixel."""
+        """Return whether runs of units lie in the file just as they are shown, pixel by pixel."""
         nbytes = self.decoder.nbytes
         return self.decoder.is_copy and (nbytes, nbytes) == (self.runs.step, self.runs.out_step)
 
@@ -67,7 +67,7 @@ class Units:
         return part, further
 
     def extents(self) -> list[int]:
-        """Give the bytes that each loop spans; 0 where it cannot be cut."""
+        """Return the bytes that each loop spans; 0 where it cannot be cut."""
         spans = [high - low for low, high in (loop.reach for loop in self.loops)]
         if self.pick is None:
             return spans
@@ -102,7 +102,7 @@ class ReadRanges(NamedTuple):
         return len(self.offsets) * len(runs.starts) * runs.length * decoder.nbytes * halves
 
     def runs(self) -> Runs:
-        """Give the units of all frames as runs, from bytes of the file on."""
+        """Return the units of all frames as runs, from bytes of the file on."""
         places = self.frames
         if self.units.pick is not None:
             places = np.arange(len(places))
@@ -118,7 +118,7 @@ class ReadRanges(NamedTuple):
         return runs._replace(starts=starts.ravel(), dests=places.ravel())
 
     def lies_as(self, dtype: np.dtype) -> bool:
-        """Tell whether the bytes are pixels of a type, one after the other, as numpy has them."""
+        """Return whether the bytes are pixels of a type, one after the other, as numpy has them."""
         units, size = self.units, dtype.itemsize
         if not units.decoder.is_copy or units.decoder.nbytes != size or units.pick is not None:
             return False
@@ -270,7 +270,7 @@ def make_runs(loops: Sequence[Loop]) -> Runs:
 
 
 def _continues(outer: Loop, inner: Loop) -> bool:
-    """Tell whether the end of the inner loop is where the outer one goes on."""
+    """Return whether the end of the inner loop is where the outer one goes on."""
     return (
         outer.listed is None
         and inner.listed is None

@@ -94,13 +94,13 @@ class Workspace:
         self._memory: dict[np.dtype, Array] = {}
 
     def backend(self, source: Source) -> Backend:
-        """Give the backend that suits a source."""
+        """Return the backend that suits a source."""
         path = source.layout.files[0].path
         backend = Remote() if is_url(path) else backend_for(source.io)
         return self._backends.setdefault(type(backend), backend)
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """Give memory that nobody else uses until the next call."""
+        """Return memory that nobody else uses until the next call."""
         size = math.prod(shape)
         if dtype not in self._memory or self._memory[dtype].size < size:
             self._memory[dtype] = np.zeros(size, dtype)
@@ -201,7 +201,7 @@ class Reader:
         return np.flatnonzero(self._absent) if self._absent is not None else np.empty(0, np.int64)
 
     def _view(self, ranges: Sequence[Ranges], shape: tuple[int, ...]) -> Array | None:
-        """Give a tile without reading it, where it lies in a mapped file as it is."""
+        """Return a tile without reading it, where it lies in a mapped file as it is."""
         if not self.source.conversion.nothing or self._absent is not None:
             return None
         return view_of(ranges, shape, self.source.conversion.dtype, self._backend)
@@ -263,7 +263,7 @@ class Reader:
 
 
 def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
-    """Tell which pixels of a tile any of the ranges gives."""
+    """Return which pixels of a tile any of the ranges gives."""
     held = np.zeros(shape, bool)
     for piece in ranges:
         inside = piece.place if isinstance(piece, BlockRange) else piece.units.place
@@ -273,7 +273,7 @@ def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
 
 
 def _spans(ranges: Sequence[Ranges]) -> tuple[Index, Index]:
-    """Give the positions of the first and the last frame of each piece."""
+    """Return the positions of the first and the last frame of each piece."""
     ends = np.array([(piece.frames[0], piece.frames[-1]) for piece in ranges], np.int64)
     firsts, lasts = ends.reshape(-1, 2).T
     return firsts, lasts

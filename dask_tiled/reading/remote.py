@@ -49,14 +49,14 @@ class Remote(Backend):
         self._places.clear()
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Give what has come, window by window; what nobody wants between them is not there."""
+        """Yield what has come, window by window; what nobody wants between them is not there."""
         for cluster in _clusters(ranges):
             for part in cluster.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
                 start, stop = part.span
                 yield Window(part, self(part.file, start, stop), start)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Give some bytes of a file."""
+        """Return some bytes of a file."""
         if not self._places:
             self._arrange()
         remote = _behind_url(file)

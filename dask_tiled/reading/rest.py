@@ -19,7 +19,7 @@ REST_SECONDS = 60
 
 
 def rests(file: File, fd: int) -> bool:
-    """Tell whether a file stays as it is, as far as can be told: to map it is safe then.
+    """Return whether a file stays as it is, as far as can be told: to map it is safe then.
 
     It has been left alone for as many seconds as ``dask-tiled.rest-seconds`` of dask's
     configuration says, lies on this machine, and neither grows nor is open for writing. As it lies
@@ -38,7 +38,7 @@ def rests(file: File, fd: int) -> bool:
 
 
 def is_written(fd: int) -> bool:
-    """Tell whether somebody has a file open for writing, where that can be told.
+    """Return whether somebody has a file open for writing, where that can be told.
 
     Linux does so to the owner of a file, and to root: nobody gets a lease then. One that is got is
     given back at once. Who opens the file in that microsecond waits for it, and the signal that
@@ -72,7 +72,7 @@ _mounts: dict[tuple[int, int], str] = {}
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a file lies on a network file system, where mapped pages can fail to come.
+    """Return whether a file lies on a network file system, where mapped pages can fail to come.
 
     Where the system has no table of mounts to look it up in, it counts as local.
     """

@@ -29,11 +29,11 @@ class Session:
         """Those that were opened, without their queries."""
 
     def covers(self, urls: Sequence[str]) -> bool:
-        """Tell whether these are known already, as one of many that are opened one by one."""
+        """Return whether these are known already, as one of many that are opened one by one."""
         return self._places.keys() >= set(urls)
 
     def place(self, url: str) -> Place:
-        """Tell where a file is: as those that were opened, unless it is one of them."""
+        """Return where a file is: as those that were opened, unless it is one of them."""
         if url not in self._places:
             known = next(iter(self._places.values()), None)
             place = known._replace(url=url) if known else place_of(url, self._options)
@@ -88,12 +88,12 @@ def opened_together(session: Session) -> Iterator[None]:
 
 
 def session() -> Session:
-    """Give the session that is open, or one that knows nothing."""
+    """Return the session that is open, or one that knows nothing."""
     return _session.get() or Session()
 
 
 def join(folder: str, name: str) -> str:
-    """Give the URL of a file in a folder, by its name as it is written in another file."""
+    """Return the URL of a file in a folder, by its name as it is written in another file."""
     scheme, _, rest = folder.partition("://")
     server, _, path = rest.partition("/")
     found = posixpath.normpath(posixpath.join("/", path, name))

@@ -48,7 +48,7 @@ class Store(Protocol):
     """The files behind the URLs of one server or bucket."""
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
-        """Give some bytes of a file, fewer where it ends, and its version.
+        """Return some bytes of a file, fewer where it ends, and its version.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Place(NamedTuple):
     """Pickled: they may be secrets, and need not be hashable."""
 
     def store(self) -> Store:
-        """Give the store that it lies in, which keeps its connections in this process."""
+        """Return the store that it lies in, which keeps its connections in this process."""
         check_process()
         scheme, _, rest = self.url.partition("://")
         return _store(f"{scheme}://{rest.partition('/')[0]}", self.query, self.options)
@@ -290,7 +290,7 @@ def _version(meta: Mapping[str, Any]) -> Version:
 
 
 def said(error: BaseException) -> str:
-    """Give the first line of what a library says, without queries, which may be secrets."""
+    """Return the first line of what a library says, without queries, which may be secrets."""
     return QUERY.sub("?...", str(error).partition("\n")[0])[:300] or type(error).__name__
 
 

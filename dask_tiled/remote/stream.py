@@ -38,7 +38,7 @@ class _Bytes(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the byte that is read next."""
+        """Return the byte that is read next."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

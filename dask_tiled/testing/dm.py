@@ -155,7 +155,7 @@ def _picture(
 
 
 def _stored(frame: Array, kind: int) -> bytes:
-    """Give the bytes of a frame; of a Fourier transform, those of the half that is stored."""
+    """Return the bytes of a frame; of a Fourier transform, those of the half that is stored."""
     if kind in (27, 28):
         return frame[:, frame.shape[1] // 2 :: -1].tobytes()
     if kind != 5:

@@ -99,7 +99,7 @@ def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
 
 
 def alike(frames: Frames, sig_dims: int = 2) -> tuple[Array, Iterator[Array]]:
-    """Give the first frame, and all; there has to be one, and the others have to be like it."""
+    """Return the first frame, and all; there has to be one, and the others have to be like it."""
     every = same_kind(iter_frames(frames, sig_dims))
     first = next(every, None)
     if first is None:
@@ -108,7 +108,7 @@ def alike(frames: Frames, sig_dims: int = 2) -> tuple[Array, Iterator[Array]]:
 
 
 def same_kind(frames: Iterable[Array]) -> Iterator[Array]:
-    """Give frames on, as long as they have the shape and the dtype of the first."""
+    """Yield frames on, as long as they have the shape and the dtype of the first."""
     kind: tuple[Any, ...] | None = None
     for number, frame in enumerate(frames):
         found = (frame.shape, frame.dtype)
@@ -121,7 +121,7 @@ def same_kind(frames: Iterable[Array]) -> Iterator[Array]:
 def nav_shape_of(
     frames: Frames, nav_shape: Sequence[int] | None, sig_dims: int = 2
 ) -> tuple[int, ...]:
-    """Give the shape of the scan: as given, or that of an array."""
+    """Return the shape of the scan: as given, or that of an array."""
     if nav_shape is not None:
         return tuple(nav_shape)
     shape = getattr(frames, "shape", None)
@@ -131,7 +131,7 @@ def nav_shape_of(
 
 
 def pixels_of(frame: Array, order: Literal["<", ">"] = "<") -> bytes:
-    """Give the pixels of a frame in one byte order."""
+    """Return the pixels of a frame in one byte order."""
     return frame.astype(frame.dtype.newbyteorder(order)).tobytes()
 
 

@@ -46,6 +46,6 @@ def filler(text: bytes, size: int) -> bytes:
 
 
 def in_files(frames: Iterator[Array], frames_per_file: int | None) -> Iterator[Iterator[Array]]:
-    """Give the frames of each file; they have to be taken before those of the next one."""
+    """Yield the frames of each file; they have to be taken before those of the next one."""
     for frame in frames:
         yield chain([frame], islice(frames, frames_per_file and frames_per_file - 1))

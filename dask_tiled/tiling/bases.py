@@ -23,7 +23,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 def bases(desc: Description) -> tuple[Base, ...]:
-    """Give the blocks of every axis that is shown."""
+    """Return the blocks of every axis that is shown."""
     layout = desc.layout
     axes, grid, nav = layout.grid + layout.sig_shape, len(layout.grid), len(layout.nav_shape)
     shape = desc.base_shape or (1,) * len(axes)
@@ -49,7 +49,7 @@ def bases(desc: Description) -> tuple[Base, ...]:
 
 
 def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the sizes of blocks along the axes in which frames are shown; 1 where they are cut."""
+    """Return the sizes of blocks along the axes in which frames are shown; 1 where they are cut."""
     nav, first = layout.nav_shape, layout.selection.first
     none = (1,) * len(nav)
     if layout.selection.numbers is not None or not blocks:
@@ -70,7 +70,7 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
-    """Give the blocks of the frames of a chunk, put one after the other."""
+    """Return the blocks of the frames of a chunk, put one after the other."""
     k = next((k for k, base in enumerate(nav) if base.size > 1), None)
     if k is None:
         return Base()
@@ -82,7 +82,7 @@ def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
 
 
 def file_blocks(layout: Layout, axis: int) -> Base | None:
-    """Give the parts of a navigation axis, counted among those shown, that lie in one file each.
+    """Return the parts of a navigation axis, counted among those shown, that lie in one file each.
 
     None where there is one file, or where files do not begin at equal distances, each at the
     beginning of a position of the axis.
@@ -131,7 +131,7 @@ def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | No
 
 
 def _first_frames(layout: Layout) -> Index:
-    """Give the number of the first frame of each file; nothing where frames lie on a grid."""
+    """Return the number of the first frame of each file; nothing where frames lie on a grid."""
     if len(layout.files) < 2 or len(layout.grid) != 1:
         return np.zeros(0, dtype=np.int64)
     file = layout.pieces.column("file")
@@ -140,7 +140,7 @@ def _first_frames(layout: Layout) -> Index:
 
 
 def frame_bytes(layout: Layout) -> tuple[int, int] | None:
-    """Give the offset of frame 0 and the distance of frames; None where that is not all to say."""
+    """Return the offset of frame 0 and the distance of frames; None where frames are no grid."""
     if len(layout.pieces) > 1 or len(layout.grid) != 1 or layout.selection.numbers is not None:
         return None
     pieces = layout.columns()
@@ -160,7 +160,7 @@ class Base(NamedTuple):
 
     @classmethod
     def of(cls, size: int, start: int, step: int) -> Base:
-        """Give the blocks of an axis that shows every ``step``-th position from ``start`` on."""
+        """Return the blocks of an axis that shows every ``step``-th position from ``start`` on."""
         if step >= size:  # no two positions lie in one block
             return cls()
         common = math.lcm(size, step)
@@ -168,7 +168,7 @@ class Base(NamedTuple):
         return cls(common // step, -first % (common // step))
 
     def at(self, start: int) -> Base:
-        """Give the blocks of the part of the axis that begins at ``start``."""
+        """Return the blocks of the part of the axis that begins at ``start``."""
         return Base(self.size, (self.lead + start) % self.size)
 
 
@@ -244,7 +244,7 @@ def rechunked(
 
 
 def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
-    """Tell whether chunks end where others do, or between blocks of navigation axes.
+    """Return whether chunks end where others do, or between blocks of navigation axes.
 
     Then no block of the file is read for more of them than for the others.
     """
@@ -261,7 +261,7 @@ def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
 
 
 def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether chunks are tuples of sizes that add up to a shape."""
+    """Return whether chunks are tuples of sizes that add up to a shape."""
     if not isinstance(chunks, tuple) or len(chunks) != len(shape):
         return False
     return all(
@@ -302,7 +302,7 @@ def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
 
 
 def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
-    """Give the smallest parts that axes may be cut into."""
+    """Return the smallest parts that axes may be cut into."""
     return [even_size(n, 1, *base) for n, base in zip(shape, bases, strict=True)]
 
 
@@ -368,7 +368,7 @@ class Grid:
         return tuple(edges.size for edges in self.axes)
 
     def box(self, block_id: tuple[int, ...]) -> Box:
-        """Give the box of a chunk."""
+        """Return the box of a chunk."""
         return tuple(edges[i] for edges, i in zip(self.axes, block_id, strict=True))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

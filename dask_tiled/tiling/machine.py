@@ -22,7 +22,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @cache
 def cache_bytes() -> int:
-    """Give the share of one thread in the second-level cache."""
+    """Return the share of one thread in the second-level cache."""
     return _sysfs_cache(CPUS) or _sysconf("SC_LEVEL2_CACHE_SIZE") or USUAL_CACHE_BYTES
 
 
@@ -60,7 +60,7 @@ def _sysconf(name: str) -> int:
 
 
 def thread_memory() -> tuple[int, str]:
-    """Give the bytes that one thread of dask may use, 0 for no known limit, and whose they are."""
+    """Return the bytes that a thread of dask may use, 0 for no known limit, and its source."""
     limits = [
         int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
         for worker in _workers()
@@ -94,7 +94,7 @@ def processors() -> int:
 
 @cache
 def memory() -> tuple[int, int]:
-    """Give the bytes of memory, and those that control groups allow; 0 for no known limit."""
+    """Return the bytes of memory, and those that control groups allow; 0 for no known limit."""
     limits = [n for n in _cgroup_limits(CGROUPS, Path("/proc/self/cgroup")) if n]
     return _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES"), min(limits, default=0)
 

@@ -82,7 +82,7 @@ class TilingRequest:
 def tile_for(
     desc: Description, requests: Sequence[TilingRequest], chunks: Chunks
 ) -> tuple[int, ...]:
-    """Give the shape of tiles that suits several consumers of chunks that are there already."""
+    """Return the shape of tiles that suits several consumers of chunks that are there already."""
     question = Question(desc, tuple(requests), desc.dtype, bases(desc))
     return tile_shape(question, tuple(map(max, chunks)), None)
 
@@ -298,7 +298,7 @@ LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
 
 
 def usual_tile_bytes(cache_bytes: int) -> int:
-    """Give the bytes of a tile that suits a cache: half of it is left to what a tile meets."""
+    """Return the bytes of a tile that suits a cache: half of it is left to what a tile meets."""
     return min(max(cache_bytes // 2, LEAST_TILE_BYTES), MOST_TILE_BYTES)
 
 
@@ -314,7 +314,7 @@ def _tile_limit(q: Question, cache_bytes: int | None) -> int:
 
 
 def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
-    """Give the bytes of a tile for consumers that do not say, and where they come from."""
+    """Return the bytes of a tile for consumers that do not say, and where they come from."""
     name = "dask-tiled.tile-bytes"
     configured: Any = config.get(name, None)
     if cache_bytes is None and configured is not None:

@@ -92,13 +92,13 @@ def _by(shape: Iterable[int]) -> str:
 
 
 def _some(cuts: Sequence[float], most: int = MOST_LINES) -> Sequence[float]:
-    """Give the cuts that are drawn: every one, every second, ..."""
+    """Return the cuts that are drawn: every one, every second, ..."""
     every = max(1, -(-len(cuts) // most))
     return cuts[every - 1 :: every]
 
 
 def _fit(height: int, width: int) -> tuple[float, float]:
-    """Give a height and a width in the ratio of the axes, as far as that can be seen."""
+    """Return a height and a width in the ratio of the axes, as far as that can be seen."""
     ratio = min(max(height / width, 0.2), 5.0)
     return (PANEL, PANEL / ratio) if ratio > 1 else (PANEL * ratio, PANEL)
 
@@ -114,7 +114,7 @@ class _Axis(NamedTuple):
         return f"{self.name} {sum(self.chunks)}"
 
     def places(self, length: float) -> tuple[Sequence[float], float, float]:
-        """Give the cuts that are drawn on so long an axis, and both ends of the chunk."""
+        """Return the cuts that are drawn on so long an axis, and both ends of the chunk."""
         edges = [0.0, *(np.cumsum(self.chunks) * (length / sum(self.chunks))).tolist()]
         return _some(edges[1:-1]), edges[self.shown], edges[self.shown + 1]
 

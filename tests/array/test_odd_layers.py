@@ -74,7 +74,7 @@ def _renamed(task, key):
 
 
 def changed(result):
-    """Give the result of graphs of which a layer has tasks that are not like the others."""
+    """Yield the result of graphs of which a layer has tasks that are not like the others."""
     graph = result.__dask_graph__()
     for name, layer in graph.layers.items():
         if not isinstance(layer, MaterializedLayer) or len(layer.mapping) < 2:

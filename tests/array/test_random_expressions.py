@@ -95,7 +95,7 @@ class Value(NamedTuple):
         return largest(self.expected)
 
     def rounding(self, count):
-        """Give how far a sum of so many pixels may be off."""
+        """Return how far a sum of so many pixels may be off."""
         of = self.expected.dtype if self.kind in "fc" else np.dtype("f8")
         return 4 * float(np.finfo(of).eps) * count * max(1, self.largest)
 
@@ -108,7 +108,7 @@ class Line(NamedTuple):
 
 
 def largest(found):
-    """Give the largest finite number, whatever its sign."""
+    """Return the largest finite number, whatever its sign."""
     with np.errstate(all="ignore"):
         some = np.abs(found[np.isfinite(found)].astype("c16" if found.dtype.kind == "c" else "f8"))
     return float(some.max(initial=0))
@@ -301,7 +301,7 @@ def joined(draw, x, values):
 
 
 def reduction_error(x, name, count, *, narrow, wide):
-    """Give how far a reduction may be off; None where numbers on the way may be too large."""
+    """Return how far a reduction may be off; None where numbers on the way may be too large."""
     if name not in ("sum", "mean", "var", "std", "prod"):
         return x.error
     if name in ("sum", "prod") and x.kind in "biu" and not wide:

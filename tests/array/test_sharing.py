@@ -66,7 +66,7 @@ MASKS = np.arange(3 * 16 * 64).reshape(3, 16, 64) % 5
 
 
 def results(arr):
-    """Give one of every kind of result."""
+    """Return one of every kind of result."""
     return {
         "sum": arr.sum(axis=(-2, -1)),
         "mean": arr.mean(axis=(0, 1)),

@@ -37,7 +37,7 @@ def typed(*words):
 
 
 def facts(*words):
-    """Give what a command prints as JSON, which has to be strict."""
+    """Return what a command prints as JSON, which has to be strict."""
     return json.loads(typed(*words, "--json"), parse_constant=pytest.fail)
 
 

@@ -53,7 +53,7 @@ def numba_sums(tile, info):
 
 
 def look(arr, **options):
-    """Give the tiles that a function sees, and what comes of them if it gives them back."""
+    """Return the tiles that a function sees, and what comes of them if it gives them back."""
     seen = []
 
     def keep(tile, info):
@@ -354,7 +354,7 @@ def test_anything(path, frames, data):
 
 
 def brighter(state, other):
-    """Give the brighter one of two frames: one of the arguments, and no copy."""
+    """Return the brighter one of two frames: one of the arguments, and no copy."""
     return other if other.sum() > state.sum() else state
 
 

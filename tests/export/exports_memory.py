@@ -34,7 +34,7 @@ def opened(**options):
 
 
 def computed():
-    """Give an array of dask chunks of 8 MiB."""
+    """Return an array of dask chunks of 8 MiB."""
     return da.map_blocks(
         lambda: DRAW.integers(0, 1 << 16, (64, 256, 256), "u2"),
         chunks=((64,) * 12, (256,), (256,)),
@@ -53,7 +53,7 @@ def to_beton(arr, name="beton"):
 
 
 def measured(action):
-    """Tell by how many MiB the memory grows, in a process that has done all of it once."""
+    """Return by how many MiB the memory grows, in a process that has done all of it once."""
     to_zarr(opened()[:8], "warm", pyramid=1)
     to_beton(opened()[:8], "warm.beton")
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:

@@ -202,7 +202,7 @@ def write(kind, plus, **options):
 
 
 def read(kind, plus):
-    """Tell whether what is there is that, and whole. In a store, there may be parts as well."""
+    """Return whether what is there is that, and whole. In a store, there may be parts as well."""
     if kind == "store" and not os.path.exists(f"{OUT}/zarr.json"):
         return plus is not None
     if kind == "beton":

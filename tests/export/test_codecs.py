@@ -26,7 +26,7 @@ def document(*units):
 
 
 def stored(chunk, codec):
-    """Give an array of zarr with one chunk, of bytes as they are."""
+    """Return an array of zarr with one chunk, of bytes as they are."""
     made = {}
     array = zarr.create_array(
         made, shape=(16,), chunks=(16,), dtype="u2", serializer=codec, filters=None,

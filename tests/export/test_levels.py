@@ -16,7 +16,7 @@ WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]
 
 
 def bins(pixels, binned):
-    """Give each place of the next level, and the pixels that it is made of."""
+    """Yield each place of the next level, and the pixels that it is made of."""
     first = pixels.ndim - binned
     shape = [-(-n // 2) if axis >= first else n for axis, n in enumerate(pixels.shape)]
     for place in product(*map(range, shape)):

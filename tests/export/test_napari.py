@@ -52,7 +52,7 @@ def scan(tmp_path):
 
 
 def only(path):
-    """Give pixels and attributes of the only layer of a file."""
+    """Return pixels and attributes of the only layer of a file."""
     ((pixels, told, kind),) = read_layers(str(path))
     assert kind == "image"
     return pixels, told

@@ -187,7 +187,7 @@ def part_with_an_array(folder):
 
 
 def text_at(place):
-    """Give what writes a text of the user to a place below a folder."""
+    """Return what writes a text of the user to a place below a folder."""
 
     def write(folder):
         path = folder / place
@@ -198,7 +198,7 @@ def text_at(place):
 
 
 def added_to(change):
-    """Give what makes an export, and then changes its group."""
+    """Return what makes an export, and then changes its group."""
     return lambda folder: change(zarr.open_group(ours(folder)))
 
 

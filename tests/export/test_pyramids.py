@@ -24,7 +24,7 @@ SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")
 
 
 def expected(pixels, binned, count):
-    """Give the levels, by numpy."""
+    """Return the levels, by numpy."""
     found = [pixels]
     for _ in range(count):
         one = found[-1]
@@ -41,7 +41,7 @@ def expected(pixels, binned, count):
 
 
 def stored(place):
-    """Give the levels as the specification has them; each has the scale that it says."""
+    """Return the levels as the specification has them; each has the scale that it says."""
     group = zarr.open_group(place, mode="r" if isinstance(place, os.PathLike) else "r+")
     if isinstance(place, os.PathLike):
         yaozarrs.validate_zarr_store(str(place))

@@ -23,7 +23,7 @@ CHUNKS = {f"c/{k}/0/0" for k in range(3)}
 
 @pytest.fixture(params=["memory", "fsspec", "inside"])
 def place(request):
-    """Give what stands for a bucket."""
+    """Return what stands for a bucket."""
     if request.param == "fsspec":
         yield "memory://bucket/out.zarr"
         fsspec.filesystem("memory").rm("/bucket", recursive=True)

@@ -9,7 +9,7 @@ from dask_tiled.formats.tools.fly_back import find_line
 
 
 def times_of(rows, line, *, dwell=1_000_000, back=200_000, jitter=0, seed=0):
-    """Give the times of the frames of a scan, in ns."""
+    """Return the times of the frames of a scan, in ns."""
     steps = np.full((rows, line), dwell, np.int64)
     steps[:, -1] += back
     steps += np.random.default_rng(seed).integers(-jitter, jitter + 1, steps.shape)

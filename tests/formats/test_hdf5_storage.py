@@ -47,7 +47,7 @@ def oracle(path, name="scan/data"):
 
 
 def functions(path, **options):
-    """Give the functions that decode the blocks of a file."""
+    """Return the functions that decode the blocks of a file."""
     layout = describe(path, **options).layout
     return {getattr(d, "function", d.__class__.__name__).split(":")[-1] for d in layout.decoders}
 
@@ -105,7 +105,7 @@ PLUGINS = {
 
 
 def pipeline(name):
-    """Give the options with which h5py applies filters."""
+    """Return the options with which h5py applies filters."""
     if name in PIPELINES:
         return PIPELINES[name]
     module = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")

@@ -192,7 +192,7 @@ def scope(illumination, imaging, **more):
 
 
 def tags_of_gatan():
-    """Give tags of Digital Micrograph, and what they say."""
+    """Yield tags of Digital Micrograph, and what they say."""
     eels = {
         "Acquisition": {
             "Exposure (s)": 7e-5, "Number of frames": 50, "Date": "14/05/2019",

@@ -42,7 +42,7 @@ def small(folder, n=2, **options):
 
 
 def numbers(*args, **options):
-    """Tell which frames are shown; None stands for a missing one."""
+    """Return which frames are shown; None stands for a missing one."""
     frames = open_dataset(*args, **options)[..., ::310, ::128].compute().reshape(-1, 6, 16)
     known = [frame.tobytes() for frame in FRAMES[:, ::310, ::128]]
     return [known.index(f.tobytes()) if f.any() else None for f in frames]

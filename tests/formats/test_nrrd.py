@@ -26,7 +26,7 @@ VOLUME = counting_frames((4, 5, 6), "u2")
 
 
 def read(path):
-    """Give what pynrrd sees: pixels in C order, in native byte order."""
+    """Return what pynrrd sees: pixels in C order, in native byte order."""
     pixels, _ = nrrd.read(str(path), index_order="C")
     return pixels.astype(pixels.dtype.newbyteorder("="))
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def sparse_frames(shape, dtype):
-    """Give frames of which most pixels are 0, and one frame is 0 all over."""
+    """Return frames of which most pixels are 0, and one frame is 0 all over."""
     frames = counting_frames(shape, dtype, bits=6)
     frames[frames.real % 4 > 0] = 0
     frames[0, 1] = 0

@@ -21,7 +21,7 @@ DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f
 
 
 def read(path):
-    """Give the pixels that RosettaSciIO sees."""
+    """Return the pixels that RosettaSciIO sees."""
     (found,) = file_reader(str(path))
     data = np.asarray(found["data"])
     return data.astype(data.dtype.newbyteorder("="))

@@ -23,7 +23,7 @@ JEOL = [(271, 2, 10, b"JEOL Ltd.\0", True)]
 
 
 def theirs(path, **options):
-    """Give the axes that RosettaSciIO reads: units, scale and offset by our names."""
+    """Return the axes that RosettaSciIO reads: units, scale and offset by our names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of axes that it makes even
         (found, *_) = file_reader(path, **options)
@@ -39,7 +39,7 @@ def theirs(path, **options):
 
 
 def scales(path, **options):
-    """Give the axes that have units."""
+    """Return the axes that have units."""
     desc = describe(path, **options)
     return {axis.name: (axis.units, axis.scale, axis.offset) for axis in desc.axes if axis.units}
 
@@ -110,7 +110,7 @@ def test_imagej_says_what_its_resolution_is(tmp_path, unit):
 
 
 def digital_micrograph(stack=True, scale=0.5):
-    """Give the tags of Digital Micrograph."""
+    """Return the tags of Digital Micrograph."""
     units, offsets, steps = ("µm", "nm", "s"), (-3.0, 4.0, 7.0), (scale, 2 * scale, 2.5)
     tags = []
     for k in range(3 if stack else 2):

@@ -180,7 +180,7 @@ def outside(what, size, first, stop):
 
 
 def extent(starts, step, count, reach):
-    """Give the first byte of all runs, and the one after the last; in numbers without an end."""
+    """Return the first byte of all runs, and the one after the last; in numbers without an end."""
     if not starts.size or count <= 0:
         return 0, 0
     last = (int(count) - 1) * int(step)
@@ -391,7 +391,7 @@ class Work:
 
 
 def touched(name, k, n, group, size, bins):
-    """Tell how many pixels a primitive touches of an operand; ``size`` is that of its pixels."""
+    """Return how many pixels a primitive touches of an operand; ``size`` is that of its pixels."""
     several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group}
     several |= {VALUES: 1 << 8 * size, TABLES: 4 << 8 * size}
     return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]

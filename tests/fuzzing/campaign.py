@@ -82,7 +82,7 @@ def prepare():
 
 
 def in_a_child(function):
-    """Give what a function returns in a child: what it leaves behind is gone with that."""
+    """Return what a function returns in a child: what it leaves behind is gone with that."""
     with tempfile.TemporaryFile() as file:
         pid = os.fork()
         if not pid:
@@ -166,7 +166,7 @@ class Campaign:
         return False
 
     def close(self):
-        """Give the result; files are removed."""
+        """Return the result; files are removed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("opened", "refused"):
             setattr(self.result, name, int(self._state[name][0]))
@@ -245,12 +245,12 @@ class Campaign:
 
 
 def shared_memory():
-    """Give a folder in memory, if there is one."""
+    """Return a folder in memory, if there is one."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - with names of its own
 
 
 def samples():
-    """Give files of some formats, to be put in the place of others."""
+    """Return files of some formats, to be put in the place of others."""
     made = [
         written_head(name) for name in ("npy C", "mrc i2", "tiff", "hdf5", "nrrd", "zarr", "gis")
     ]

@@ -40,7 +40,7 @@ class Seed:
         return self.name.split()[0]
 
     def opening(self, folder):
-        """Give the arguments that open the files in a folder."""
+        """Return the arguments that open the files in a folder."""
         path = self.options["path"]
         path = [str(folder / one) for one in path] if isinstance(path, list) else str(folder / path)
         return {**self.options, "path": path}

@@ -73,14 +73,14 @@ def reset_peak():
 
 
 def memory():
-    """Give the resident bytes, now and at most since :func:`reset_peak`."""
+    """Return the resident bytes, now and at most since :func:`reset_peak`."""
     with open("/proc/self/status", "rb") as file:
         status = file.read()
     return [int(re.search(rb"%s:\s+(\d+)" % key, status)[1]) << 10 for key in (b"VmRSS", b"VmHWM")]
 
 
 def waited(pid="self"):
-    """Give the seconds for which this process and those below it were ready, and had no core."""
+    """Return the seconds for which this process and those below it were ready, and had no core."""
     try:
         nanoseconds = int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1])
         tasks = Path(f"/proc/{pid}/task").iterdir()

@@ -105,7 +105,7 @@ def listen(path):
 
 
 def code_of(function, path):
-    """Give the file of another kernel."""
+    """Return the file of another kernel."""
     known = {*path.parent.iterdir()}
     compiled.__wrapped__(function)
     (other,) = {*path.parent.iterdir()} - known
@@ -121,7 +121,7 @@ def swap(path):
 
 
 def resealed(content, stamp=None, code=None):
-    """Give content whose checksum fits, of another origin or of other code."""
+    """Return content whose checksum fits, of another origin or of other code."""
     size = code_cache.DIGEST_BYTES
     return code_cache._sealed(stamp or content[:size], code or content[2 * size :])
 

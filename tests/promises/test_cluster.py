@@ -46,7 +46,7 @@ SPILLING = {"DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "0.2"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """Give the client of two workers, one of which has something that tasks can ask for."""
+    """Return the client of two workers, one of which has something that tasks can ask for."""
     folder = tmp_path_factory.mktemp("cluster")
     address = str(folder / "scheduler.json")
     worker = ["worker", "--scheduler-file", address, "--nthreads", "2", "--no-dashboard"]
@@ -98,7 +98,7 @@ def traffic(monkeypatch):
 
 
 def worker_of(client, name):
-    """Give the address of a worker."""
+    """Return the address of a worker."""
     workers = client.scheduler_info()["workers"]
     (found,) = (address for address, about in workers.items() if about["name"] == name)
     return found
@@ -303,7 +303,7 @@ def test_folders_that_workers_do_not_have(client, arr, here):
 
 @pytest.fixture
 def large(here):
-    """Give an array of a file three times as large as what a worker may use, and its frame sums."""
+    """Return an array of three times as many bytes as a worker may use, and its frame sums."""
     sums = np.zeros(3 * MEMORY_LIMIT // 131_072, "u8")
     with open("large.raw", "wb") as file:
         file.truncate(len(sums) * 131_072)
@@ -317,7 +317,7 @@ def large(here):
 
 
 def memory(pid, name):
-    """Give a figure of the memory of a process, in bytes, and have its peak begin anew."""
+    """Return a figure of the memory of a process, in bytes, and have its peak begin anew."""
     status = Path(f"/proc/{pid}/status").read_text()
     (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith(name))
     Path(f"/proc/{pid}/clear_refs").write_text("5")

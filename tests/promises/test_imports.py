@@ -125,7 +125,7 @@ MODULES = [module_of(path) for path in FILES]
 
 
 def package_of(module):
-    """Give the package that a module lies in: modules beside them are the root."""
+    """Return the package that a module lies in: modules beside them are the root."""
     first = module.split(".")[1] if "." in module else ""
     return first if first in ORDER else ""
 

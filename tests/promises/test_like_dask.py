@@ -79,7 +79,7 @@ def test_results_of_functions_are_scalars(path):
 
 
 def annotations_of(arr):
-    """Give the annotations of the layers that have tasks, each once."""
+    """Return the annotations of the layers that have tasks, each once."""
     graph = rewritten(arr.__dask_graph__(), list(flatten(arr.__dask_keys__())))
     notes = [layer.annotations for layer in graph.layers.values() if len(layer)]
     return [note for k, note in enumerate(notes) if note not in notes[:k]]

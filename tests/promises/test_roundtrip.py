@@ -32,7 +32,7 @@ DTYPES = [np.dtype(order + name) for name in NATIVE for order in "<>"] + [
 
 
 def native(dtype):
-    """Give the type that pixels come out in; records and texts stay as they are in the file."""
+    """Return the type that pixels come out in; records and texts stay as they are in the file."""
     return dtype.newbyteorder("=") if dtype.kind in "biufcmM" else dtype
 
 

@@ -57,7 +57,7 @@ PARTS = {
 
 
 def parts(scans):
-    """Give what a user computes of every scan, lazy, and checksums of what it should be."""
+    """Return what a user computes of every scan, lazy, and checksums of what it should be."""
     lazy, expected = {}, {}
     for (name, (arr, frames)), (part, take) in itertools.product(scans.items(), PARTS.items()):
         lazy[name, part] = take(arr)

@@ -142,7 +142,7 @@ def answer(**told):
 
 
 def outcome(made, expected):
-    """Tell what comes of computing."""
+    """Return what comes of computing."""
     try:
         found = made.compute()
     except DatasetError as error:
@@ -214,7 +214,7 @@ class Reader:
             self.process.stdin.flush()
 
     def ask(self):
-        """Give the next answer, or the signal that the process has died of."""
+        """Return the next answer, or the signal that the process has died of."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)

@@ -28,7 +28,7 @@ def path(tmp_path):
 
 
 def is_mapped(arr):
-    """Tell whether the pixels that a function gets lie in a mapped file."""
+    """Return whether the pixels that a function gets lie in a mapped file."""
     seen = []
 
     def note(tile, _):
@@ -127,7 +127,7 @@ def writer(path):
 
 
 def leases(path):
-    """Tell whether this system says who writes."""
+    """Return whether this system says who writes."""
     with open(path, "rb") as file, open(path, "ab"):
         return rest.is_written(file.fileno())
 

@@ -40,7 +40,7 @@ def is_mapped(array):
 
 
 def chunk(arr):
-    """Give the first chunk as a task gets it."""
+    """Return the first chunk as a task gets it."""
     return pixels_of(arr._source, arr._grid, (0,) * arr.ndim)
 
 
@@ -269,7 +269,7 @@ def test_a_file_that_stays_mapped_may_change(path):
 
 
 def describe_block(block):
-    """Tell of a block how it came; on a worker."""
+    """Return how a block came to a worker."""
     return np.array([[[is_mapped(block), block.flags.writeable, block.flags.owndata]]])
 
 

@@ -12,7 +12,7 @@ from dask_tiled.testing import counting_frames, write_mrc, write_seq
 
 
 def remote(server, sample):
-    """Give what opens a sample over HTTP."""
+    """Return what opens a sample over HTTP."""
     path = sample.options["path"]
     urls = [server.url(p) for p in path] if isinstance(path, list) else server.url(path)
     return {**sample.options, "path": urls}

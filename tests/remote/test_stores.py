@@ -136,7 +136,7 @@ def test_objects_that_change(bucket, tmp_path):
 
 
 def cloud(kind, address, folder):
-    """Give the URL of a folder in a bucket of Google or Azure, and options that lead to a server.
+    """Return the URL of a folder in a bucket of Google or Azure, and options that lead to a server.
 
     It stands for theirs: what is asked of either is a path, and a range of bytes.
     """

@@ -14,7 +14,7 @@ NOTICED = (*RENAMED, "truncated")
 
 
 def is_written(path):
-    """Tell whether a file that grows, or a series of them, has come so far."""
+    """Return whether a file that grows, or a series of them, has come so far."""
     return path.exists() and path.stat().st_size > 0
 
 

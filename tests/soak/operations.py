@@ -128,7 +128,7 @@ class Told:
         self.show(message, *args, **kwargs)
 
     def taken(self):
-        """Give what was told since this was asked last."""
+        """Return what was told since this was asked last."""
         return self.here.__dict__.pop("messages", [])
 
 

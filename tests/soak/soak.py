@@ -82,7 +82,7 @@ def main(arguments):
 
 
 def processes(mark):
-    """Give the processes that a soak has started and that are left, and their commands."""
+    """Return the processes that a soak has started and that are left, and their commands."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -17,7 +17,7 @@ LEAST_SAMPLES = 12
 
 
 def taken_by(pid):
-    """Tell what a process takes; nothing if it has gone."""
+    """Return what a process takes; nothing if it has gone."""
     with suppress(OSError):
         process = Path(f"/proc/{pid}")
         memory = dict(line.split(":") for line in _lines(process / "smaps_rollup")[1:])
@@ -46,7 +46,7 @@ def files_in(*folders):
 
 
 def drift(counts, values):
-    """Give by how much something grew: the median of all slopes, times the length."""
+    """Return by how much something grew: the median of all slopes, times the length."""
     some = np.unique(np.linspace(0, len(counts) - 1, 400).astype(int))
     counts, values = (np.asarray(seen, float)[some] for seen in (counts, values))
     i, j = np.triu_indices(len(counts), 1)
@@ -74,12 +74,12 @@ class Course(threading.Thread):
         self.join()
 
     def series(self, warm, who, what):
-        """Give the numbers of operations after the warm-up, and one figure beside them."""
+        """Return the numbers of operations after the warm-up, and one figure beside them."""
         found = [(n, seen[who][what]) for _, n, seen in self.samples if n >= warm and seen.get(who)]
         return ([n for n, _ in found], [value for _, value in found]) if found else ([], [])
 
     def judge(self, warm, judged):
-        """Tell what has grown by more than it may."""
+        """Return what has grown by more than it may."""
         grown = {}
         for who in judged:
             for what, least in LIMITS.items():

@@ -261,7 +261,7 @@ def _numbers(samples: Samples) -> LaidOut:
 
 
 def _array_of(samples: Samples) -> tuple[np.dtype, tuple[int, ...]]:
-    """Give type and shape of the arrays of a field."""
+    """Return type and shape of the arrays of a field."""
     try:
         return structure.parse_array(samples.field.arguments)
     except (ValueError, TypeError) as error:

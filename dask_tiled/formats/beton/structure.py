@@ -48,13 +48,13 @@ SHAPE_BYTES, TYPE_BYTES = 256, 1024 - 264
 
 
 def record_of(type_ids: Sequence[int]) -> np.dtype:
-    """Give the type of the records of samples: ``f0``, ``f1`` and so on, as a C compiler has it."""
+    """Return the type of a record: ``f0``, ``f1`` and so on, aligned as in C."""
     fields = [(f"f{k}", STORED[type_id]) for k, type_id in enumerate(type_ids)]
     return np.dtype(fields, align=True)
 
 
 def is_page_size(size: int) -> bool:
-    """Tell whether pages may have so many bytes."""
+    """Return whether pages may have so many bytes."""
     return LEAST_PAGE <= size <= MOST_PAGE and not size & (size - 1)
 
 

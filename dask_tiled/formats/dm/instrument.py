@@ -22,7 +22,7 @@ FILE_TIME = 11_644_473_600
 def entries(
     path: str, unit: str = "", read: Any = None, when: Any = None
 ) -> tuple[tools.Entry, ...]:
-    """Give an entry of a picture."""
+    """Return an entry of a picture."""
     return tuple(tools.Entry(f"{tags}/{path}", unit, read, when) for tags in TAGS)
 
 
@@ -32,18 +32,18 @@ def mode_of(text: str) -> str | None:
 
 
 def is_stem(scope: Mapping[str, Any]) -> bool:
-    """Tell whether the beam is scanned, and transmitted."""
+    """Return whether the beam is scanned, and transmitted."""
     return mode_of(scope["Illumination Mode"]) == "STEM"
 
 
 def is_diffraction(scope: Mapping[str, Any]) -> bool:
-    """Tell whether a broad beam makes a pattern; its "magnification" is a camera length then."""
+    """Return whether a broad beam makes a pattern; its "magnification" is a camera length then."""
     is_broad = mode_of(scope["Illumination Mode"]) == "TEM"
     return is_broad and "DIFFRACTION" in scope["Imaging Mode"]
 
 
 def integration_time(acquisition: Mapping[str, Any]) -> float:
-    """Give the time of a spectrum, which is added up of frames."""
+    """Return the time of a spectrum, which is added up of frames."""
     if "Integration time (s)" in acquisition:
         return float(acquisition["Integration time (s)"])
     return float(acquisition["Exposure (s)"] * acquisition.get("Number of frames", 1))

@@ -23,7 +23,7 @@ AS_IT_IS, CONJUGATE, REAL = range(3)
 
 
 def decoders(dtype: np.dtype) -> list[tools.Decoder]:
-    """Give what makes complex numbers of what is stored."""
+    """Return what makes complex numbers of what is stored."""
     native, size = dtype.newbyteorder("="), dtype.itemsize
     conjugate = tools.Decoder("conjugate", native, size)
     return [tools.plain(dtype), conjugate, tools.Decoder("real", native, size // 2)]

@@ -135,7 +135,7 @@ def picture_of(path: str, item: Any) -> Picture | None:
 
 
 def _number_type(dataset: Any) -> np.dtype | None:
-    """Give the type of the pixels of a dataset; None if they are no numbers."""
+    """Return the type of the pixels of a dataset; None if they are no numbers."""
     try:
         dtype = _bare(dataset.dtype.base)
     except BROKEN:  # a type that numpy has not

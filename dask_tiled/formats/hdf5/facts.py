@@ -183,7 +183,7 @@ def _nbytes(dataset: Any) -> int:
 
 
 def _item(group: Any, name: str) -> Any:
-    """Give what lies in a group itself: facts are read where they are, in this file alone."""
+    """Return what lies in a group itself: facts are read where they are, in this file alone."""
     from h5py import h5l
 
     try:

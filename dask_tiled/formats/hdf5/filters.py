@@ -162,7 +162,7 @@ CODECS: dict[int, Sequence[str | None]] = {
 
 
 def codec_of(filters: Sequence[Filter]) -> str | None:
-    """Tell what compresses in a pipeline that is known; None where nothing does."""
+    """Return what compresses in a pipeline that is known; None where nothing does."""
     for number, values in filters:
         names = CODECS.get(number, [None])
         which = (*values, *(0,) * 5)[4] if len(names) > 1 else 0
@@ -172,7 +172,7 @@ def codec_of(filters: Sequence[Filter]) -> str | None:
 
 
 def are_known(filters: Sequence[Filter]) -> bool:
-    """Tell whether a pipeline can be undone without the HDF5 library.
+    """Return whether a pipeline can be undone without the HDF5 library.
 
     Every step has to end with the size of the whole chunk, so data is compressed once, and a
     checksum comes last.
@@ -223,7 +223,7 @@ def as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...
 
 
 def complex_type(dtype: np.dtype) -> np.dtype | None:
-    """Give the complex type of pairs of numbers that are called real and imaginary part."""
+    """Return the complex type of pairs of numbers that are called real and imaginary part."""
     if dtype.names is None or [name[:4].lower() for name in dtype.names] != ["real", "imag"]:
         return None
     real, imaginary = (dtype[name] for name in dtype.names)

@@ -53,7 +53,7 @@ def open_file(file: File) -> Any:
 
 
 def is_written_here(file: File) -> bool:
-    """Tell whether this process itself is writing a file: then the library knows all of it."""
+    """Return whether this process itself is writing a file: then the library knows all of it."""
     h5f = sys.modules.get("h5py.h5f")
     if h5f is None:
         return False

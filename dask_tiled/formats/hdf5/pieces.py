@@ -71,7 +71,7 @@ class Pieces:
         self._blocks: list[Box] = [((0,) * len(shape), (1,) * len(shape))]
 
     def base_shape(self) -> tuple[int, ...]:
-        """Give the shape of the blocks that all of the array consists of; empty for pixels."""
+        """Return the shape of the blocks that all of the array consists of; empty for pixels."""
         origins, chunks = map(np.array, zip(*self._blocks, strict=True))
         sizes = chunks.max(axis=0)
         sizes[(origins % sizes).any(axis=0)] = 1
@@ -91,20 +91,20 @@ class Pieces:
         self._blocks.append((origin, (1,) * (len(self.shape) - len(chunk)) + chunk))
 
     def file(self, path: str) -> int:
-        """Give the number of a file."""
+        """Return the number of a file."""
         if path not in self._numbers:
             self._numbers[path] = len(self.files)
             self.files.append(File.at(path))
         return self._numbers[path]
 
     def decoder(self, decoder: Decoder | BlockDecoder) -> int:
-        """Give the number of a decoder."""
+        """Return the number of a decoder."""
         if decoder not in self.decoders:
             self.decoders.append(decoder)
         return self.decoders.index(decoder)
 
     def task(self, function: str, **options: Any) -> int:
-        """Give the number of a decoder of whole blocks."""
+        """Return the number of a decoder of whole blocks."""
         options["dtype"] = dtype = self.plain.dtype
         if self.order:
             options["order"] = self.order
@@ -367,7 +367,7 @@ class Pieces:
 
 
 def is_plain(dataset: Any) -> bool:
-    """Tell whether the bytes of a dataset are what numpy takes them for."""
+    """Return whether the bytes of a dataset are what numpy takes them for."""
     from h5py import h5t
 
     stored = dataset.id.get_type()

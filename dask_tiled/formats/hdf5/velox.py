@@ -47,7 +47,7 @@ Json = Mapping[str, Any]
 
 
 def is_velox(found: Found) -> bool:
-    """Tell whether a file, or a part of one, is of Velox."""
+    """Return whether a file, or a part of one, is of Velox."""
     return any(_is_picture(one) or EVENTS.fullmatch(path) for path, one in found.pictures.items())
 
 

@@ -145,7 +145,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def _serial_em(header: mrc_header.Header) -> tuple[tools.Fields, dict[str, float], int]:
-    """Give the fields of a section of SerialEM, their units, and the bytes of the section."""
+    """Return the fields of a section of SerialEM, their units, and the bytes of the section."""
     fields, units = dict[str, tuple[int, str]](), dict[str, float]()
     for bit, (names, unit) in mrc_header.SERIAL_EM.items():
         if header.fields["nreal"] & bit:
@@ -160,7 +160,7 @@ def _scale(records: Any, facts: Any, units: Mapping[str, float]) -> None:
 
 
 def _metres(length: float) -> float:
-    """Give a length of an old header, which stands there in micrometres if it is above 1."""
+    """Return a length of an old header, which stands there in micrometres if it is above 1."""
     return length if abs(length) <= 1 else length * 1e-6
 
 

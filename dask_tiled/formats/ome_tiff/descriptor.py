@@ -130,7 +130,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 def _nav_axes(
     image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
 ) -> tuple[tuple[tools.Axis, ...], tuple[int, ...]]:
-    """Give the axes of planes, with the modulo axes inside of them, and how many are along each."""
+    """Return the axes of planes, with the modulo axes inside of them, and their lengths."""
     axes: list[tuple[tools.Axis, int]] = []
     for letter, size in zip("TCZ", shape, strict=True):
         inner = modulo.get(letter)
@@ -143,7 +143,7 @@ def _nav_axes(
 
 
 def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
-    """Give the axes of a page, which has fewer pixels than the XML says on levels of a pyramid."""
+    """Return the axes of a page; levels of a pyramid have fewer pixels than the XML says."""
     return tuple(
         _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
         if letter in "yx"
@@ -153,7 +153,7 @@ def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
 
 
 def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
-    """Give an axis whose positions are ``factor`` times as far apart as the XML says."""
+    """Return an axis whose positions are ``factor`` times as far apart as the XML says."""
     scale, units = image.scales.get(letter, (math.nan, ""))
     return tools.Axis.calibrated(letter.lower(), units, scale * factor)
 

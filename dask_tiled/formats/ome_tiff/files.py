@@ -29,7 +29,7 @@ class Folder:
         self._uuids: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
-        """Give the path of a member, or None if there is none of that name."""
+        """Return the path of a member, or None if there is none of that name."""
         return named_file(name, self.start, "the OME-XML")
 
     def search(self, uuid: str, known: Iterable[str]) -> str | None:

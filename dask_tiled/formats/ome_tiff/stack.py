@@ -68,7 +68,7 @@ class Stack(NamedTuple):
         return self.rows >= 0
 
     def frame_numbers(self, count: int) -> Index:
-        """Give the numbers of frames for places: -1 for missing ones, and behind the last."""
+        """Return the numbers of frames for places: -1 for missing ones, and behind the last."""
         if count > max(MAX_PLANES, len(self.rows)):
             problem = "nav_shape is too large for an image with missing planes"
             most, path = f"at most {MAX_PLANES} places", self.document.path
@@ -101,7 +101,7 @@ class _Members:
         self._whole: dict[int, Index] = {}
 
     def first_kind(self, runs: Runs) -> Kind | None:
-        """Give the kind of the first page there is, or None if there is none."""
+        """Return the kind of the first page there is, or None if there is none."""
         for source in np.flatnonzero(self._numbers >= 0).tolist():
             page = int(runs.page[runs.source == source].min())
             (row,) = self._read(int(self._numbers[source]), [page])
@@ -130,14 +130,14 @@ class _Members:
         return rows[places]
 
     def _read(self, number: int, pages: list[int]) -> Index:
-        """Give the rows of pages of a file, -1 for those that are not there."""
+        """Return the rows of pages of a file, -1 for those that are not there."""
         if number in self._whole:
             whole = self._whole[number]
             return np.append(whole, -1)[np.minimum(pages, len(whole))]
         return self.pages.read(self._files[number], pages, level=self._level, incomplete=True)
 
     def _read_whole(self, number: int) -> Index:
-        """Give the rows of all pages of a file; none where it is not there."""
+        """Return the rows of all pages of a file; none where it is not there."""
         if number >= 0 and number not in self._whole:
             self._whole[number] = self.pages.read(self._files[number], level=self._level)
         return self._whole.get(number, np.empty(0, np.int64))

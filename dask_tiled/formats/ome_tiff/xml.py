@@ -232,7 +232,7 @@ def _modulo(along: Element) -> Modulo:
 
 
 def is_document(head: bytes) -> bool:
-    """Tell whether a file begins as an XML document whose root is OME."""
+    """Return whether a file begins as an XML document whose root is OME."""
     return _ROOT.match(head) is not None
 
 

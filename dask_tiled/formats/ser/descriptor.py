@@ -209,7 +209,7 @@ def _read_elements(
 def _scan(
     header: Mapping[str, Any], dimensions: Sequence[Mapping[str, Any]], count: int
 ) -> tuple[tuple[int, ...], str, tuple[tools.Axis, ...]]:
-    """Give the shape of the scan, where it comes from, and its axes."""
+    """Return the shape of the scan, where it comes from, and its axes."""
     slowest_first = dimensions[::-1]
     shape = tuple(dimension["size"] for dimension in slowest_first)
     told_by = "the sizes of the dimensions"
@@ -232,7 +232,7 @@ def _scan(
 
 
 def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:
-    """Give the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
+    """Return the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
     if "size" in element:
         axis = _axis("energy", "eV", element)
         is_told = axis.units and axis != tools.Axis("energy", "eV")

@@ -47,7 +47,7 @@ class Page(NamedTuple):
         return value.strip() if isinstance(value, str) else ""
 
     def step(self, axis: str) -> float:
-        """Give the resolution along an axis, in units per pixel; 0 if there is none."""
+        """Return the resolution along an axis, in units per pixel; 0 if there is none."""
         match self.tags.get(f"{axis.upper()}Resolution"):
             case (int(pixels), int(units)) if pixels > 0 and units > 0:
                 return units / pixels
@@ -75,7 +75,7 @@ class Calibration(NamedTuple):
 
 
 def is_jeol(tags: Mapping[str, Any]) -> bool:
-    """Tell whether a page is of JEOL."""
+    """Return whether a page is of JEOL."""
     return str(tags.get("Make", "")).strip().startswith("JEOL")
 
 
@@ -246,7 +246,7 @@ def _find(facts: Mapping[str, Any], *keys: str, plain: Any = _number) -> Any:
 
 
 def _wavelength(voltage: float) -> float:
-    """Give that of electrons, in metres; 0 where there is no voltage."""
+    """Return the wavelength of electrons, in metres; 0 where there is no voltage."""
     if voltage <= 0:
         return 0.0
     energy = CHARGE * voltage

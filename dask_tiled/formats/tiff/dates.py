@@ -17,7 +17,7 @@ DATE = re.compile(
 
 
 def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
-    """Give the dates of all frames of pages; those without a page of their own have none.
+    """Return the dates of all frames of pages; those without a page of their own have none.
 
     Nothing but blanks or zeros stands for a date that is not known.
 

@@ -111,7 +111,7 @@ def _choose_pages(
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
-    """Give the navigation shape of all files, a letter for each axis, and where it comes from."""
+    """Return the navigation shape of all files, a letter for each axis, and where it comes from."""
     first = chosen[0]
     if len(chosen) == 1:
         return first.nav_shape, first.letters, first.source

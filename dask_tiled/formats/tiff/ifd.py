@@ -60,7 +60,7 @@ FLAVOURS = {
 
 
 def is_tiff(head: bytes) -> bool:
-    """Tell whether a file begins as a TIFF file."""
+    """Return whether a file begins as a TIFF file."""
     return head.startswith(tuple(FLAVOURS))
 
 
@@ -220,7 +220,7 @@ def read_description(file: File, ifd: int | None = None) -> str:
 
 
 def is_ome_tiff(path: str, head: bytes) -> bool:
-    """Tell whether a file is a TIFF file, and describes its first page as OME-TIFF files do."""
+    """Return whether a file is a TIFF file, and describes its first page as OME-TIFF files do."""
     try:
         start, nbytes = find_description(path) if is_tiff(head) else (0, 0)
     except DatasetError:

@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
     @property
     def image(self) -> tuple[tuple[int, ...], str, np.dtype]:
-        """Give shape, axes and dtype: pages that are equal in these can be frames of one array."""
+        """Return shape, axes and dtype: pages that are equal in these may be frames of an array."""
         return self.shape, self.axes, self.dtype
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
@@ -156,7 +156,7 @@ def _miniature(source: Source, values: Values) -> bytes:
 
 
 def _dtype(page: Any) -> np.dtype | None:
-    """Give the type of the samples; None if numpy has none for them."""
+    """Return the type of the samples; None if numpy has none for them."""
     if page.dtype is not None:
         return np.dtype(page.dtype)
     bits = page.bitspersample
@@ -192,7 +192,7 @@ def _holds_jpeg(ifd: Ifd) -> bool:
 def _decoder(
     source: Source, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
 ) -> tools.Decoder | tools.BlockDecoder:
-    """Give what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
+    """Return what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
     stored = dtype.newbyteorder(source.flavour.order)
     compression, predictor = int(page.compression), int(page.predictor)
     bits = page.bitspersample

@@ -93,11 +93,11 @@ class Pages:
         return len(self) - 1
 
     def kind_of(self, row: int) -> Kind:
-        """Give the kind of a page."""
+        """Return the kind of a page."""
         return self.kinds[self[row].kind]
 
     def file_of(self, row: int) -> tools.File:
-        """Give the file of a page."""
+        """Return the file of a page."""
         return self.files[self[row].file]
 
     def name_of(self, row: int) -> str:
@@ -115,11 +115,11 @@ class Pages:
             return read_tags(source.ifd(self[row].ifd))
 
     def columns(self, rows: Index) -> Index:
-        """Give the fields of pages: an array for each, in the order of :class:`Page`."""
+        """Return the fields of pages: an array for each, in the order of :class:`Page`."""
         return np.frombuffer(self._rows, np.int64).reshape(-1, len(Page._fields))[rows].T
 
     def segments(self, rows: Index) -> tuple[Index, Index]:
-        """Give places and bytes of the segments of pages of one kind, as (pages, segments)."""
+        """Return places and bytes of the segments of pages of one kind, as (pages, segments)."""
         first = self.columns(rows)[Page._fields.index("segment")]
         wanted = first[:, None] + np.arange(self.kind_of(int(rows[0])).n_segments)
         places, sizes = (np.frombuffer(c, np.int64) for c in (self._offsets, self._nbytes))

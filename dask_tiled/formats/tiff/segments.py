@@ -51,7 +51,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
 
 
 def base_shape_of(kind: Kind) -> tuple[int, ...]:
-    """Give the shape of the blocks that pages are read in; empty where any part can be read."""
+    """Return the shape of the blocks that pages are read in; empty where any part can be read."""
     if isinstance(kind.decoder, tools.Decoder) and not kind.tiled:
         return ()
     block = [min(n, step) for n, step in zip(kind.full, kind.segment, strict=True)]

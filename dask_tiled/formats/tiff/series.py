@@ -36,7 +36,7 @@ class Series(NamedTuple):
     promised: int = 0  # frames, where fewer are there
 
     def rows(self, pages: Pages, chain: Index, level: int, *, settled: bool) -> Index:
-        """Give the rows of its frames in the table, into which those of a level are read.
+        """Return the rows of its frames in the table, into which those of a level are read.
 
         Fewer frames than are promised are no error if it is `settled` how many there are.
         """
@@ -71,7 +71,7 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
 
 
 def is_one_frame(pages: Pages, chain: Index) -> bool:
-    """Tell whether a file, of which all pages are given, has no room for more than one frame."""
+    """Return whether a file, of which all pages are given, has no room for more than one frame."""
     return len(chain) == 1 and _room(pages, chain[0]) < 2
 
 
@@ -162,7 +162,7 @@ def _nav(
 
 
 def _there(pages: Pages, rows: Index, frames: int) -> bool:
-    """Tell whether pages are so many frames: as many pages, or one that the others follow."""
+    """Return whether pages are so many frames: as many pages, or one that the others follow."""
     if len(rows) == frames:
         return len({pages.kinds[k].image for k in np.unique(pages.columns(rows)[1])}) == 1
     return 1 <= frames <= min(MOST_FRAMES, _room(pages, rows[0]))

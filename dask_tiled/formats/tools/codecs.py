@@ -35,7 +35,7 @@ LENGTHS = {"lz4": 0, "blosc": 4}
 
 
 def codec(dtype: npt.DTypeLike, config: Mapping[str, Any]) -> BlockDecoder:
-    """Give the decoder of pieces that were compressed one by one.
+    """Return the decoder of pieces that were compressed one by one.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
 
 
 def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
-    """Give the decoder of pieces that were never written: one value all over.
+    """Return the decoder of pieces that were never written: one value all over.
 
     Parameters
     ----------
@@ -150,5 +150,5 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
 
 
 def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
-    """Give one value as often as it is asked for."""
+    """Return one value as often as it is asked for."""
     return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)

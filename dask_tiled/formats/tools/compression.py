@@ -82,7 +82,7 @@ KINDS: dict[bytes, tuple[Any, str]] = {
 
 
 def most_bytes(codec: str, packed: int) -> int:
-    """Tell how many bytes some compressed ones can become."""
+    """Return how many bytes some compressed ones can become."""
     ratio = RATIOS.get(codec)
     return max(SMALL, MOST_RATIO * packed) if ratio is None else ratio * packed
 
@@ -101,7 +101,7 @@ def check_room(codec: str, packed: int, wanted: int) -> None:
 
 
 def is_compressed(head: bytes) -> bool:
-    """Tell whether a file that begins with these bytes is compressed as a whole."""
+    """Return whether a file that begins with these bytes is compressed as a whole."""
     return _kind_of(head)[0] is not Inflated
 
 

@@ -17,12 +17,12 @@ _SLACK = timedelta(minutes=2)
 
 
 def since_1970(seconds: float | str) -> datetime:
-    """Give the time after so many seconds."""
+    """Return the time after so many seconds."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(seconds))
 
 
 def serial_date(days: float) -> datetime | None:
-    """Give the time after so many days from the one on that spreadsheets count; 0 is none."""
+    """Return the time after so many days from the one on that spreadsheets count; 0 is none."""
     moment = datetime(1899, 12, 30) + timedelta(milliseconds=round(days * 86_400_000))  # noqa: DTZ001
     return moment if days > 0 else None
 

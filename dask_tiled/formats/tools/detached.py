@@ -89,7 +89,7 @@ def pixels_beside(header: str, *endings: str) -> File:
 
 
 def after_lines(file: File, at: int, count: int) -> int:
-    """Give the byte of a file after so many lines, from byte `at` on.
+    """Return the byte of a file after so many lines, from byte `at` on.
 
     Raises
     ------

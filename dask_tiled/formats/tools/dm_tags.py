@@ -89,7 +89,7 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
 
 
 def group(tags: Any, *labels: str) -> dict[str, Any]:
-    """Give the group that labels lead to; an empty one where there is none."""
+    """Return the group that labels lead to; an empty one where there is none."""
     for label in labels:
         tags = tags.get(label) if isinstance(tags, dict) else None
     return tags if isinstance(tags, dict) else {}
@@ -180,7 +180,7 @@ def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays:
 
 
 def _type_of(info: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Give the codes of the numbers in an element, none if it is unknown, and the elements."""
+    """Return the codes of the numbers in an element, none if it is unknown, and the elements."""
     kind, n = info[0], len(info)
     if n == 1:
         return info, 1

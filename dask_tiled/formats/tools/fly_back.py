@@ -51,7 +51,7 @@ def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
 
 
 def _longer(times: Times) -> tuple[float, float] | None:
-    """Give what the longer steps are longer than, and by how much; None if there are none."""
+    """Return what the longer steps are longer than, and by how much; None if there are none."""
     ordered = np.sort(np.diff(times))
     middle = len(ordered) // 2
     jumps = np.diff(ordered[middle:])
@@ -64,7 +64,7 @@ def _longer(times: Times) -> tuple[float, float] | None:
 
 
 def _rounding(times: Times) -> int:
-    """Give the power of ten that all times are multiples of; rounded steps differ by so much."""
+    """Return the power of ten that all times are multiples of; rounded steps differ by so much."""
     common = str(int(np.gcd.reduce(times)) or 1)
     return int(10 ** (len(common) - len(common.rstrip("0"))))
 
@@ -72,7 +72,7 @@ def _rounding(times: Times) -> int:
 def _holds(
     read: Callable[[int, int, int], Times], count: int, line: int, threshold: float, jump: float
 ) -> bool:
-    """Tell whether all lines are as the first ones."""
+    """Return whether all lines are as the first ones."""
     if line < 2 or count % line:
         return False
     first, last = (read(start, line, count // line) for start in (0, line - 1))

@@ -29,7 +29,7 @@ POSITIVE = range(1, 1 << 63)
 
 
 def size_of(fields: Fields) -> int:
-    """Give the bytes from the start of a header to the end of its last field."""
+    """Return the bytes from the start of a header to the end of its last field."""
     return max(at + np.dtype(kind).itemsize for at, kind in fields.values())
 
 
@@ -269,7 +269,7 @@ def check_lengths(
 
 
 def record_dtype(fields: Fields, order: Order = "<") -> np.dtype:
-    """Give the structured type of a header."""
+    """Return the structured type of a header."""
     offsets, formats = zip(*fields.values(), strict=True)
     record = np.dtype({"names": list(fields), "formats": formats, "offsets": offsets})
     return record.newbyteorder(order)

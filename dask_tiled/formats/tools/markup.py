@@ -97,7 +97,7 @@ def _named(name: str) -> str:
 
 
 def local_name(element: ET.Element) -> str:
-    """Give the name of an element without its namespace."""
+    """Return the name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 

@@ -129,7 +129,7 @@ def _is_plausible(fields: dict[str, Any], least: int) -> bool:
 
 
 def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
-    """Tell whether bytes are signed, which the mode leaves open in files older than MRC2014."""
+    """Return whether bytes are signed, which the mode leaves open in files older than MRC2014."""
     if fields["imodStamp"] == IMOD_STAMP:
         return ("i1" if fields["imodFlags"] & 1 else "u1"), "imodFlags"
     if fields["dmin"] >= 0 and 127 < fields["dmax"] <= 255:
@@ -138,7 +138,7 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
 
 
 def extended_fields(header: Header) -> Fields:
-    """Give the fields of the extended header of a section; none where its kind is not known."""
+    """Return the fields of the extended header of a section; none where its kind is not known."""
     size, kind = header.fields["nsymbt"], header.fields["exttyp"]
     fields = {"FEI1": FEI, "FEI2": FEI, "": OLD_FEI}.get(kind, {})
     known = size >= size_of(fields) if fields else False

@@ -49,7 +49,7 @@ class Member(NamedTuple):
     geometry: Any
 
     def continues(self, other: Member) -> bool:
-        """Tell whether this file goes on where another one ends."""
+        """Return whether this file goes on where another one ends."""
         return self.first == other.first + other.frames and self.geometry == other.geometry
 
 
@@ -186,7 +186,7 @@ def _look(
 
 
 def _gap(before: Member | None, after: Member | None) -> str | None:
-    """Tell of frames that lack between two files, unless they are of other acquisitions."""
+    """Return which frames are missing between two files, unless they are of other acquisitions."""
     if before is None or after is None or before.geometry != after.geometry:
         return None
     last = before.first + before.frames - 1
@@ -194,7 +194,7 @@ def _gap(before: Member | None, after: Member | None) -> str | None:
 
 
 def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
-    """Give what the names of the files of one set have in common.
+    """Return what the names of the files of one set have in common.
 
     Raises
     ------

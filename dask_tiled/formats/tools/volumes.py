@@ -167,7 +167,7 @@ def axis_names(ndim: int) -> tuple[str, ...]:
 
 
 def axis_along(name: str, units: str, step: Sequence[float], origin: Sequence[float]) -> Axis:
-    """Give an axis of space, from one step along it and the place of its first pixel.
+    """Return an axis of space, from one step along it and the place of its first pixel.
 
     Its positions count in its own direction, whichever that is in space.
     """

@@ -282,7 +282,7 @@ def _keys(folder: str, like: str) -> set[str]:
 
 
 def _gaps(there: Index, grid: Sequence[int]) -> tuple[Index, Index]:
-    """Give corners and sizes of boxes of a grid that hold all cells but some."""
+    """Return corners and sizes of boxes of a grid that hold all cells but some."""
     numbers = np.sort(np.ravel_multi_index(tuple(there.T), grid)).tolist()
     steps = [math.prod(grid[k + 1 :]) for k in range(len(grid))]
     starts: list[int] = []

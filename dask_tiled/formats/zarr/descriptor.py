@@ -162,7 +162,7 @@ def _describe(
 
 
 def _plain(value: Any) -> Any:
-    """Give JSON as metadata have it: tuples for lists, and no key for what is null."""
+    """Return JSON as metadata have it: tuples for lists, and no key for what is null."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):

@@ -29,7 +29,7 @@ _SYMBOLS = {name: unit for unit, name in (SPACE | TIME).items()} | {"micrometer"
 
 
 def image_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the first image of a group; nothing where it has none that can be understood."""
+    """Return the first image of a group; nothing where it has none that can be understood."""
     with suppress(KeyError, TypeError, IndexError):
         image = document["attributes"]["ome"]["multiscales"][0]
         if all(isinstance(one["path"], str) for one in image["datasets"]):
@@ -43,7 +43,7 @@ def levels_of(image: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def axes_of(image: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
-    """Give names, units, scales and offsets of an array of an image; None where it lacks them."""
+    """Return names, units, scales and offsets of an array of an image; None where it lacks them."""
     with suppress(KeyError, TypeError, ValueError):
         told = image["axes"]
         scale, offset = np.ones(len(told)), np.zeros(len(told))

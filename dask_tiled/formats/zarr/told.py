@@ -59,7 +59,7 @@ def with_missing(
 
 
 def _told_missing(desc: Description, mark: Mapping[str, Any]) -> tuple[Index, Any]:
-    """Give the places of missing frames, and their value; no places where the export has none."""
+    """Return the places of missing frames, and their value; no places where the export has none."""
     none = np.empty(0, np.int64), 0
     if "sig_dims" not in mark:
         return none
