@@ -157,7 +157,7 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
         return boxes
     whole = len(layout.grid) == 1 and not columns.start[:, 0].any()
     whole &= bool((columns.shape[:, 0] == layout.n_frames).all())
-    if not in_order or not whole or any(isinstance(d, BlockDecoder) for d in layout.decoders):
+    if not in_order or not whole or layout.has_blocks:
         raise DatasetError(
             "not all frames are there, in the order in which they are stored",
             path=volume.files[0].path,

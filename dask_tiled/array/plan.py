@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.known import Known
-from dask_tiled.engine.programs import has_blocks
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
@@ -111,7 +110,7 @@ def _most_chunks(known: Known) -> int:
 
 def takes_time(source: Source) -> bool:
     """Return whether pixels are more than bytes at hand: compressed, or somewhere else."""
-    return has_blocks(source) or is_url(source.layout.files[0].path)
+    return source.layout.has_blocks or is_url(source.layout.files[0].path)
 
 
 def plans_of(

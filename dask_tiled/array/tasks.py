@@ -11,7 +11,6 @@ import numpy as np
 
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.run import Shown, run
-from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
@@ -66,7 +65,7 @@ def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
     """
     nav = box[: layout.nav_ndim]
     sizes = [b - a for a, b in nav]
-    if math.prod(sizes) <= MOST_FRAMES or any(isinstance(d, BlockDecoder) for d in layout.decoders):
+    if math.prod(sizes) <= MOST_FRAMES or layout.has_blocks:
         return None
     axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_FRAMES)
     steps = [1] * axis + [MOST_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]

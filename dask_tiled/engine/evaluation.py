@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, can_fold, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
-from dask_tiled.engine.programs import Program, Register, has_blocks
+from dask_tiled.engine.programs import Program, Register
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index
@@ -156,7 +156,7 @@ class StageSink:
     def tile_shape(self) -> tuple[int, ...]:
         """Return the shape of the tiles that it wishes: they follow one another in C order."""
         shape = self._shape
-        if has_blocks(*self._sources):
+        if any(source.layout.has_blocks for source in self._sources):
             return shape
         pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // self._width)
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.engine.expressions import Call, Cast, Node, Operand, Operation, Scalar, in_order
-from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
@@ -116,7 +115,8 @@ def compiled(root: Node) -> Program:
     numbers = {token: number for number, token in enumerate(sources)}
     last = {x.token: call for call in calls for x in call.nodes}
     pool, stages, where = _Pool(), list[Stage](), dict[int | str, Register]()
-    most = 1 if has_blocks(*sources.values()) else MOST_SOURCES  # as large as chunks, or small
+    blocks = any(source.layout.has_blocks for source in sources.values())
+    most = 1 if blocks else MOST_SOURCES  # tiles are as large as chunks, or small
     for some in _groups(calls, most):
         inside = {call.token for call in some}
         read = {x.token: x.dtype for call in some for x in call.nodes if isinstance(x, Source)}
@@ -142,11 +142,6 @@ def _nodes(node: Node) -> list[Node]:
 
 def _token(node: Node) -> int | str:
     return node.token
-
-
-def has_blocks(*sources: Source) -> bool:
-    """Return whether tiles would cut what is compressed."""
-    return any(isinstance(x, BlockDecoder) for one in sources for x in one.layout.decoders)
 
 
 def _groups(calls: list[Call], most: int) -> Iterator[list[Call]]:

@@ -156,6 +156,11 @@ class Layout:
         return sum(cut.kept for cut in self.cuts[: len(self.nav_shape)])
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether some pixels are compressed: their blocks decode only as a whole."""
+        return any(isinstance(decoder, BlockDecoder) for decoder in self.decoders)
+
+    @property
     def n_frames(self) -> int:
         """Frames that the files hold."""
         return math.prod(self.grid)

@@ -53,8 +53,6 @@ class Joined(NamedTuple):
 
 def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
     """Let all that is computed of joined arrays, chunk by chunk, be computed of their parts."""
-    if not any(name.startswith(JOINING) for name in graph.layers):
-        return graph
     layers, joins = dict[str, Layer](graph.layers), dict[str, Joined]()
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     for name in list(layers_in_order(graph.dependencies)):

@@ -74,6 +74,12 @@ def function_of(layer: Blockwise) -> Function | None:
     return getattr(layer.task, "func", None)
 
 
+def calls(graph: HighLevelGraph, function: Function) -> bool:
+    """Return whether a layer calls a function on all chunks."""
+    layers = graph.layers.values()
+    return any(isinstance(x, Blockwise) and function_of(x) is function for x in layers)
+
+
 Annotations = dict[str, object]
 
 

@@ -81,12 +81,6 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
     return trees
 
 
-def reads_any(graph: HighLevelGraph) -> bool:
-    """Return whether opened arrays are read at all."""
-    layers = graph.layers.values()
-    return any(isinstance(x, Blockwise) and function_of(x) is pixels_of for x in layers)
-
-
 def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
     alike = isinstance(layer, MaterializedLayer) and name.startswith(UNMOVED)
     return Opaque(**_of(layer, name), of=tuple(inner.values()), keeps_axes=alike)

@@ -19,22 +19,23 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of
-from dask_tiled.array.dask_graph.joins import split_joins
-from dask_tiled.array.dask_graph.layers import arrays_of_numpy, held
+from dask_tiled.array.dask_graph.joins import JOINING, split_joins
+from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
     MaterializedLayer,
     blockwise,
     flatten,
+    getter,
 )
-from dask_tiled.array.dask_graph.reading import reads_any, trees_of
+from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
-from dask_tiled.array.tasks import Key, Label
+from dask_tiled.array.tasks import Key, Label, pixels_of
 from dask_tiled.array.tree import Combine, Tree, words_of
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
@@ -48,8 +49,8 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """
     if isinstance(dsk, HighLevelGraph):
         try:
-            found = unwrapped(dsk)
-            if reads_any(found):
+            found = unwrapped(dsk) if calls(dsk, getter) else dsk
+            if calls(found, pixels_of):
                 return da.optimize(rewritten(found, list(flatten([keys]))), keys, **kwargs)
         except NoSuchNameError:  # said when the first array was opened
             pass
@@ -96,7 +97,8 @@ class Planned:
 
 def planned(graph: HighLevelGraph, keys: Sequence[Key | str]) -> Planned:
     """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
-    graph = split_joins(graph)
+    if any(name.startswith(JOINING) for name in graph.layers):
+        graph = split_joins(graph)
     trees = trees_of(graph)
     found = known_trees(trees, arrays_of_numpy(graph))
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
