@@ -29,10 +29,8 @@ from dask_tiled.array.tree import (
     Combine,
     Contract,
     Histogram,
-    Join,
     Node,
     OfChunks,
-    Opaque,
     Read,
     Reduce,
     Reshape,
@@ -159,12 +157,15 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
                 found: Known | Why = _read(tree)
             case _ if all(x.name not in known for x in tree.inner):
                 continue
+            case Combine():
+                found = _no_kernel(tree)
+            case _ if not any(map(_as_pixels, (known.get(x.name) for x in tree.inner))):
+                found = LATER
             case Call() | Contract():
                 found = _of_chunks(tree, known, numpy)
-            case Opaque() | Join() | Combine():
-                found = f"no kernel for {tree.words}"
             case _:
-                found = _of_one(tree, known[tree.inner[0].name])
+                one = _as_pixels(known.get(tree.inner[0].name))
+                found = _of_one(tree, one) if one else _no_kernel(tree)
         if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
             found = "dask has other chunks"  # what is read of its chunks would be of others
         key = name + COUNTED if isinstance(tree, Histogram) else name
@@ -180,10 +181,17 @@ def _read(tree: Read) -> Known:
     return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
 
 
-def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by its kind
+def _as_pixels(one: Known | Why | None) -> Known | None:
+    """Return what is known, if it is pixels: no results of a last step."""
+    return one if isinstance(one, Known) and one.step is None else None
+
+
+def _no_kernel(tree: Node) -> Why:
+    return f"no kernel for {tree.words}"
+
+
+def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its kind
     """Return what is made of something known, or why the engine makes nothing of it."""
-    if not isinstance(one, Known) or one.step is not None:
-        return LATER
     one = replace(one, annotations=fused(one.annotations, tree.annotations))
     axes = tuple(range(len(one.view.shown)))
     match tree:
@@ -211,7 +219,7 @@ def _of_one(tree: Node, one: Known | Why) -> Known | Why:  # noqa: PLR0911 - by 
             step = histogram_of(tree.bins, len(axes))
             return replace(one, labels=axes, output=axes, step=step)
         case _:
-            return f"no kernel for {tree.words}"
+            return _no_kernel(tree)
 
 
 def _prepared(one: Known) -> Known:
@@ -235,7 +243,7 @@ def _slice(tree: Slice, one: Known) -> Known | Why:
 def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]) -> Known | Why:
     """Return what is computed of known pixels, and of arrays of NumPy beside."""
     if isinstance(tree, Call) and not tree.on_tiles:
-        return f"no kernel for {tree.words}"
+        return _no_kernel(tree)
     found = _operands(tree, known, numpy)
     if not isinstance(found, tuple):
         return found
@@ -256,26 +264,25 @@ def _operands(
 
     The first of the known ones gets the annotations of all.
     """
-    inner = [known.get(x.value.name) if x.labels is not None else None for x in tree.arguments]
-    pixels = [x for x in inner if isinstance(x, Known) and x.step is None]
-    if not pixels:
-        return LATER
+    given = [known.get(x.value.name) if x.labels is not None else None for x in tree.arguments]
+    inner = [*map(_as_pixels, given)]
+    pixels = [*filter(None, inner)]
     labels = tree.arguments[inner.index(pixels[0])].labels or ()
     annotations = fused(tree.annotations, *(x.annotations for x in pixels))
     first = replace(pixels[0], labels=labels, annotations=annotations)
     operands: list[object] = []
-    for one, given in zip(inner, tree.arguments, strict=True):
-        if isinstance(one, Known) and one.step is None:
+    for one, x in zip(inner, tree.arguments, strict=True):
+        if one is not None:
             same = first.labels, first.chunks, first.view
-            if (given.labels, one.chunks, one.view) != same:
+            if (x.labels, one.chunks, one.view) != same:
                 return "pixels that are computed with one another have other chunks or axes"
             operands.append(one.expression)
-        elif given.labels is None:
-            if is_other_array(given.value):
+        elif x.labels is None:
+            if is_other_array(x.value):
                 return "an operand is no array of NumPy"
-            operands.append(given.value)
+            operands.append(x.value)
         else:
-            beside = _beside(given, first) if given.value.name in numpy else None
+            beside = _beside(x, first) if x.value.name in numpy else None
             if beside is None:
                 return "an operand is no array of NumPy, or longer than the pixels"
             operands.append(beside)
@@ -312,17 +319,17 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
         return "axes of a product are repeated, or lost"
     gone = tuple(axis for axis, label in enumerate(one.labels) if label in tree.gone)
     order = tuple(map(labels.index, out))
-    finish = partial(transposed, order=order)
+    as_dask = partial(transposed, order=order)
     parts = [part for axis in gone for part in one.view.shown[axis]]
     nav_ndim = one.source.layout.nav_ndim
     whole = {*parts} == {part for part in one.view.parts if part.axis >= nav_ndim}
     if parts and whole and {*tree.gone} <= {*index}:
         plain = partial(tree.function, **tree.kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return replace(one, step=LastStep(Contraction(weights), plain, finish))
+        return replace(one, step=LastStep(Contraction(weights), plain, as_dask))
     if not gone or weights.has_further:
         return "no kernel for products along a part of the frames, with further axes"
-    step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), finish)
+    step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
     return replace(one, expression=Apply(operator.mul, {}, operands), step=step)
 
 
@@ -344,7 +351,7 @@ def _bin(tree: Bin, one: Known) -> Known | Why:
     ndim = len(tree.by)
     step = binning_of(tree.function, tree.kwargs, ndim)
     if step is None:
-        return f"no kernel for {tree.words}"
+        return _no_kernel(tree)
     found: Known | Why = one
     if tree.trims:
         ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]

@@ -245,8 +245,8 @@ class Recipe:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
         shape = nav + (1,) * len(frame) + further
         found = self._view.show(found.astype(job.dtype, copy=False).reshape(shape))
-        finish = self._last and self._last.finish
-        return finish(found, shape, found.dtype) if finish else found
+        as_dask = self._last and self._last.as_dask
+        return as_dask(found, shape, found.dtype) if as_dask else found
 
     def _finish(
         self,
@@ -258,7 +258,7 @@ class Recipe:
     ) -> Result:
         row, dtype = asked.row, job.dtype
         shape = self._view.shape([b - a for a, b in box])
-        finish = self._last and self._last.finish
+        as_dask = self._last and self._last.as_dask
         if row.combine is not None:
             axes = job.reduction.axes if job.reduction else ()
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
@@ -269,9 +269,9 @@ class Recipe:
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if row.has_own_type:
             dtype = found.dtype
-        if finish and room is not None:
-            finish = partial(finish, out=room(dtype))
-        return finish(found, shape, dtype) if finish else found.astype(dtype, copy=False)
+        if as_dask and room is not None:
+            as_dask = partial(as_dask, out=room(dtype))
+        return as_dask(found, shape, dtype) if as_dask else found.astype(dtype, copy=False)
 
 
 class Recipes:

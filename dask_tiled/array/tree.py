@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
 from dask_tiled.engine.accumulators import Bins
@@ -28,6 +30,8 @@ class Node:
     """The name of the layer."""
     chunks: Chunks | None
     """None where they are not known."""
+    dtype: np.dtype | None
+    """None where dask has not noted it."""
     annotations: Mapping[str, object]
 
     @property

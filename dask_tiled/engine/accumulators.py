@@ -147,7 +147,7 @@ def _truth(vectors: Vectors, ufunc: np.ufunc, value: Value) -> Value:
     return found
 
 
-def moments(vectors: Vectors, last: Step, name: str, *, skips: bool) -> Collect:
+def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     """Accumulate number, mean and spread of pixels, along a further axis.
 
     That is done by a pixel, the sum of the differences from it, and that of their squares.
@@ -160,7 +160,7 @@ def moments(vectors: Vectors, last: Step, name: str, *, skips: bool) -> Collect:
     value = vectors.step(last)
     for out in number:
         _count_numbers(vectors, value, out)
-    kind = f"{name}_{'each' if shift.is_dense else 'row'}"
+    kind = f"{'nan' * skips}moments_{'each' if shift.is_dense else 'row'}"
     vectors.primitive(kind, [value, shift, total], squares)
 
     def collect() -> Array:
@@ -181,10 +181,8 @@ def _about_the_mean(results: Array, count: Array | int) -> None:
     shift[...] = count
 
 
-def places(
-    vectors: Vectors, last: Step, name: str, ufunc: np.ufunc, gone: tuple[int, ...]
-) -> Collect:
-    """Accumulate the pixel that a ufunc finds, and the first place that has it.
+def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...]) -> Collect:
+    """Accumulate the least or the greatest pixel, and the first place that has it.
 
     That is done in each row, or of several rows for each pixel of these. Places are counted in C
     order of the axes ``gone``.
@@ -200,14 +198,14 @@ def places(
     limit = math.prod(sizes[axis] for axis in axes)
     along = _places_along(axes, sizes, gone)
     if by_row and (np.diff(along.ravel()) < 0).any():
-        raise NoPrimitive(name)
+        raise NoPrimitive(gone)
     along = along.astype(np.min_scalar_type(max(limit, 256)))
     results = np.full(shape, neutral(ufunc, dtype), dtype)
     found = np.full(shape, limit, along.dtype)
     value = vectors.step(last)
     best, place = vectors.array(results, kept), vectors.array(found, kept)
     where = vectors.array(along, tuple(n > 1 for n in along.shape))
-    kind = f"{name}_{'row' if by_row else 'each'}"
+    kind = f"arg{'min' if ufunc is np.minimum else 'max'}_{'row' if by_row else 'each'}"
     if by_row and dtype.kind in "biu" and vectors.vector <= MOST_AT_ONCE:
         kind += "_of_whole"
     vectors.primitive(kind, [value, where, best], place)

@@ -130,7 +130,7 @@ def _reduce_moments(reduction: Reduction, pixels: Array) -> Array:
 
 def _moments(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
     row = reduction.row
-    return accumulators.moments(vectors, last, row.name, skips=row.skips)
+    return accumulators.moments(vectors, last, skips=row.skips)
 
 
 def _combine_moments(_: Reduction, __: int, results: Sequence[Array]) -> Array:
@@ -152,7 +152,7 @@ def _variance(found: Array, _: float, ddof: float, __: Array | None) -> Array:
 
 def _places(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
     row = reduction.row
-    return accumulators.places(vectors, last, row.name, row.ufunc, reduction.axes)
+    return accumulators.places(vectors, last, row.ufunc, reduction.axes)
 
 
 def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -> Array:
@@ -198,7 +198,7 @@ class Aggregation:
     """A row of the table. It pickles as its name."""
 
     name: str
-    """In capitals, that of the row in this module; primitives of its own begin with it."""
+    """In capitals, that of the row in this module."""
     ufunc: np.ufunc = np.add
     """What makes one result of two."""
     before: np.ufunc | None = None

@@ -1,13 +1,20 @@
 """Reductions and elementwise functions on tiles, one line each: values and types are NumPy's."""
 
 import warnings
+from dataclasses import replace
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
-from checks import on_tiles
+from dask.array import reductions
 
 import dask_tiled
+from dask_tiled.array.dask_graph.functions import REDUCTIONS as REDUCTIONS_OF_DASK
+from dask_tiled.array.dask_graph.functions import Steps, _count_and_total
+from dask_tiled.array.dask_graph.rewriting import planned, rewritten
+from dask_tiled.array.known import LATER
+from dask_tiled.engine import reductions as table
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -30,7 +37,7 @@ REDUCTIONS = {
     "nanmean": (da.nanmean, np.nanmean),
     "nanstd": (da.nanstd, np.nanstd),
 }
-"""By names: of a dask array and axes, and of an array of NumPy."""
+"""Functions of an array and axes: dask's, and NumPy's."""
 ELEMENTWISE = {
     "sqrt": np.sqrt,
     "cbrt": np.cbrt,
@@ -46,14 +53,24 @@ ELEMENTWISE = {
     "nan_to_num": lambda x: (da if isinstance(x, da.Array) else np).nan_to_num(x),
     "astype": lambda x: x.astype("f4"),
 }
-"""Functions of both kinds of arrays."""
+"""Functions of an array, dask's or NumPy's; what is tested is applied to the array itself."""
 
 
-@pytest.fixture(scope="module", params=["u2", "f4", ">i4"])
+@pytest.fixture(scope="module", params=["u2", ">i4", "f4", "NaN"])
 def opened(request, tmp_path_factory):
-    frames = np.random.default_rng(0).integers(1, 90, (4, 3, 8, 32)).astype(request.param)
+    frames = np.random.default_rng(0).uniform(-90, 90, (4, 3, 8, 32))
+    dtype = "f4" if request.param == "NaN" else request.param
+    frames = abs(frames).astype(dtype) if dtype == "u2" else frames.astype(dtype)
+    if request.param == "NaN":
+        frames[1, 1, 3:5, 3] = frames[0, 2, 7] = np.nan
     path = write_npy(tmp_path_factory.mktemp("scan") / "scan.npy", frames)
-    return dask_tiled.open_dataset(path, chunks=(2, 3, 8, 32)), frames.astype(frames.dtype.type)
+    return dask_tiled.open_dataset(path, chunks=(2, 3, 8, 32)), frames.astype(dtype[-2:])
+
+
+def left(result):
+    """Return why dask computes something of pixels; what it makes of results does not count."""
+    plan = planned(result.dask, [(result.name, *(0,) * result.ndim)])
+    return {plan.why[x] for x in plan.kept if x in plan.why} - {LATER}
 
 
 @pytest.mark.parametrize("axis", [(0, 1), (2, 3), None], ids=str)
@@ -63,18 +80,76 @@ def test_reductions(opened, name, axis):
     found, precise = of_dask(arr, axis), frames
     if frames.dtype == "f4" and name != "prod":
         precise = frames.astype("f8")
+    plain = of_dask(da.from_array(frames, chunks=arr.chunks), axis)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kind, expected = of_numpy(frames, axis).dtype, of_numpy(precise, axis)
+        expected = of_numpy(precise, axis)
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
-    assert found.dtype == kind
-    assert on_tiles(found)
+    assert found.dtype == plain.dtype
+    assert not left(found)
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise(opened, name):
     (arr, frames), function = opened, ELEMENTWISE[name]
-    found, expected = function(arr), function(frames)
-    np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, expected = function(arr), function(frames)
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
     assert found.dtype == expected.dtype
-    assert on_tiles(found.sum(axis=(0, 1)))
+    assert not left(found)
+
+
+# One that is added, as docs/adding-a-reduction.rst shows
+
+
+def geometric_mean_chunk(pixels, *, computing_meta=False, **kwargs):
+    logarithms = np.log(pixels, dtype=np.result_type(pixels, np.float64))
+    return reductions.mean_chunk(logarithms, computing_meta=computing_meta, **kwargs)
+
+
+def geometric_mean_agg(pairs, **kwargs):
+    return np.exp(reductions.mean_agg(pairs, **kwargs))
+
+
+def geometric_mean(arr, axis):
+    steps = geometric_mean_chunk, geometric_mean_agg, axis
+    options = {"combine": reductions.mean_combine, "concatenate": False}
+    return da.reduction(arr, *steps, dtype="f8", **options)
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """One more row, and the functions that dask calls for it."""
+    finish = lambda found, pixels, *_: np.exp(found / pixels)  # noqa: E731
+    row = replace(table.SUM, name="geometric_mean", before=np.log, finish=finish)
+    monkeypatch.setattr(table, "GEOMETRIC_MEAN", row, raising=False)
+    steps = Steps(row, geometric_mean_agg, reductions.mean_combine, as_dask=_count_and_total)
+    monkeypatch.setitem(REDUCTIONS_OF_DASK, geometric_mean_chunk, steps)
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("axis", [(0, 1), (2, 3), None], ids=str)
+def test_a_reduction_that_is_added(opened, axis):
+    arr, frames = (abs(x) + 1 for x in opened)
+    found = geometric_mean(arr, axis)
+    plain = geometric_mean(da.from_array(frames, chunks=arr.chunks), axis)
+    np.testing.assert_allclose(found.compute(), plain.compute(), rtol=1e-9)
+    assert not left(found)
+    # Results of single chunks, where they are wanted by something else, and in other hands
+    some, other = (x.dask.layers for x in (found, plain))
+    (first, *_) = (x for x in some if x.startswith("geometric_mean_chunk"))
+    (second, *_) = (x for x in other if x.startswith("geometric_mean_chunk"))
+    key = (0,) * 4
+    chunks = [
+        dask.get(rewritten(x.dask, [(name, *key)]), [(name, *key)])[0]
+        for x, name in ((found, first), (plain, second))
+    ]
+    for part in ("n", "total"):
+        np.testing.assert_allclose(chunks[0][part], chunks[1][part], rtol=1e-9)
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.filterwarnings("ignore:Casting complex values")  # by the steps of dask's mean
+def test_a_reduction_of_real_pixels_leaves_others_to_dask(opened):
+    assert left(geometric_mean(opened[0] * 1j, (0, 1)))

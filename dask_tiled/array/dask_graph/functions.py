@@ -143,8 +143,8 @@ class LastStep(NamedTuple):
     plain: Function
     """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number; of
     a contraction, and of the chunk of the weights."""
-    finish: Function | None = None
-    """``finish(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
+    as_dask: Function | None = None
+    """``as_dask(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
     in a type. What makes bins takes memory for these, ``out``."""
     steps: Steps | None = None
     """The further ones of a reduction."""
@@ -175,11 +175,12 @@ class Steps(NamedTuple):
     """What combines results before the last step; None where the last function does."""
     skipping: Aggregation | None = None
     """The row that leaves out NaN, where dask's arguments say so."""
-    finish: Function | None = None
-    """As that of ``LastStep``."""
+    as_dask: Function | None = None
+    """``as_dask(reduced, shape, dtype)`` makes what the function that begins it returns, of the
+    result of the engine for a chunk of a shape, in a type; None where both are the same."""
 
 
-def _mean(total: Array, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Array]:
+def _count_and_total(total: Array, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Array]:
     total = total.astype(dtype, copy=False)
     if total.ndim > len(shape):
         return {"n": total[..., 1], "total": total[..., 0]}
@@ -206,7 +207,7 @@ REDUCTIONS: dict[Function, Steps] = {
     NANMIN: Steps(table.NANMIN, NANMIN),
     NANMAX: Steps(table.NANMAX, NANMAX),
     reductions.mean_chunk: Steps(
-        table.MEAN, reductions.mean_agg, reductions.mean_combine, table.NANMEAN, _mean
+        table.MEAN, reductions.mean_agg, reductions.mean_combine, table.NANMEAN, _count_and_total
     ),
     reductions.moment_chunk: Steps(
         table.MOMENTS, reductions.moment_agg, reductions.moment_combine, table.NANMOMENTS, _moments
@@ -220,7 +221,7 @@ FINDERS = {
 """Those that find places: by what dask's ``arg_chunk`` is called with."""
 
 
-def reduction_of(function: Function, kwargs: Kwargs) -> LastStep | None:
+def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> LastStep | None:
     """Read a function of chunks as the first step of a reduction; None if it is none."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
@@ -240,11 +241,14 @@ def reduction_of(function: Function, kwargs: Kwargs) -> LastStep | None:
     if row is None or given:
         return None
     dtype = np.dtype(bool) if row.of_truth else dtype and np.dtype(dtype)
-    dtype = dtype if row.before is None else np.dtype(np.float64)
+    if row.before is not None:
+        if pixel is None or pixel.kind not in "biuf":
+            return None
+        dtype = np.dtype(np.float64)
     adds = row.ufunc in (np.add, np.multiply)
     if (adds and dtype is None) or (row.has_own_type and dtype.kind == "c"):
         return None
-    step = LastStep(Reduction(row, axes, dtype), plain, steps.finish, steps)
+    step = LastStep(Reduction(row, axes, dtype), plain, steps.as_dask, steps)
     return step if row.before is None else step._replace(plain=partial(_reduced, step))
 
 
@@ -252,7 +256,7 @@ def _reduced(step: LastStep, pixels: Array) -> Array | dict[str, Array]:
     """Return what dask's function does, of what pixels have become before."""
     assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
     found, dtype = step.done.whole(pixels), step.done.dtype or pixels.dtype
-    return step.finish(found, pixels.shape, dtype) if step.finish else found
+    return step.as_dask(found, pixels.shape, dtype) if step.as_dask else found
 
 
 BINNINGS: dict[Function, Aggregation] = {

@@ -92,7 +92,8 @@ def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> Kwargs:
     chunks = noted.get("chunks") if chunks is None else chunks
     if chunks is not None and any(math.isnan(sum(axis)) for axis in chunks):
         chunks = None
-    return {"name": name, "chunks": chunks, "annotations": layer.annotations or {}}
+    shown = {"chunks": chunks, "dtype": noted.get("dtype")}
+    return {"name": name, **shown, "annotations": layer.annotations or {}}
 
 
 def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
@@ -145,7 +146,7 @@ def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
         return None
     if one.labels is None or {*output} != {*one.labels} or len(output) != len(one.labels):
         return None
-    step, chunks = reduction_of(layer.task.func, kwargs), None
+    step, chunks = reduction_of(layer.task.func, kwargs, one.value.dtype), None
     if one.value.chunks is not None:
         lengths = dict(zip(one.labels, one.value.chunks, strict=True))
         gone = {output[axis] for axis in axes}
