@@ -29,8 +29,8 @@ class Plan:
     def __str__(self) -> str:
         """Return the plan as text: the chunks, and below them the tree of each part."""
         chunks = self.parts[0].chunks
-        largest = tuple(max(axis, default=0) for axis in chunks)
-        lines = [f"{math.prod(map(len, chunks))} tasks, for chunks of {largest} pixels:"]
+        count, largest = math.prod(map(len, chunks)), tuple(max(axis, default=0) for axis in chunks)
+        lines = [f"{count} task{'s' * (count != 1)}, for chunks of {largest} pixels:"]
         lines += [f"  {line}" for part in self.parts for line in str(part.tree).splitlines()]
         return "\n".join(lines)
 
