@@ -36,6 +36,7 @@ def same(found, expected):
     np.testing.assert_array_equal(found, np.nan_to_num(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REAL)
 def test_real_files_with_its_parameters(data, tmp_path, kind):
     params = REAL[kind] | {"path": str(data / REAL[kind]["path"])}
@@ -50,6 +51,7 @@ def raw(tmp_path):
     return write_raw(tmp_path / "scan.raw", FRAMES)
 
 
+@pytest.mark.slow
 def test_older_names_and_frames_of_another_shape(raw, tmp_path):
     params = {"path": str(raw), "dtype": "<u2"}
     jobs = {
@@ -74,6 +76,7 @@ def test_dark_frames(tmp_path):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_offsets_count_from_the_first_frame(tmp_path):
     """Of TVIPS files, where the scan begins later."""
     frames = counting_frames((25, 6, 8), "u2")

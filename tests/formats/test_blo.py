@@ -43,6 +43,7 @@ def written(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_synthetic_files_equal_libertem(written, tmp_path):
     """It reads all but 16 bits of big-endian files, which it swaps."""
     jobs = {

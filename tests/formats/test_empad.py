@@ -34,6 +34,7 @@ def test_real_file_equals_rosettasciio(data, name):
     np.testing.assert_array_equal(arr, signal["data"])
 
 
+@pytest.mark.slow
 def test_synthetic_files_equal_libertem(tmp_path):
     """Each of them by its .xml file, and by its .raw file alone."""
     options = {"acquire": {}, "search": {"mode": "search"}, "series": {"nav_shape": (6,)}}

@@ -46,6 +46,7 @@ def test_set(sets, binning):
     check_format(sets[binning][0], shown(DARK, binning), dark=True, cuts=3)
 
 
+@pytest.mark.slow
 def test_sets_equal_libertem(sets, tmp_path):
     """Frames, and the mean of the dark frames."""
     jobs = {n: ("frms6", {"path": paths[1]}) for n, paths in sets.items()}

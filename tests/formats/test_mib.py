@@ -54,6 +54,7 @@ def test_hdr_file_opens_the_mib_file_beside_it(data, row):
     assert by_hdr.description.layout == by_mib.description.layout
 
 
+@pytest.mark.slow
 @by_file(ROWS, "row")
 def test_mib_file_equals_libertem_and_the_manifest(data, tmp_path, row):
     """Processed or raw, one chip or four: LiberTEM sees the same picture."""

@@ -50,6 +50,7 @@ def test_blocks_of_frames(tmp_path, monkeypatch):
     np.testing.assert_array_equal(arr.max(axis=(2, 3)).compute(), frames.max(axis=(2, 3)))
 
 
+@pytest.mark.slow
 def test_equals_libertem(tmp_path):
     """LiberTEM reads the same frames from the same files."""
     frames = sparse_frames((3, 4, 5, 6), "i4")

@@ -57,6 +57,7 @@ def libertem(tmp_path_factory):
     return jobs, libertem_reads(folder, given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_synthetic_file_equals_libertem(libertem, name):
     jobs, theirs = libertem
@@ -65,6 +66,7 @@ def test_synthetic_file_equals_libertem(libertem, name):
     np.testing.assert_array_equal(frames.reshape(2, 3, 8, 10), theirs[name]["frames"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain.seq", "twice.seq.seq"])
 def test_1120_and_d9_corrections_are_found_beside_seq_and_seq_seq(libertem, name):
     """The names are those of the code, ``<root>.seq.dark.mrc``, not those of its docstring."""
@@ -78,6 +80,7 @@ def test_1120_and_d9_corrections_are_found_beside_seq_and_seq_seq(libertem, name
     np.testing.assert_array_equal(open_dataset(jobs[name][0]), FRAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["whole.seq", "binned.seq"])
 def test_bad_pixels_equal_libertem(libertem, name):
     jobs, theirs = libertem

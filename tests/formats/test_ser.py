@@ -33,6 +33,7 @@ def test_file_equals_rosettasciio_and_the_manifest(data, row):
     np.testing.assert_array_equal(pixels, signal["data"])
 
 
+@pytest.mark.slow
 def test_files_equal_libertem(data, tmp_path):
     """Real files, and written ones of both versions, stopped early and unequally spaced."""
     paths = [data / row["file"] for row in ROWS if NOT_BY_LIBERTEM not in row["file"]]

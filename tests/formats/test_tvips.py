@@ -58,6 +58,7 @@ def test_synthetic_series_equals_frames(tmp_path, dtype, version, frames_per_fil
         np.testing.assert_array_equal(rsciio_pixels(paths[0]), frames)
 
 
+@pytest.mark.slow
 def test_scan_is_where_the_positions_say_and_equals_libertem(tmp_path):
     cases = {"plain": (0, 0), "early": (3, 0), "late": (3, 2)}
     expected = {}

@@ -114,6 +114,7 @@ def libertem_arrays(tmp_path_factory):
     return {name: found["frames"] for name, found in libertem_reads(folder, jobs).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LIBERTEM_CASES, *LIBERTEM_SERIES])
 def test_libertem_reads_back_what_was_written(libertem_arrays, name):
     frames, _ = made((LIBERTEM_CASES | LIBERTEM_SERIES)[name])
@@ -123,6 +124,7 @@ def test_libertem_reads_back_what_was_written(libertem_arrays, name):
     np.testing.assert_array_equal(found.reshape(frames.shape), frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RAW_CAPTURES)
 def test_raw_captures_are_reproduced_from_the_pixels_libertem_sees(libertem_arrays, name, tmp_path):
     real = capture(name)
