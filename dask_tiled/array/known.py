@@ -26,7 +26,6 @@ from dask_tiled.array.tree import (
     Argument,
     Bin,
     Call,
-    Combine,
     Contract,
     Histogram,
     Node,
@@ -49,7 +48,7 @@ COUNTED = "-chunks"
 """What is added to the name of a layer of histograms, for those by the number of the chunk."""
 Why = str
 """Why a layer is left to dask."""
-LATER: Final = "it is computed of results, not of the pixels of files"
+LATER: Final = "it is computed of results, or of chunks that dask has made"
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +156,6 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
                 found: Known | Why = _read(tree)
             case _ if all(x.name not in known for x in tree.inner):
                 continue
-            case Combine():
-                found = _no_kernel(tree)
             case _ if not any(map(_as_pixels, (known.get(x.name) for x in tree.inner))):
                 found = LATER
             case Call() | Contract():

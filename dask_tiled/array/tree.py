@@ -16,6 +16,7 @@ import numpy as np
 from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
 from dask_tiled.engine.accumulators import Bins
+from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.reading.reader import Source
@@ -57,7 +58,8 @@ class Node:
         lines, stack = list[str](), [(self, 0)]
         while stack:
             node, depth = stack.pop()
-            shape = "" if node.chunks is None else f" {node.shape}"
+            # A reduction begins with results of chunks, however many these are in the end.
+            shape = "" if node.chunks is None or isinstance(node, Reduce) else f" {node.shape}"
             lines.append(f"{'  ' * depth}{node.words}{shape}")
             stack += [(x, depth + 1) for x in reversed(node.inner)]
         return "\n".join(lines)
@@ -109,7 +111,6 @@ class OfChunks(Node):
     def words(self) -> str:
         """The function, and the values among the arguments."""
         values = [f"{x.value!r}"[:40] for x in self.arguments if x.labels is None]
-        values += [f"{key}={value!r}"[:40] for key, value in self.kwargs.items()]
         return " ".join([super().words, *values])
 
 
@@ -119,6 +120,11 @@ class Call(OfChunks):
 
     on_tiles: bool
     """Whether the engine may have it."""
+
+    @property
+    def words(self) -> str:
+        """The function, and the values among its arguments."""
+        return " ".join([super().words, *(f"{k}={x!r}"[:40] for k, x in self.kwargs.items())])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -184,6 +190,12 @@ class Reduce(Node):
     step: LastStep | None
     """What the engine has for it."""
 
+    @property
+    def words(self) -> str:
+        """What is reduced how; in the words of dask where the engine has nothing for it."""
+        done = self.step and self.step.done
+        return f"reduce {done.row.name}" if isinstance(done, Reduction) else super().words
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Combine(Node):
@@ -246,9 +258,9 @@ Tree = Node
 def name_of(function: Function) -> str:
     """Return the name of a function."""
     inner = function.func if isinstance(function, partial) else function
-    return str(getattr(inner, "__name__", type(inner).__name__))
+    return str(getattr(inner, "__name__", type(inner).__name__)).lstrip("_")
 
 
 def words_of(layer: str) -> str:
     """Return how dask calls a layer: its name without the token."""
-    return layer.rpartition("-")[0] or layer
+    return layer.rpartition("-")[0] or "tasks"

@@ -114,8 +114,10 @@ def _count_and_sum(
 
 
 def _reduce_numbers(reduction: Reduction, pixels: Array) -> Array:
+    numbers = ~np.isnan(pixels)
     with np.errstate(all="ignore"):
-        count, total, _ = _count_and_sum(reduction, pixels.astype(reduction.dtype))
+        exact = np.where(numbers, pixels, 0).astype(reduction.dtype)  # NaN is no whole number
+        total, count = (x.sum(reduction.axes, exact.dtype, keepdims=True) for x in (exact, numbers))
         return np.stack([total, count], axis=-1)
 
 

@@ -72,7 +72,8 @@ class Backend(ABC):
         ----------
         ranges : ReadRanges
         limit : int, optional
-            Largest span of a window in bytes; by default, and at most, that of the backend.
+            Largest span of a window in bytes; by default that of the backend, which need not show
+            as much.
 
         Yields
         ------

@@ -57,11 +57,11 @@ def test_a_plan_can_be_printed(arr):
     (plan,) = plans_of(found.parts, {}, found.dependencies)
     assert str(plan).splitlines() == [
         "3 tasks, for chunks of (2, 4, 6, 8) pixels:",
-        "  reduce sum (6, 4, 1, 1)",
+        "  reduce sum",
         "    call sqrt (6, 4, 6, 8)",
         "      call sub 3.0 (6, 4, 6, 8)",
         "        read pixels.npy (6, 4, 6, 8)",
-        "  reduce mean_chunk (3, 1, 6, 8)",
+        "  reduce mean",
         "    read pixels.npy (6, 4, 6, 8)",
     ]
     assert not found.kept

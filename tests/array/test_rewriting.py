@@ -101,6 +101,18 @@ def test_what_is_no_number_is_left_out(paths, name, function):
         assert on_tiles(result)
 
 
+@pytest.mark.parametrize("axes", [(0, 1), (2, 3), None])
+@pytest.mark.parametrize("dtype", ["i4", "u8"])
+def test_whole_means_of_what_is_a_number(paths, dtype, axes):
+    """NaN is left out before pixels become whole numbers, which cannot be NaN."""
+    arr, pixels = opened(paths, "f8")
+    holes = np.where(COUNTS > 88, np.nan, 1)
+    found = da.nanmean(arr * holes, axis=axes, dtype=dtype)
+    plain = da.from_array(pixels * holes, chunks=arr.chunks)
+    expected = da.nanmean(plain, axis=axes, dtype=dtype).compute()
+    np.testing.assert_array_equal(found.compute(), expected)
+
+
 BINS = [
     {"bins": 64, "range": (0, 90)},
     {"bins": 7, "range": (-3.3, np.float32(60.1))},

@@ -69,7 +69,7 @@ def opened(request, tmp_path_factory):
 
 def left(result):
     """Return why dask computes something of pixels; what it makes of results does not count."""
-    plan = planned(result.dask, [(result.name, *(0,) * result.ndim)])
+    plan = planned(result.dask, result.__dask_keys__())
     return {plan.why[x] for x in plan.kept if x in plan.why} - {LATER}
 
 

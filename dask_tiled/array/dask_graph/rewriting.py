@@ -41,6 +41,9 @@ from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
 
+Keys = Sequence["Key | str | Keys"]
+"""What is asked for, in lists as nested as dask has them."""
+
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it.
@@ -51,7 +54,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
         try:
             found = unwrapped(dsk) if calls(dsk, getter) else dsk
             if calls(found, pixels_of):
-                return da.optimize(rewritten(found, list(flatten([keys]))), keys, **kwargs)
+                return da.optimize(rewritten(found, keys), keys, **kwargs)
         except NoSuchNameError:  # said when the first array was opened
             pass
         except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
@@ -92,10 +95,11 @@ class Planned:
     def __str__(self) -> str:
         """Return the plans as text, and what is left to dask."""
         left = sorted({f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why})
-        return "\n".join([*map(str, self.plans), *(["left to dask:", *left] if left else [])])
+        lines = [*map(str, self.plans), *(["left to dask:", *left] if left else [])]
+        return "\n".join(lines or ["pixels are read as they are"])
 
 
-def planned(graph: HighLevelGraph, keys: Sequence[Key | str]) -> Planned:
+def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
@@ -103,7 +107,8 @@ def planned(graph: HighLevelGraph, keys: Sequence[Key | str]) -> Planned:
     found = known_trees(trees, arrays_of_numpy(graph))
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
-    wanted = {key[0] if isinstance(key, tuple) else key for key in keys} & {*graph.layers}
+    names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))
+    wanted = {*names} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)
     known |= taken
     if all(x.is_read for x in known.values()):
@@ -136,7 +141,7 @@ def planned(graph: HighLevelGraph, keys: Sequence[Key | str]) -> Planned:
     return Planned(graph, need.kept, why, plans, shown, dependencies, taken)
 
 
-def rewritten(graph: HighLevelGraph, keys: Sequence[Key | str]) -> HighLevelGraph:
+def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
     """Put what the engine can compute into tasks of it; other layers stay as they are."""
     found = planned(graph, keys)
     if not found.plans:
