@@ -29,13 +29,15 @@ from dask_tiled.reading.rest import rests
 Bytes = npt.NDArray[np.uint8]
 
 MAPPED_BYTES = 32 << 20
-"""So much is mapped at a time, and shown: touched pages count as memory of the process."""
+"""So much is mapped at a time: touched pages count as memory of the process."""
 LEAST_MAPPED_BYTES = 1 << 20
 """So much even where memory is short."""
 MAPPED_SHARE = 64
 """One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
 BLOCK_BYTES = 1 << 20
 """So much is read at a time: what stays in a core's share of the cache."""
+SHOWN_BYTES = 8 << 20
+"""So much of it is shown at a time: what is decoded of it stays in the outer cache."""
 KEPT_BYTES = 1 << 30
 """So much of files, and no more, stays mapped from one chunk to the next."""
 KEPT_MAPS = 8
@@ -189,7 +191,7 @@ class Mapped(Backend):
 
     def _most(self, ranges: ReadRanges, limit: int | None) -> int:  # noqa: ARG002
         """Return the largest span of a window."""
-        return min(self._window, limit or self._window)
+        return min(self._window, limit or SHOWN_BYTES)
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = self._maps.get(file)
@@ -247,7 +249,8 @@ class Kept(Mapped):
 
     def _most(self, ranges: ReadRanges, limit: int | None) -> int:
         """Count only the pages that are read: those between them are mapped as well."""
-        return (limit or self._window) * max(1, int(_spread(ranges, mmap.PAGESIZE)))
+        most = limit or min(self._window, SHOWN_BYTES)
+        return most * max(1, int(_spread(ranges, mmap.PAGESIZE)))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
