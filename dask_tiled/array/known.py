@@ -333,10 +333,10 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
 def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
     """Return a part of what is known."""
     found = one.view.cut(cuts, one.grid.shape)
-    of, view = found or ((), one.view)
-    expression = cut(one.expression, of, one.grid.shape) if found else None
-    if expression is None:
+    expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
+    if found is None or expression is None:
         return "a part of an axis that was split, or of an operand of several chunks"
+    of, view = found
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
     one = replace(one, expression=expression, chunks=chunks, grid=Grid.of(chunks))

@@ -38,7 +38,7 @@ class Weighting(NamedTuple):
     """Sums of the pixels of each frame times weights."""
 
     weights: Array
-    """Axes, which the results have at the end, then the signal axes of the chunk."""
+    """Further axes, which the results have at the end, then the signal axes of the chunk."""
     dtype: np.dtype
     """Of a product, as NumPy has it. Sums of products are made and given in 8 bytes."""
 

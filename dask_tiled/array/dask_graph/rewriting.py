@@ -126,14 +126,14 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         parts = in_fewer_chunks(parts, parts.keys() - seen)
     # Workers may still have chunks of another graph: what dask does not know has other names.
     own = {of: f"{of}-{tokenize(parts[of].grid)}" for of in ended & parts.keys()}
+    in_others = {x for x, part in parts.items() if part.chunks != known[x].chunks}
     shown = {
-        name: Ended(own.get(of, of), ending, finals.get(name))
-        if parts[of].chunks != known[of].chunks
-        else Ended(own.get(of, of), ending, None)
+        name: Ended(own.get(of, of), ending, finals.get(name) if of in in_others else None)
         for name, (of, ending) in endings.items()
         if name in need.dependencies
     }
-    parts = {own.get(x, x): replace(part, name=own.get(x, x)) for x, part in parts.items()}
+    parts |= {x: replace(parts[x], name=name) for x, name in own.items()}
+    parts = {part.name: part for part in parts.values()}
     dependencies = {
         own.get(x, x): {own.get(y, y) for y in others} for x, others in need.dependencies.items()
     }
@@ -193,10 +193,9 @@ def _endings(
             if not known_so or tree.axes != done.axes:
                 break
             ending = ending_of(done, later, call)
-            raw = replace(one, step=step.raw())
-            if ending is not None and raw.reduction is not None and "-aggregate-" in name:
-                found[name] = first, ending._replace(reduction=raw.reduction)
-                known[first] = raw
+            if ending is not None and "-aggregate-" in name:
+                known[first] = raw = replace(one, step=step.raw())
+                found[name] = first, ending._replace(reduction=raw.reduction or done)
                 break
             combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
             if not call.keywords.items() <= combining.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.layers import symbolic_graph
+from dask_tiled.array.dask_graph.layers import function_of, symbolic_graph
 from dask_tiled.array.dask_graph.names import (
     ArraySliceDep,
     Blockwise,
@@ -40,7 +40,7 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
     for name, layer in graph.layers.items():
         if not isinstance(layer, Blockwise) or name in cut:
             continue
-        if getattr(layer.task, "func", None) is not getter:
+        if function_of(layer) is not getter:
             continue
         (value, _), *more = layer.indices
         slices = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
