@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.tools.codecs import codec
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.coverage import check_inside, first_hole, first_overlap, overlap_error
 from dask_tiled.model.decoders import BlockDecoder, Conversion, Decoder, plain
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url

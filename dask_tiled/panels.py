@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import drawing
 

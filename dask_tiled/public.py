@@ -33,8 +33,9 @@ from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
 from dask_tiled.frame_headers import frame_facts
 from dask_tiled.libertem import from_libertem
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.description import Description
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import describe, open_dataset

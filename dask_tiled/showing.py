@@ -14,7 +14,8 @@ from dask.base import compute
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tiled_array import read_once, scheme_of
 from dask_tiled.errors import DatasetError, check_whole, printable
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.describing import expanded
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
-from dask_tiled.model.description import VOLUMES, Axis, Description
+from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.model.layout import Layout

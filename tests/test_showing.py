@@ -10,7 +10,7 @@ from checks import ran
 
 import dask_tiled
 from dask_tiled import DatasetError, panels, show
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.testing import write_mib, write_nrrd
 
 NAV = 12, 16

@@ -29,7 +29,8 @@ from dask_tiled.array.tree import (
 )
 from dask_tiled.array.views import Part, View
 from dask_tiled.errors import warn_once
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 
 Axes = tuple[Axis | None, ...]
 

@@ -9,7 +9,8 @@ import dask.array as da
 import numpy as np
 from dask import config
 
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import (
     Array,
     Cut,

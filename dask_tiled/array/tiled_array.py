@@ -21,7 +21,8 @@ from dask_tiled.array.dask_graph.layers import (
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.tables import html_table

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats.zarr.told import MOST_PLACES
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.model.paths import is_url
 
 MARK = "dask_tiled"

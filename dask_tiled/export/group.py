@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 
 if TYPE_CHECKING:

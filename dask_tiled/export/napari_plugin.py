@@ -21,7 +21,7 @@ from dask_tiled.export.pictures import open_pictures
 from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.describing import completed, recognised_by
 from dask_tiled.formats.registry import formats
-from dask_tiled.model.description import Axis, nav_axes, sig_axes
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
 from dask_tiled.panels import contrast

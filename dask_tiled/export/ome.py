@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_tiled.formats.zarr.ome import SPACE, TIME
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 
 _FULL_NAMES = SPACE | TIME
 _TYPES: dict[int, list[str | None]] = {

@@ -16,7 +16,8 @@ from dask_tiled.export.facts import name_of, plain
 from dask_tiled.export.group import DATA
 from dask_tiled.export.labels import labels_of
 from dask_tiled.export.pictures import open_pictures
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.opening import Path, opened
 
 if TYPE_CHECKING:

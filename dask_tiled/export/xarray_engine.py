@@ -30,7 +30,7 @@ from dask_tiled.export.labels import Labels, labels_of
 from dask_tiled.export.pictures import open_pictures
 from dask_tiled.formats.describing import HEAD_BYTES
 from dask_tiled.formats.registry import formats
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source

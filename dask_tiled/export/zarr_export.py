@@ -43,7 +43,7 @@ from dask_tiled.export.stores import (
 )
 from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.opening import open_dataset
 from dask_tiled.reading.reader import Source

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Array, Cut, Index
+from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.tables import html_table, text_table
@@ -25,72 +26,6 @@ VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
 DOUBTS = "series_doubts"
 """The entry of a format's metadata that says where more files may belong to a series, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of an array. Position ``i`` stands for ``offset + scale * i`` units.
-
-    Attributes
-    ----------
-    name : str
-        Name of the dimension.
-    units : str
-        Unit of the scale; empty where the file gives none.
-    scale, offset : float
-        Calibration; 1 and 0 where the file gives none.
-    """
-
-    name: str
-    units: str = ""
-    scale: float = 1.0
-    offset: float = 0.0
-
-    @classmethod
-    def calibrated(
-        cls, name: str, units: str, scale: float, offset: float = 0.0, *, signed: bool = False
-    ) -> Axis:
-        """Return an axis with a scale from a file, or one without where that cannot be a scale.
-
-        Sizes are positive; where positions are counted, ``signed``, they may run backwards.
-        """
-        if not 0 < (abs(scale) if signed else scale) < math.inf:
-            return cls(name)
-        return cls(name, units, scale, offset if math.isfinite(offset) else 0.0)
-
-    @classmethod
-    def through(cls, name: str, units: str, points: Array) -> Axis | None:
-        """Return the axis of positions, if they are equally spaced to a thousandth of a step."""
-        with np.errstate(all="ignore"):  # any may be NaN or infinite
-            points = points.astype(float)
-            scale = float(points[-1] - points[0]) / max(1, len(points) - 1)
-            line = points[0] + scale * np.arange(len(points))
-            even = bool((abs(points - line) <= 1e-3 * abs(scale)).all())
-        return cls(name, units, scale, float(points[0])) if scale and even else None
-
-    def cut(self, start: int, step: int) -> Axis:
-        """Return the axis of every ``step``-th position from ``start`` on."""
-        return replace(self, offset=self.offset + self.scale * start, scale=self.scale * step)
-
-    def binned(self, count: int) -> Axis:
-        """Return the axis of bins of so many positions, of which each stands for their middle."""
-        middle = self.offset + self.scale * (count - 1) / 2
-        return replace(self, offset=middle, scale=self.scale * count)
-
-    def __str__(self) -> str:
-        return self.name + _steps(self)
-
-
-def nav_axes(ndim: int) -> tuple[Axis, ...]:
-    """Name the navigation axes of a file that gives them no names."""
-    names = {0: (), 1: ("frame",), 2: ("scan_y", "scan_x")}
-    return tuple(map(Axis, names.get(ndim, tuple(f"nav_{k}" for k in range(ndim)))))
-
-
-def sig_axes(ndim: int) -> tuple[Axis, ...]:
-    """Name the signal axes of a file that gives them no names."""
-    names = {0: (), 1: ("channel",), 2: ("y", "x"), 3: ("z", "y", "x")}
-    return tuple(map(Axis, names.get(ndim, tuple(f"sig_{k}" for k in range(ndim)))))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -315,16 +250,7 @@ class Description:
 
 
 def _axis_text(axis: Axis, size: int) -> str:
-    return f"{axis.name} {size}{_steps(axis)}"
-
-
-def _steps(axis: Axis) -> str:
-    """Write a scale, with its sign and where it begins, or nothing where there is none."""
-    if axis == Axis(axis.name):
-        return ""
-    units = axis.units and f" {axis.units}"
-    start = f" from {axis.offset:g}{units}" if axis.offset else ""
-    return f" (steps of {axis.scale:g}{units}{start})"
+    return f"{axis.name} {size}{axis.steps}"
 
 
 def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:

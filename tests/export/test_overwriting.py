@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

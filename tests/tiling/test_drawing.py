@@ -9,7 +9,7 @@ import pytest
 
 import dask_tiled
 from dask_tiled import TilingRequest, negotiate
-from dask_tiled.model.description import Axis
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Cut
 
 

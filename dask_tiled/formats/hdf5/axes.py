@@ -24,7 +24,7 @@ from dask_tiled.formats.hdf5.attributes import (
 )
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.model.description import Axis, nav_axes, sig_axes
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 
 MOST_VALUES = 1 << 20
 """Axes with more values than this are not read."""

@@ -35,7 +35,8 @@ from dask_tiled.formats.tools.volumes import (
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
-from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_exactly, read_head
 from dask_tiled.model.headers import Headers, WrongHeader
 from dask_tiled.model.instrument import Entry, converted

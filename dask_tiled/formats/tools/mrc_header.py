@@ -15,8 +15,8 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.compression import read_start
 from dask_tiled.formats.tools.headers import Fields, Order, parse_fields, size_of
 from dask_tiled.formats.tools.records import Record
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import plain
-from dask_tiled.model.description import Axis
 
 HEADER_BYTES = 1024
 # fmt: off

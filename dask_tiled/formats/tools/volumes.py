@@ -12,8 +12,9 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.compression import check_ratio, is_compressed, unpacker
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
-from dask_tiled.model.description import Axis, Description
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, strides_of

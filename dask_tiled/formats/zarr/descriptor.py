@@ -23,7 +23,8 @@ from dask_tiled.formats.zarr.decoding import named
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, read
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
-from dask_tiled.model.description import Axis, Description, nav_axes, sig_axes
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.paths import Border, border, is_url, real, within
