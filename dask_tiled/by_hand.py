@@ -12,8 +12,8 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.codecs.chunks import codec
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.formats.tools.codecs import codec
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.coverage import check_inside, first_hole, first_overlap, overlap_error
 from dask_tiled.model.decoders import BlockDecoder, Conversion, Decoder, plain

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_tiled.codecs.byte_codecs import crc32c, with_crc32c
+from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.codecs.shards import ABSENT
 from dask_tiled.export.parts import Part
 from dask_tiled.model.indexing import Array, Box
 
 if TYPE_CHECKING:
     import zarr
-
-ABSENT = 2**64 - 1
-"""What the index of a shard has of a chunk that is not there."""
 
 Region = tuple[slice, ...]
 
@@ -66,51 +66,36 @@ class Encoder:
 
     def encode(self, parts: Iterable[Part]) -> bytearray:
         """Encode the chunks of a shard, or the one that is stored by itself."""
-        stored, codecs = bytearray(), self.direct()
+        stored = bytearray()
         # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
         # long it is, then a checksum of that. What is beyond the array is marked as absent.
         index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
         for place, pixels in parts:
             start = len(stored)
-            stored += self._encode_chunk(pixels, codecs)
+            stored += self._encode_chunk(pixels)
             index[place] = start, len(stored) - start
         if self.shard is not None:
-            stored += with_checksum(index.tobytes())
+            stored += with_crc32c(index.tobytes())
         return stored
 
-    def decode(self, data: Any, codecs: Sequence[Direct], out: Array) -> None:
-        """Decode a chunk, by what ``direct`` gives.
+    @cached_property
+    def pipeline(self) -> Pipeline | None:
+        """The codecs of a chunk; None where zarr has to call its own."""
+        named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
+        try:
+            found = Pipeline([codec.to_dict() for codec in named], self.chunk, self.dtype)
+        except (NotImplementedError, ValueError, TypeError, LookupError):
+            return None
+        return found if found.can_encode else None
 
-        Raises
-        ------
-        ValueError, RuntimeError
-            It is damaged.
-        """
-        for k, codec in reversed(list(enumerate(codecs))):
-            data = codec.decode(data, out if k == 0 and codec.fills else None)
-        if data is not out:
-            out[...] = np.frombuffer(data, out.dtype).reshape(out.shape)
-
-    def _encode_chunk(self, pixels: Array, codecs: list[Direct] | None) -> Any:
+    def _encode_chunk(self, pixels: Array) -> Any:
         if pixels.shape != self.chunk:
             whole = np.full(self.chunk, self.fill_value, self.dtype)
             whole[tuple(map(slice, pixels.shape))] = pixels
             pixels = whole
-        if codecs is None:
+        if self.pipeline is None:
             return self._encode_by_zarr(pixels)
-        data: Any = np.ascontiguousarray(pixels, self.dtype.newbyteorder("<"))
-        for codec in codecs:
-            data = codec.encode(data)
-        return data.data.cast("B") if isinstance(data, np.ndarray) else data
-
-    def direct(self) -> list[Direct] | None:
-        """Return the codecs that a chunk goes through; None where zarr has to call its own."""
-        serializer = self.codecs["serializer"].to_dict()
-        plain = self.dtype.kind in "biufc" and serializer["name"] == "bytes"
-        if not plain or self.codecs["filters"] or not _is_little(serializer):
-            return None
-        found = [_direct_codec(codec.to_dict()) for codec in self.codecs["compressors"]]
-        return None if None in found else [codec for codec in found if codec is not None]
+        return self.pipeline.encode(pixels)
 
     def _encode_by_zarr(self, pixels: Array) -> bytes:
         import zarr
@@ -128,75 +113,6 @@ class Encoder:
         )
         array[...] = pixels
         return contents["/".join(["c", *("0" for _ in self.chunk)])].to_bytes()
-
-
-def _is_little(serializer: dict[str, Any]) -> bool:
-    return serializer.get("configuration", {}).get("endian", "little") == "little"
-
-
-class Direct(NamedTuple):
-    """A codec as functions."""
-
-    encode: Callable[[Any], Any]
-    decode: Callable[[Any, Any], Any]
-    """Also takes the array to decode into, or None."""
-    fills: bool = True
-    """Whether it makes use of that."""
-
-
-def _direct_codec(codec: dict[str, Any]) -> Direct | None:
-    """Return the functions of numcodecs that do what a codec of zarr says; None for others."""
-    from numcodecs import GZip, Zstd
-    from numcodecs.blosc import Blosc
-
-    given, made = codec.get("configuration", {}), None
-    if codec["name"] == "crc32c":
-        return Direct(with_checksum, without_checksum, fills=False)
-    if codec["name"] == "zstd":
-        made = Zstd(given["level"], checksum=given["checksum"])
-    if codec["name"] == "gzip":
-        made = GZip(given["level"])
-    if codec["name"] == "blosc":
-        shuffle = ("noshuffle", "shuffle", "bitshuffle").index(given["shuffle"])
-        made = Blosc(
-            given["cname"], given["clevel"], shuffle, given["blocksize"], given["typesize"]
-        )
-        return Direct(made.encode, partial(_decode_blosc, made))
-    return None if made is None else Direct(made.encode, made.decode)
-
-
-def _decode_blosc(codec: Any, data: Any, out: Any) -> Any:
-    """Decode what is whole: Blosc believes what the bytes say of themselves, and reads on."""
-    found = memoryview(data).cast("B")
-    expected = int.from_bytes(found[12:16], "little") if len(found) >= 16 else 16
-    if len(found) < expected:
-        raise ValueError(f"{len(found)} bytes are there, {expected} are expected")
-    return codec.decode(data, out)
-
-
-def with_checksum(data: Any) -> bytes:
-    """Append the CRC32C of bytes, as zarr's codec of that name does."""
-    return b"".join((data, crc32c(data).to_bytes(4, "little")))
-
-
-def without_checksum(data: Any, _: object = None) -> memoryview:
-    """Check the CRC32C that bytes end with, and take it off."""
-    data = memoryview(data)
-    if len(data) < 4:
-        raise ValueError(f"{len(data)} bytes are there, the checksum alone has 4")
-    found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
-    if found != stored:
-        raise ValueError(f"the checksum is {stored:#010x}, that of the bytes is {found:#010x}")
-    return data[:-4]
-
-
-def crc32c(data: Any) -> int:
-    """Return the CRC32C of bytes or of an array in C order."""
-    from google_crc32c import value
-
-    view = np.frombuffer(data, "u1") if memoryview(data).nbytes else np.empty(0, "u1")
-    view.flags.writeable = False  # what it takes
-    return int(value(view))
 
 
 def fingerprint(data: bytes | bytearray) -> list[int]:

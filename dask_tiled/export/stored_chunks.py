@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.export.encoding import ABSENT, Encoder, without_checksum
+from dask_tiled.codecs.byte_codecs import without_crc32c
+from dask_tiled.codecs.shards import ABSENT
+from dask_tiled.export.encoding import Encoder
 from dask_tiled.export.parts import Place
 from dask_tiled.export.targets import StorePlace
 from dask_tiled.model.indexing import Array
@@ -39,11 +41,11 @@ class StoredChunks:
         self.encoder = encoder
         self.prefix = f"{array.path}/" if array.path else ""
         self.place = _place_of(array.store, self.prefix)
-        self.codecs = encoder.direct() if _is_usual(array) else None
+        self.pipeline = encoder.pipeline if _is_usual(array) else None
         self._key: str | None = None
         self._index: Any = None
         self._window: tuple[int, memoryview] = 0, memoryview(b"")
-        self._memory: Array = np.empty(0, encoder.dtype)
+        self._memory: Array = np.empty(0, np.uint8)
 
     def read(self, key: str, place: Place, corner: Sequence[int], shape: Place) -> Array | None:
         """Read a chunk; None where there is none.
@@ -62,7 +64,7 @@ class StoredChunks:
         ndarray
             Valid until the next call.
         """
-        if self.codecs is None:
+        if self.pipeline is None:
             if not self.place.has(key):
                 return None
             ends = zip(corner, shape, strict=True)
@@ -71,10 +73,9 @@ class StoredChunks:
         if data is None:
             return None
         if not self._memory.size:
-            self._memory = np.empty(math.prod(self.encoder.chunk), self.encoder.dtype)
-        pixels = self._memory.reshape(self.encoder.chunk)
-        self.encoder.decode(data, self.codecs, pixels)
-        return pixels[tuple(map(slice, shape))]
+            self._memory = np.empty(self.pipeline.rooms[0], np.uint8)
+        pixels = self.pipeline.decode(np.frombuffer(data, np.uint8), out=self._memory)
+        return pixels[tuple(map(slice, shape))].astype(self.encoder.dtype, copy=False)
 
     def _stored(self, key: str, place: Place) -> memoryview | None:
         """Fetch a chunk as it is stored; it is valid until the next one is fetched."""
@@ -104,7 +105,7 @@ class StoredChunks:
             return None
         if len(found) != nbytes:
             raise ValueError(f"a shard has {len(found)} bytes, its index alone {nbytes}")
-        return np.frombuffer(without_checksum(found), "<u8").reshape(*counts, 2).copy()
+        return np.frombuffer(without_crc32c(found), "<u8").reshape(*counts, 2).copy()
 
 
 class _Folder:

@@ -7,10 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.apart import apart
 from dask_tiled.formats.hdf5.child import Limits
-from dask_tiled.formats.hdf5.filters import as_stored, complex_type, corrupt_chunk
 from dask_tiled.formats.hdf5.library import read_box
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
@@ -36,7 +35,7 @@ def read(
     """Read a block through the HDF5 library, which another process does for the work on a chunk.
 
     The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
-    own. ``order`` is that of :func:`decode`.
+    own. ``order`` are its axes in the order in which the block has them, where that is another one.
     """
     block.file.check()
     corner, shape = (as_stored(values, order) for values in (block.start, block.shape))
@@ -58,8 +57,31 @@ def read(
                 where=dataset,
                 expected="numbers, or bit fields that fill their bytes",
             ) from error
-        raise corrupt_chunk(block, "a chunk that the HDF5 library reads", error) from error
+        raise CorruptFileError(
+            "a chunk cannot be decoded",
+            path=block.file.path,
+            where=f"byte {block.offset}",
+            expected="a chunk that the HDF5 library reads",
+            found=error,
+        ) from error
     block.file.check()
     pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)
     pixels = pixels.astype(dtype, copy=False).reshape(shape)
     return pixels.transpose(order) if order else pixels
+
+
+def as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Put numbers, one for each axis of a block, in the order of the axes in the file."""
+    return tuple(values[order.index(axis)] for axis in range(len(order))) if order else values
+
+
+def complex_type(dtype: np.dtype) -> np.dtype | None:
+    """Return the complex type of pairs of numbers that are called real and imaginary part."""
+    if dtype.names is None or [name[:4].lower() for name in dtype.names] != ["real", "imag"]:
+        return None
+    real, imaginary = (dtype[name] for name in dtype.names)
+    size = real.itemsize
+    if real != imaginary or real.kind != "f" or size not in {4, 8}:
+        return None
+    made = np.dtype({"names": dtype.names, "formats": [real, real]})
+    return np.dtype(f"{real.byteorder}c{2 * size}") if made == dtype else None

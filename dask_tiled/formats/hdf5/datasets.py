@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.hdf5.filters import complex_type
+from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import is_refusal

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from numbers import Number
 from types import NoneType
 
+from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
 from dask_tiled.formats.hdf5.apart import EndedError, apart
 from dask_tiled.formats.hdf5.attributes import plain_attributes
@@ -18,7 +19,7 @@ from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.instrument import INSTRUMENT
 from dask_tiled.formats.hdf5.library import filters_of, is_written_here, shape_of
 from dask_tiled.formats.hdf5.meant import Choice, choose
-from dask_tiled.formats.hdf5.pieces import DECODE, Pieces
+from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.registry import Format
@@ -96,7 +97,7 @@ def describe(
                 problem = "the HDF5 library does not survive the file"
                 raise CorruptFileError(problem, path=file.path, found=str(error)) from error
             with_facts = error.once_more  # pixels may be right all the same
-    if DECODE in {getattr(decoder, "function", "") for decoder in desc.layout.decoders}:
+    if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
     return desc
 

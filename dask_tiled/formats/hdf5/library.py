@@ -14,7 +14,7 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.child import go_on, limit_waits
-from dask_tiled.formats.hdf5.filters import FILTERS, Filter
+from dask_tiled.formats.hdf5.filters import CODECS, Filter
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
@@ -121,7 +121,7 @@ def filters_of(dataset: Any) -> tuple[Filter, ...]:
     for k in range(properties.get_nfilters()):
         number, _, values, name = properties.get_filter(k)
         found.append((number, tuple(map(int, values))))
-        if number in FILTERS:
+        if number in CODECS:
             continue
         if number > MOST_BUILT_IN:
             load_plugins()

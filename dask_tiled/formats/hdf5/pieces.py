@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.codecs.byte_codecs import compressor
+from dask_tiled.codecs.chunks import chunk_decoder, unwritten
+from dask_tiled.codecs.limits import most_bytes
+from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.chunk_layout import EXTENSIBLE_ARRAY, ChunkLayout, chunk_layout
-from dask_tiled.formats.hdf5.filters import Filter, are_known, codec_of
+from dask_tiled.formats.hdf5.filters import Filter, codecs_of
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.formats.tools.codecs import unwritten
-from dask_tiled.formats.tools.compression import most_bytes
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
@@ -44,8 +46,8 @@ CHUNKS_OF_A_STEP = 1000
 """So many are listed in one step; each takes about 1 µs."""
 USER_BLOCKS = (1, 14, 4)
 """From this version on the library counts offsets of chunks from where the file begins."""
-DECODE, READ = "dask_tiled.formats.hdf5.filters:decode", "dask_tiled.formats.hdf5.boxes:read"
-"""What decodes chunks, and what has the library read."""
+READ = "dask_tiled.formats.hdf5.boxes:read"
+"""What has the library read."""
 Numbers = npt.ArrayLike
 
 
@@ -103,12 +105,11 @@ class Pieces:
             self.decoders.append(decoder)
         return self.decoders.index(decoder)
 
-    def task(self, function: str, **options: Any) -> int:
-        """Return the number of a decoder of whole blocks."""
-        options["dtype"] = dtype = self.plain.dtype
-        if self.order:
-            options["order"] = self.order
-        return self.decoder(BlockDecoder(function, dtype, tuple(options.items())))
+    def by_library(self, dataset: Any, origin: tuple[int, ...]) -> int:
+        """Return the number of the decoder of blocks that the HDF5 library reads."""
+        dtype = self.plain.dtype
+        options = {"dataset": dataset.name, "origin": origin, "dtype": dtype, "order": self.order}
+        return self.decoder(BlockDecoder(READ, dtype, tuple(options.items())))
 
     def put(
         self,
@@ -186,7 +187,7 @@ class Pieces:
         corners = np.indices(-(-shape // block)).reshape(len(shape), -1).T * block
         boxes = np.minimum(block, shape - corners)
         self.tree.check_sources(dataset)
-        number = self.task(READ, dataset=dataset.name, origin=origin)
+        number = self.by_library(dataset, origin)
         self.put(origin, corners, boxes, 0, np.zeros_like(boxes), file=file, decoder=number)
         self.blocks(origin, tuple(block.tolist()))
 
@@ -279,26 +280,34 @@ class Pieces:
         self, dataset: Any, filters: tuple[Filter, ...], nbytes: int, sizes: Index
     ) -> None:
         """Refuse chunks that can never be so large; one alone among others is when it is read."""
-        codec = codec_of(filters) if are_known(filters) else ""
-        most = int(sizes.sum()) if codec is None else most_bytes(codec, int(sizes.sum()))
+        codecs, packed = codecs_of(filters), int(sizes.sum())
+        names = [compressor(one["name"], one.get("configuration", {})) for one in codecs or ()]
+        packs = next(filter(None, names), "")
+        most = packed if codecs is not None and not packs else most_bytes(packs, packed)
         if nbytes * len(sizes) > most:
             raise CorruptFileError(
                 "the chunks are too large for what is stored of them",
                 path=dataset.file.filename,
                 where=dataset.name,
-                expected=f"{most} bytes at most, in {len(sizes)} chunks of {int(sizes.sum())}",
+                expected=f"{most} bytes at most, in {len(sizes)} chunks of {packed}",
                 found=f"{nbytes} bytes for each",
             )
 
     def _chunk_decoder(
         self, dataset: Any, filters: tuple[Filter, ...], origin: tuple[int, ...]
     ) -> int:
-        if is_plain(dataset) and are_known(filters):
-            stored = np.dtype("u1") if self.stored.kind == "b" else self.stored
-            chunk = chunks_of(dataset)
-            chunk = (1,) * (len(self.shape) - len(chunk)) + chunk
-            return self.task(DECODE, stored=stored, chunk=chunk, filters=filters)
-        return self.task(READ, dataset=dataset.name, origin=origin)
+        codecs = codecs_of(filters) if is_plain(dataset) else None
+        if codecs is None:
+            return self.by_library(dataset, origin)
+        chunk = chunks_of(dataset)
+        chunk = (1,) * (len(self.shape) - len(chunk)) + chunk
+        lead = []
+        if self.order:
+            chunk = tuple(chunk[axis] for axis in self.order)
+            order = [self.order.index(axis) for axis in range(len(chunk))]
+            lead = [{"name": "transpose", "configuration": {"order": order}}]
+        documents = [*lead, {"name": BYTES}, *codecs]
+        return self.decoder(chunk_decoder(documents, chunk, self.stored, self.plain.dtype))
 
     def _layout(self, dataset: Any, file: int, *, filtered: bool) -> ChunkLayout:
         """Read how the chunks are indexed and filtered, if they need not be as in all versions."""

@@ -7,9 +7,10 @@ from dask_tiled.errors import (
     choose_dataset, printable, require,
 )
 from dask_tiled.formats.registry import Format
-from dask_tiled.formats.tools.codecs import codec, unwritten
+from dask_tiled.codecs.chunks import codec, unwritten
+from dask_tiled.codecs.limits import check_room, most_bytes
 from dask_tiled.formats.tools.compression import (
-    check_room, content_reader, is_compressed, most_bytes, read_start, unpacker,
+    content_reader, is_compressed, read_start, unpacker,
 )
 from dask_tiled.formats.tools.dates import local_time, serial_date, since_1970
 from dask_tiled.formats.tools.detached import after_lines, pixel_files, pixels_beside, read_text

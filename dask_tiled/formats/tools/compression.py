@@ -1,8 +1,4 @@
-"""What compressed bytes can become, and files that are compressed as a whole or from a byte on.
-
-Layout facts: RFC 1951 (deflate), RFC 8878 (Zstandard), the block format of LZ4, CCSDS 121.0 (SZIP),
-and the sources of bzip2, LZF, Blosc and LZMA.
-"""
+"""Files that are compressed as a whole, or from a byte on."""
 
 from __future__ import annotations
 
@@ -12,35 +8,20 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.limits import most_bytes
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
-RATIOS: Mapping[str, int] = {
-    "packbits": 64,  # 128 bytes of two
-    "lzf": 88,  # 264 of three
-    "lz4": 255,  # by each byte that makes a match longer
-    "deflate": 1032,  # 258 of two bits
-    "lzw": 1 << 12,  # as many as a table of 12 bits has entries, of 12 bits
-    "szip": 1 << 13,  # 64 blocks of 32 samples, of 9 bits or more
-    "lzma": 1 << 13,  # 273 of a dozen choices that are nearly sure
-    "zstd": 1 << 15,  # a block of 128 KiB of four
-    "blosc": 1 << 15,  # Zstandard inside
-    "bzip2": 1 << 21,  # 900,000 runs of 259 in some 40
-}
-"""How many bytes one byte stands for at most, by the codec."""
-SMALL, MOST_RATIO = 1 << 28, 1 << 17
-"""Any other codec may make so many bytes, and more where a byte stands for no more than this. Such
-have no bounds of their own: of Blosc 2 and of many images, a few bytes are an even area."""
 STEP = 1 << 20
 """So many bytes are decompressed at a time."""
 MOST_BEFORE = 1 << 28
@@ -79,25 +60,6 @@ KINDS: dict[bytes, tuple[Any, str]] = {
     b"": (Inflated, "deflate"),
 }
 """What a compressed file begins with, what reads it, and the codec."""
-
-
-def most_bytes(codec: str, packed: int) -> int:
-    """Return how many bytes some compressed ones can become."""
-    ratio = RATIOS.get(codec)
-    return max(SMALL, MOST_RATIO * packed) if ratio is None else ratio * packed
-
-
-def check_room(codec: str, packed: int, wanted: int) -> None:
-    """Make sure that some compressed bytes can become what there is to be room for.
-
-    Raises
-    ------
-    ValueError
-        They cannot.
-    """
-    most = most_bytes(codec, packed)
-    if wanted > most:
-        raise ValueError(f"{packed} bytes, which can be {most} at most")
 
 
 def is_compressed(head: bytes) -> bool:

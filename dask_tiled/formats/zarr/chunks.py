@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -13,18 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.codecs.chunks import chunk_decoder, decode, unwritten
+from dask_tiled.codecs.pipeline import CODECS, Pipeline
+from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.tools.codecs import unwritten
-from dask_tiled.formats.zarr.decoding import (
-    CODECS,
-    PLAIN,
-    Pipeline,
-    decode,
-    index_size,
-    is_big,
-    named,
-    read_index,
-)
 from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
@@ -77,7 +68,7 @@ class Chunks:
         path, dtype = self.files[0].path, self.array.dtype.newbyteorder("=")
         try:
             self.codecs = named(codecs)
-            Pipeline(self.codecs, self.chunk, dtype)
+            pipeline = Pipeline(self.codecs, self.chunk, dtype)
             if self.shards:
                 index_size(self.shards, 1)
         except NotImplementedError as error:
@@ -86,19 +77,8 @@ class Chunks:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
             problem, told = "invalid codecs", str(error) or repr(error)
             raise CorruptFileError(problem, path=path, where="codecs", found=told) from error
-        if [codec["name"] for codec in self.codecs] == ["bytes"]:
-            return plain(dtype.newbyteorder(">" if is_big(self.codecs[0]) else "<"))
-        options = tuple(self._options().items())
-        return BlockDecoder(f"{decode.__module__}:{decode.__name__}", dtype, options)
-
-    def _options(self) -> dict[str, Any]:
-        """Return the options of :func:`~dask_tiled.formats.zarr.decoding.decode`."""
-        return {
-            "codecs": json.dumps(self.codecs, sort_keys=True),
-            "chunk": self.chunk,
-            "stored": self.array.dtype.newbyteorder("=").str,
-            "fill": self._fill().tobytes(),
-        }
+        self.packed = chunk_decoder(self.codecs, self.chunk, dtype, fill=self._fill().tobytes())
+        return plain(pipeline.stored) if pipeline.is_plain else self.packed
 
     def _fill(self) -> Array:
         return np.full(1, self.array.fill_value, self.array.dtype.newbyteorder("="))
@@ -178,7 +158,7 @@ class Chunks:
                 raise DatasetError(problem, path=file.path, expected=MOST_PACKED, found=nbytes)
             box = tuple(map(slice, start, map(int.__add__, start, self.chunk)))
             block = Block((), file, offset, nbytes, tuple(start), found[box].shape)
-            found[box] = decode(block, _fetch, **self._options())  # type: ignore[arg-type]
+            found[box] = decode(block, _fetch, **dict(self.packed.options))  # type: ignore[arg-type]
         return found
 
     def _listed(self) -> Iterator[tuple[list[int], int, list[int]]]:
@@ -243,7 +223,7 @@ class Chunks:
             raise TruncatedFileError("a shard is too short", path=file.path, expected=nbytes)
         data = np.frombuffer(read_exactly(file.path, nbytes, offset, "the index of a shard"), "u1")
         try:
-            places = read_index(self.shards, data, nbytes)
+            places = read_index(data, nbytes)
         except ValueError as error:
             problem, where = "the index of a shard is damaged", f"byte {offset}"
             raise CorruptFileError(

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
-from dask_tiled.formats.zarr.decoding import named
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, read
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.array_codecs import ARRAY_CODECS
+from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.markup import parse_json
-from dask_tiled.formats.zarr.decoding import FILTERS, Pipeline
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import is_file, is_url
 
@@ -161,7 +162,7 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
     if dtype.kind not in "biufc" or dtype.itemsize > 16:
         raise DatasetError("unsupported data type", found=str(told))
     codecs = _filters(document, len(chunk))
-    filters = [codec for codec in codecs if codec["name"] in FILTERS]
+    filters = [codec for codec in codecs if codec["name"] in ARRAY_CODECS]
     stored = Pipeline([*filters, {"name": "bytes"}], (1,) * len(chunk), dtype).arrays[-1].dtype
     endian = "little" if stored == stored.newbyteorder("<") else "big"
     codecs.insert(len(filters), {"name": "bytes", "configuration": {"endian": endian}})
@@ -193,10 +194,7 @@ def _filters(document: Mapping[str, Any], ndim: int) -> list[dict[str, Any]]:
     if document["order"] == "F" and ndim > 1:
         order = [*range(ndim)][::-1]
         codecs = [{"name": "transpose", "configuration": {"order": order}}]
-    for one in (*(document.get("filters") or ()), *last):
-        config = {key: value for key, value in one.items() if key != "id"}
-        codecs.append({"name": f"numcodecs.{one['id']}", "configuration": config})
-    return codecs
+    return [*codecs, *map(of_numcodecs, (*(document.get("filters") or ()), *last))]
 
 
 def _fill(value: Any, dtype: np.dtype) -> Any:

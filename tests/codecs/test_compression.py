@@ -10,8 +10,9 @@ import numcodecs
 import numpy as np
 import pytest
 
-from dask_tiled.formats.tools.codecs import unpacked, unzstd
-from dask_tiled.formats.tools.compression import RATIOS, SMALL, check_room, most_bytes
+from dask_tiled.codecs import byte_codecs
+from dask_tiled.codecs.byte_codecs import decoded, unzstd
+from dask_tiled.codecs.limits import RATIOS, SMALL, check_room, most_bytes
 
 imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
 
@@ -61,16 +62,27 @@ def test_codecs_without_bounds():
 CODECS = [{"id": name} for name in ("zlib", "gzip", "bz2", "zstd", "lz4", "blosc", "lzma")]
 
 
+@pytest.fixture(params=[True, False], ids=["imagecodecs", "numcodecs"])
+def library(request, monkeypatch):
+    """Decode with and without imagecodecs."""
+    if not request.param:
+        monkeypatch.setattr(byte_codecs, "fast", lambda: None)
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("config", CODECS, ids=lambda config: config["id"])
 def test_pieces_that_hold_another_size(config):
     """An error for fewer bytes and for more; of many more, there is never room for all."""
     rng = np.random.default_rng(0)
+    name = f"numcodecs.{config['id']}"
+    packed = numcodecs.get_codec(config).encode(bytes(10))
+    decoded(name, {}, np.frombuffer(packed, "u1"), 10)  # so that libraries are loaded
     for size in (1000, 999, 1001, 1 << 24):
         content = rng.integers(0, 4, min(size, 1001), "u1").tobytes().ljust(size, b"\0")
         packed = numcodecs.get_codec(config).encode(content)
         tracemalloc.start()
         try:
-            found = np.frombuffer(unpacked(config, np.frombuffer(packed, "u1"), 1000), "u1")
+            found = decoded(name, {}, np.frombuffer(packed, "u1"), 1000)
             assert (len(found) == 1000) == (size == 1000)
             assert size != 1000 or found.tobytes() == content
         except (ValueError, RuntimeError):

@@ -1,0 +1,80 @@
+"""Codecs from arrays to arrays: transposes, and the filters of numcodecs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.indexing import Array
+
+Config = Mapping[str, Any]
+
+ARRAY_CODECS = {
+    "transpose": "",
+    "numcodecs.packbits": "",
+    "numcodecs.bitround": "",
+    "numcodecs.delta": "dtype",
+    "numcodecs.fixedscaleoffset": "dtype",
+    "numcodecs.quantize": "dtype",
+    "numcodecs.astype": "decode_dtype",
+}
+"""Their names, and what they call the type of the array that they are given."""
+
+
+class Pixels(NamedTuple):
+    """What an array codec is given when a chunk is written."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _numbers(dtype: Any) -> np.dtype:
+    """Read the type of the numbers that a filter makes; no others, which may have any length."""
+    found = np.dtype(dtype)
+    if found.kind not in "biufc":
+        raise ValueError(f"a filter with pixels of type {found}")
+    return found
+
+
+def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
+    """Return the shape and the type that a codec makes of an array.
+
+    Raises
+    ------
+    ValueError, TypeError, LookupError
+        It does not suit the array.
+    """
+    if name == "transpose":
+        order = config["order"]
+        if sorted(order) != [*range(len(given.shape))]:
+            raise ValueError(f"a transpose in the order {order} of {len(given.shape)} axes")
+        return Pixels(tuple(given.shape[k] for k in order), given.dtype)
+    if name == "numcodecs.packbits":
+        return Pixels((1 + -(-math.prod(given.shape) // 8),), np.dtype("u1"))
+    astype = "encode_dtype" if name == "numcodecs.astype" else "astype"
+    return Pixels(given.shape, _numbers(config.get(astype) or config.get("dtype") or given.dtype))
+
+
+def decoded_pixels(name: str, config: Config, array: Array, given: Pixels) -> Array:
+    """Undo a codec."""
+    import numcodecs
+
+    if name == "transpose":
+        return array.transpose(np.argsort(config["order"]))
+    if name == "numcodecs.bitround":  # which has only rounded
+        return array.reshape(given.shape)
+    config = {**config, "id": name.removeprefix("numcodecs.")}
+    told = ARRAY_CODECS[name]
+    if told:
+        config[told] = _numbers(config.get(told) or given.dtype).str
+    stored = np.ascontiguousarray(array, encoded_pixels(name, config, given).dtype)
+    pixels = np.asarray(numcodecs.get_codec(config).decode(stored))
+    return pixels.reshape(given.shape).astype(given.dtype, copy=False)

@@ -1,0 +1,281 @@
+"""Codecs from bytes to bytes, by the names of zarr, numcodecs and imagecodecs: one table.
+
+No length that compressed bytes claim is believed: every codec decodes into the memory that its
+content should need, and no more. imagecodecs decodes where it is installed, which is faster, and
+numcodecs or Python's own library otherwise.
+
+Layout facts: the specifications of the codecs of zarr 3, the sources of numcodecs and Blosc; for
+what only HDF5 has, see :mod:`dask_tiled.codecs.hdf5_filters`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
+from dask_tiled.codecs.limits import SMALL, most_bytes
+
+Bytes = npt.NDArray[np.uint8]
+Config = Mapping[str, Any]
+
+
+class ByteCodec(NamedTuple):
+    """A codec from bytes to bytes."""
+
+    decode: Callable[[Config, Bytes, Bytes], Any]
+    """``decode(config, data, out)`` returns the decoded bytes: the first ones of ``out``, where
+    they are, or other memory. More than fit into ``out`` are an error."""
+    compresses: str = ""
+    """Its name among the :data:`~dask_tiled.codecs.limits.RATIOS`; empty if it does not compress,
+    or the ``cname`` of its configuration tells."""
+    adds: int = 0
+    """Bytes of its checksum."""
+    encode: Callable[[Config, Any], Any] | None = None
+    """``encode(config, data)``; None where it is left to zarr."""
+
+
+@cache
+def fast() -> Any:
+    """Return imagecodecs; None if it is not installed."""
+    try:
+        import imagecodecs
+    except ImportError:
+        return None
+    return imagecodecs
+
+
+def crc32c(data: Any) -> int:
+    """Return the CRC32C of bytes or of an array in C order."""
+    from google_crc32c import value
+
+    view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    view.flags.writeable = False  # what it takes
+    return int(value(view))
+
+
+def with_crc32c(data: Any) -> bytes:
+    """Append the CRC32C of bytes."""
+    return b"".join((data, crc32c(data).to_bytes(4, "little")))
+
+
+def without_crc32c(data: Any) -> memoryview:
+    """Check the CRC32C that bytes end with, and leave it out.
+
+    Raises
+    ------
+    ValueError
+        It is that of other bytes.
+    """
+    data = memoryview(data).cast("B")
+    if len(data) < 4:
+        raise ValueError(f"{len(data)} bytes, of which the checksum alone has 4")
+    found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
+    if found != stored:
+        raise ValueError(f"a CRC32C of {found:#010x}, where {stored:#010x} is stored")
+    return data[:-4]
+
+
+def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: Bytes) -> Any:
+    """Decompress by Python's own library."""
+    stream = make(config)
+    content = stream.decompress(data.data, len(out) + 1)
+    if not stream.eof or len(content) > len(out):
+        raise ValueError(f"no end after {len(content)} bytes")
+    return content
+
+
+def _deflated(name: str, bits: int, config: Config, data: Bytes, out: Bytes) -> Any:
+    """Decompress by libdeflate; what it refuses, Python's zlib reads or tells why not."""
+    codecs = fast()
+    if codecs is not None and len(out):
+        try:
+            return getattr(codecs, name)(data, out=out)
+        except (ValueError, RuntimeError):
+            pass
+    return _streamed(lambda _: zlib.decompressobj(bits), config, data, out)
+
+
+def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.LZMADecompressor:
+    limit = None if format == lzma.FORMAT_RAW else SMALL  # the window that a header asks for
+    return lzma.LZMADecompressor(format, limit, filters)
+
+
+def _unzstd(config: Config, data: Bytes, out: Bytes) -> Bytes:
+    codecs = fast()
+    if codecs is not None:
+        return np.frombuffer(codecs.zstd_decode(data, out=out), np.uint8)
+    return out[: unzstd(data, out)]
+
+
+def unzstd(packed: Bytes, out: Bytes) -> int:
+    """Decompress Zstandard by numcodecs; return how many bytes that makes, which it does not.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        It is damaged, or there are more bytes than room.
+    """
+    from numcodecs import Zstd
+
+    Zstd().decode(packed, out)
+    head = packed[:18].tobytes()
+    single, flag = head[4] >> 5 & 1, head[4] >> 6
+    at, length = 6 - single + (0, 1, 2, 4)[head[4] & 3], (single, 2, 4, 8)[flag]
+    claimed = int.from_bytes(head[at : at + length], "little") + 256 * (flag == 1)
+    if length and claimed == len(out):
+        return claimed
+    again = ~out  # it does not say, there are fewer bytes, or more than one frame
+    Zstd().decode(packed, again)
+    return int(np.count_nonzero(again == out))
+
+
+def _unblosc(config: Config, data: Bytes, out: Bytes) -> Bytes:
+    """Decode Blosc, which believes what its header says of lengths, and reads on behind the end."""
+    length, block, packed = np.frombuffer(data, "<u4", 3, 4).tolist()
+    if length > len(out) or block > length or not 16 <= packed <= len(data):
+        raise ValueError(f"{packed} compressed bytes in {len(data)}, which hold {length}")
+    codecs = fast()
+    if codecs is not None:
+        return np.frombuffer(codecs.blosc_decode(data, out=out[:length]), np.uint8)
+    from numcodecs import blosc
+
+    blosc.decompress(np.ascontiguousarray(data), out[:length])
+    return out[:length]
+
+
+def _sized_lz4(config: Config, data: Bytes, out: Bytes) -> Any:
+    """Decode LZ4 behind its length, as numcodecs writes it."""
+    from numcodecs import LZ4
+
+    claimed = int.from_bytes(data[:4].tobytes(), "little")
+    if claimed > len(out):
+        raise ValueError(f"{claimed} bytes, as it says, where {len(out)} can be at most")
+    return LZ4().decode(np.ascontiguousarray(data))
+
+
+def _unshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
+    """Put the bytes of every element together again; they lie in as many rows."""
+    itemsize = config["elementsize"]
+    if not 1 < itemsize <= len(data):
+        return data
+    count = len(data) // itemsize
+    if itemsize == 2 and len(data) == 2 * count:  # most counts; words are quicker than bytes
+        words = data[count:].astype("<u2")
+        words <<= 8
+        words |= data[:count]
+        return words.view(np.uint8)
+    out = out[: len(data)]
+    elements = out[: count * itemsize].reshape(count, itemsize)
+    for k, row in enumerate(data[: count * itemsize].reshape(itemsize, count)):
+        elements[:, k] = row
+    out[count * itemsize :] = data[count * itemsize :]
+    return out
+
+
+def _fletcher32(config: Config, data: Bytes, out: Bytes) -> Bytes:
+    """Check the sum that HDF5 appends; in some old files the bytes of its halves are swapped."""
+    from numcodecs import Fletcher32
+
+    try:
+        Fletcher32().decode(np.ascontiguousarray(data))
+    except RuntimeError:
+        if len(data) < 4:
+            raise
+        Fletcher32().decode(np.concatenate((data[:-4], data[[-3, -4, -1, -2]])))
+    return data[:-4]
+
+
+def _by_numcodecs(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
+    import numcodecs
+
+    return numcodecs.get_codec({**config, "id": name}).decode(np.ascontiguousarray(data))
+
+
+def _encoded(make: Callable[[Config], Any], config: Config, data: Any) -> Any:
+    return make(config).encode(data)
+
+
+def _zstd(config: Config) -> Any:
+    from numcodecs import Zstd
+
+    return Zstd(config["level"], checksum=config.get("checksum", False))
+
+
+def _gzip(config: Config) -> Any:
+    from numcodecs import GZip
+
+    return GZip(config["level"])
+
+
+def _blosc(config: Config) -> Any:
+    from numcodecs.blosc import Blosc
+
+    shuffle = ("noshuffle", "shuffle", "bitshuffle").index(config["shuffle"])
+    sizes = config["blocksize"], config["typesize"]
+    return Blosc(config["cname"], config["clevel"], shuffle, *sizes)
+
+
+GZIP = partial(_deflated, "gzip_decode", zlib.MAX_WBITS | 16)
+OF_IMAGECODECS = {
+    "imagecodecs_lzf": ByteCodec(unlzf, "lzf"),
+    "imagecodecs_szip": ByteCodec(unszip, "szip"),
+    "imagecodecs_lz4h5": ByteCodec(unlz4, "lz4"),
+    "dask_tiled.bitshuffle": ByteCodec(unbitshuffle),
+}
+"""Those that nothing else undoes."""
+CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
+BYTE_CODECS: Mapping[str, ByteCodec] = {
+    "crc32c": ByteCodec(
+        lambda _, data, __: without_crc32c(data), "", 4, lambda _, data: with_crc32c(data)
+    ),
+    "gzip": ByteCodec(GZIP, "deflate", encode=partial(_encoded, _gzip)),
+    "zstd": ByteCodec(_unzstd, "zstd", encode=partial(_encoded, _zstd)),
+    "blosc": ByteCodec(_unblosc, "blosc", encode=partial(_encoded, _blosc)),
+    **{f"numcodecs.{name}": ByteCodec(partial(_by_numcodecs, name), adds=4) for name in CHECKSUMS},
+    "numcodecs.fletcher32": ByteCodec(_fletcher32, adds=4),
+    "numcodecs.shuffle": ByteCodec(_unshuffle),
+    "numcodecs.gzip": ByteCodec(GZIP, "deflate"),
+    "numcodecs.zlib": ByteCodec(partial(_deflated, "deflate_decode", zlib.MAX_WBITS), "deflate"),
+    "numcodecs.bz2": ByteCodec(partial(_streamed, lambda _: bz2.BZ2Decompressor()), "bzip2"),
+    "numcodecs.lzma": ByteCodec(partial(_streamed, lambda config: _lzma(**config)), "lzma"),
+    "numcodecs.zstd": ByteCodec(_unzstd, "zstd"),
+    "numcodecs.lz4": ByteCodec(_sized_lz4, "lz4"),
+    "numcodecs.blosc": ByteCodec(_unblosc, "blosc"),
+    **OF_IMAGECODECS,
+}
+"""All that are read, by their names."""
+
+
+def compressor(name: str, config: Config) -> str:
+    """Return which of the :data:`~dask_tiled.codecs.limits.RATIOS` bounds a codec; "" if none."""
+    return BYTE_CODECS[name].compresses or config.get("cname", "")
+
+
+def most_encoded(name: str, config: Config, nbytes: int) -> int:
+    """Return how many bytes a codec makes of ``nbytes`` at most."""
+    # gzip, bzip2 and LZ4 may add an eighth where they gain nothing
+    return nbytes + (nbytes // 8 + 4096 if compressor(name, config) else BYTE_CODECS[name].adds)
+
+
+def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
+    """Undo a codec, with room for ``most`` bytes, which may be those of ``out``.
+
+    Raises
+    ------
+    ValueError
+        There are more, or it ends too early. Codecs have errors of their own, too.
+    """
+    packs = compressor(name, config)
+    if packs:
+        most = min(most, most_bytes(packs, len(data)))
+    if out is None or len(out) != most:
+        out = np.empty(most, np.uint8)
+    return np.frombuffer(BYTE_CODECS[name].decode(config, data, out), np.uint8)

@@ -1,0 +1,187 @@
+"""Pipelines: the codecs of a chunk, as zarr 3 documents them, undone from the last to the first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.codecs.array_codecs import (
+    ARRAY_CODECS,
+    Pixels,
+    decoded_pixels,
+    encoded_pixels,
+)
+from dask_tiled.codecs.byte_codecs import BYTE_CODECS, compressor, decoded, most_encoded
+from dask_tiled.codecs.limits import check_room
+from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
+from dask_tiled.model.indexing import Array
+
+Bytes = npt.NDArray[np.uint8]
+Codec = Mapping[str, Any]
+
+BYTES, SHARDS = "bytes", "sharding_indexed"
+CODECS = ", ".join(sorted({*ARRAY_CODECS, BYTES, SHARDS, *BYTE_CODECS}))
+"""All that are read; others have no bounds that could be relied on."""
+
+
+def of_numcodecs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a codec of numcodecs, of which ``config`` is the configuration."""
+    options = {key: value for key, value in config.items() if key != "id"}
+    return {"name": f"numcodecs.{config['id']}", "configuration": options}
+
+
+class Pipeline:
+    """The codecs of a chunk.
+
+    Parameters
+    ----------
+    codecs : sequence
+        Documents of zarr 3, ``{"name": ..., "configuration": {...}}``, in the order in which a
+        chunk is written. ``bytes`` without ``endian`` stores pixels as ``dtype`` has them.
+    shape, dtype : tuple of int, numpy.dtype
+        Of a chunk.
+
+    Raises
+    ------
+    NotImplementedError
+        A codec is not read.
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError
+        A document is invalid, does not suit the array, or stands in the wrong place.
+    """
+
+    def __init__(self, codecs: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> None:
+        kinds: tuple[list[tuple[str, dict[str, Any]]], ...] = ([], [], [])
+        last = 0
+        for codec in named(codecs):
+            kind = _kind(codec["name"])
+            if kind < last or (kind == last == 1):
+                raise ValueError(f"{codec['name']} behind {kinds[last][-1][0]}")
+            kinds[kind].append((codec["name"], dict(codec.get("configuration") or {})))
+            last = kind
+        self.filters, (self.serializer, *_), self.packers = kinds
+        self.arrays = [Pixels(shape, dtype)]
+        for name, config in self.filters:
+            self.arrays.append(encoded_pixels(name, config, self.arrays[-1]))
+        self.inner: Pipeline | None = None
+        name, config = self.serializer
+        if name == SHARDS:
+            inner = tuple(map(int, config["chunk_shape"]))
+            if any(n % k for n, k in zip(self.arrays[-1].shape, inner, strict=True)):
+                raise ValueError(f"shards of {self.arrays[-1].shape} for chunks of {inner}")
+            self.inner = Pipeline(config.get("codecs", PLAIN), inner, self.arrays[-1].dtype)
+        self.rooms = [self._serialized()]
+        for name, config in self.packers:
+            if name == "numcodecs.shuffle":
+                config["elementsize"] = config.get("elementsize") or self.arrays[-1].dtype.itemsize
+            self.rooms.append(most_encoded(name, config, self.rooms[-1]))
+
+    def _serialized(self) -> int:
+        """Return how many bytes the serializer makes; of shards, at most."""
+        array = self.arrays[-1]
+        if self.inner is None:
+            return array.nbytes
+        return self._count() * (self.inner.rooms[-1] + 16) + 4
+
+    def _count(self) -> int:
+        """Count the chunks of a shard inside of a chunk."""
+        inner = self.inner.arrays[0].shape  # type: ignore[union-attr]
+        return math.prod(self.arrays[-1].shape) // math.prod(inner)
+
+    def decode(self, data: Bytes, fill: Any = 0, out: Bytes | None = None) -> Array:
+        """Decode a chunk.
+
+        Parameters
+        ----------
+        data : uint8 array
+            A stored chunk.
+        fill : scalar
+            Value of chunks that a shard lacks.
+        out : uint8 array, optional
+            Memory that the pixels may be decoded into.
+
+        Raises
+        ------
+        ValueError
+            It is damaged, or holds another number of pixels. Codecs have errors of their own, too.
+        """
+        rooms, rest = self.rooms[-2::-1], len(self.packers)
+        for (name, config), most in zip(self.packers[::-1], rooms, strict=True):
+            rest -= 1
+            packs = compressor(name, config)
+            if packs and not rest and self.inner is None:
+                check_room(packs, len(data), most)
+            data = decoded(name, config, data, most, None if rest else out)
+        array = self._unserialized(data, fill)
+        for (name, config), given in zip(self.filters[::-1], self.arrays[-2::-1], strict=True):
+            array = decoded_pixels(name, config, array, given)
+        return array
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether pixels are stored as NumPy has them, in either byte order."""
+        return not self.filters and not self.packers and self.inner is None
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether :meth:`encode` knows all codecs."""
+        plain = not self.filters and self.inner is None and self.arrays[0].dtype.kind in "biufc"
+        return plain and all(BYTE_CODECS[name].encode for name, _ in self.packers)
+
+    def encode(self, pixels: Array) -> Any:
+        """Encode a chunk."""
+        data: Any = np.ascontiguousarray(pixels, self.stored)
+        for name, config in self.packers:
+            data = BYTE_CODECS[name].encode(config, data)  # type: ignore[misc]
+        return data.data.cast("B") if isinstance(data, np.ndarray) else data
+
+    @property
+    def stored(self) -> np.dtype:
+        """Type of the pixels as they are stored."""
+        dtype, (_, config) = self.arrays[-1].dtype, self.serializer
+        endian = config.get("endian")
+        return dtype if endian is None else dtype.newbyteorder(">" if endian == "big" else "<")
+
+    def _unserialized(self, data: Bytes, fill: Any) -> Array:
+        shape, dtype = self.arrays[-1]
+        if self.inner is not None:
+            return self._unsharded(data, fill)
+        if len(data) != self.rooms[0]:
+            raise ValueError(f"{len(data)} bytes")
+        pixels: Array = data != 0 if dtype.kind == "b" else data.view(self.stored)
+        return pixels.reshape(shape)
+
+    def _unsharded(self, data: Bytes, fill: Any) -> Array:
+        shape, dtype = self.arrays[-1]
+        (_, config), inner = self.serializer, self.inner.arrays[0].shape  # type: ignore[union-attr]
+        size = index_size(config, self._count())
+        at_end = config.get("index_location", "end") == "end"
+        places = read_index(data[-size:] if at_end else data[:size], size)
+        if (places.sum(axis=1) > len(data)).any():
+            raise ValueError("a chunk beyond the end of its shard")
+        found = np.full(shape, fill, dtype)
+        counts = [n // k for n, k in zip(shape, inner, strict=True)]
+        for cell, (offset, nbytes) in zip(np.ndindex(*counts), places.tolist(), strict=True):
+            if offset >= 0:
+                box = tuple(slice(c * k, (c + 1) * k) for c, k in zip(cell, inner, strict=True))
+                found[box] = self.inner.decode(data[offset : offset + nbytes], fill)  # type: ignore[union-attr]
+        return found
+
+
+def _kind(name: Any) -> int:
+    """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
+    for kind, names in enumerate((ARRAY_CODECS, (BYTES, SHARDS), BYTE_CODECS)):
+        if name in names:
+            return kind
+    raise NotImplementedError(name)
+
+
+@lru_cache
+def shared_pipeline(codecs: str, shape: tuple[int, ...], dtype: np.dtype) -> Pipeline:
+    """Return the pipeline that all chunks of an array share, from its documents as JSON."""
+    return Pipeline(json.loads(codecs), shape, dtype)
