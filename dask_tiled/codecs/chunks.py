@@ -134,8 +134,9 @@ def decode_by_numcodecs(block: Block, fetch: Fetch, *, config: str, stored: np.d
 def needs_imagecodecs(decoder: Decoder | BlockDecoder) -> bool:
     """Return whether a decoder has codecs that only imagecodecs undoes."""
     options = dict(decoder.options) if isinstance(decoder, BlockDecoder) else {}
-    names = {one["name"] for one in json.loads(options.get("codecs", "[]"))}
-    return not names.isdisjoint(OF_IMAGECODECS)
+    codecs = json.loads(options.get("codecs", "[]"))
+    inside = {one.get("configuration", {}).get("cname") for one in codecs}
+    return "snappy" in inside or any(one["name"] in OF_IMAGECODECS for one in codecs)
 
 
 def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
