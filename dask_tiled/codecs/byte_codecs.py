@@ -1,4 +1,4 @@
-"""Codecs from bytes to bytes, by the names of zarr, numcodecs and imagecodecs: one table.
+"""Codecs from bytes to bytes, by the names of zarr and numcodecs: one table.
 
 No length that compressed bytes claim is believed: every codec decodes into the memory that its
 content should need, and no more. imagecodecs decodes where it is installed, which is faster, and
@@ -225,9 +225,9 @@ def _blosc(config: Config) -> Any:
 
 GZIP = partial(_deflated, "gzip_decode", zlib.MAX_WBITS | 16)
 OF_IMAGECODECS = {
-    "imagecodecs_lzf": ByteCodec(unlzf, "lzf"),
-    "imagecodecs_szip": ByteCodec(unszip, "szip"),
-    "imagecodecs_lz4h5": ByteCodec(unlz4, "lz4"),
+    "dask_tiled.lzf": ByteCodec(unlzf, "lzf"),
+    "dask_tiled.szip": ByteCodec(unszip, "szip"),
+    "dask_tiled.lz4h5": ByteCodec(unlz4, "lz4"),
     "dask_tiled.bitshuffle": ByteCodec(unbitshuffle),
 }
 """Those that nothing else undoes."""

@@ -59,7 +59,7 @@ class Pipeline:
         kinds: tuple[list[tuple[str, dict[str, Any]]], ...] = ([], [], [])
         last = 0
         for codec in named(codecs):
-            kind = _kind(codec["name"])
+            kind = kind_of(codec["name"])
             if kind < last or (kind == last == 1):
                 raise ValueError(f"{codec['name']} behind {kinds[last][-1][0]}")
             kinds[kind].append((codec["name"], dict(codec.get("configuration") or {})))
@@ -173,7 +173,7 @@ class Pipeline:
         return found
 
 
-def _kind(name: Any) -> int:
+def kind_of(name: Any) -> int:
     """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
     for kind, names in enumerate((ARRAY_CODECS, (BYTES, SHARDS), BYTE_CODECS)):
         if name in names:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 from zarr.abc.buffer import Buffer, NDBuffer
-from zarr.abc.codec import ArrayBytesCodec
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.registry import register_codec
 
+from dask_tiled.codecs.byte_codecs import OF_IMAGECODECS, decoded
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.pieces import FARTHEST
 from dask_tiled.reading.ranges import Units
@@ -217,6 +218,49 @@ class UnitsCodec(ArrayBytesCodec):
         raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
 
 
+@dataclass(frozen=True)
+class PackedCodec(BytesBytesCodec):
+    """What HDF5 compresses with and zarr has no codec for: LZF, SZIP, bitshuffle, LZ4 in blocks.
+
+    It only decodes.
+    """
+
+    name: str
+    configuration: tuple[tuple[str, Any], ...]
+    is_fixed_size = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the codec from a document of zarr."""
+        configuration = data.get("configuration") or {}
+        if data.get("name") not in OF_IMAGECODECS or not isinstance(configuration, Mapping):
+            raise _corrupt("configuration", ", ".join(OF_IMAGECODECS), data)
+        return cls(data["name"], tuple(configuration.items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the codec for a document of zarr."""
+        return {"name": self.name, "configuration": dict(self.configuration)}
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Refuse to foretell the bytes of a stored chunk."""
+        raise NotImplementedError("compressed chunks have any size")
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        data = np.ascontiguousarray(chunk_data.as_numpy_array()).view(np.uint8)
+        size = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
+        content = decoded(self.name, dict(self.configuration), data, size)
+        return chunk_spec.prototype.buffer.from_array_like(content)
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        raise NotImplementedError("dask-tiled reads chunks of HDF5, and writes none")
+
+
 def _whole(value: Any) -> bool:
     """Return whether a value is a whole number that no sum of a few of them makes overflow."""
     return type(value) is int and -FARTHEST < value < FARTHEST
@@ -227,3 +271,5 @@ def _corrupt(where: str, expected: Any, found: Any) -> CorruptFileError:
 
 
 register_codec(NAME, UnitsCodec)
+for _name in OF_IMAGECODECS:
+    register_codec(_name, PackedCodec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import dask.array as da
@@ -88,6 +89,7 @@ def create_group(
         zarr has no such pixels.
     """
     import zarr
+    from zarr.errors import ZarrUserWarning
 
     def create(name: str, dims: tuple[str, ...], **values: Any) -> zarr.Array[Any]:
         if zarr_format == 2:
@@ -96,19 +98,21 @@ def create_group(
             values["attributes"]["_ARRAY_DIMENSIONS"] = dims
         else:
             values["dimension_names"] = dims
-        values |= {"compressors": None, "filters": None, "zarr_format": zarr_format}
+        values = {"compressors": None, "filters": None, **values, "zarr_format": zarr_format}
         return zarr.create_array(store, name=name, **values)
 
     zarr.create_group(store=store, zarr_format=zarr_format)
     dtype = desc.dtype if "dtype" not in options else options.pop("dtype")
     shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
     fill: dict[str, Any] = {
-        "fill_value": desc.conversion.fill_value,
+        "fill_value": options.pop("fill_value", desc.conversion.fill_value),
         "attributes": attributes_of(desc.axes, [desc]),
     }
     try:
-        create(DATA, desc.dims, **shape, **fill, **options)
-        same = zarr.open_array(store, path=DATA, mode="r").dtype == dtype
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+            create(DATA, desc.dims, **shape, **fill, **options)
+            same = zarr.open_array(store, path=DATA, mode="r").dtype == dtype
     except (TypeError, ValueError) as error:
         raise _no_type(desc, str(error)) from error
     if not same:

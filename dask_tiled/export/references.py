@@ -19,9 +19,11 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.documents import create_group, documents_of, opened
 from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
+from dask_tiled.export.stored_blocks import codecs_of, numcodecs_of, stored_blocks
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
 from dask_tiled.export.stores import file_path
 from dask_tiled.export.targets import flush_folders, telling_of
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import open_file
 
@@ -43,15 +45,17 @@ def to_references(
     Parameters
     ----------
     arr : TiledArray
-        An opened array, or a part of one, whose frames are a range of bytes in one file each.
+        An opened array, or a part of one, whose frames, or compressed chunks, are a range of bytes
+        in one file each.
     target : path-like or store of an icechunk session, optional
         The JSON file to write; or an empty store, which needs a container of virtual chunks for the
         folder of the files, and knows when they were changed. What it is given is not committed.
     zarr_format : {2, 3}, optional
         By default 3 for icechunk, and 2, which everything reads, for JSON where no frame is missing
         and zarr knows the pixels by itself: those that are stored as numpy has them, in either byte
-        order. Others, packed, turned or with gaps, are decoded by the codec ``dask_tiled.units``,
-        which only zarr format 3 can name, and this package brings.
+        order, or in chunks that codecs of numcodecs compress. Others, packed, turned or with gaps,
+        are decoded by codecs of this package, such as ``dask_tiled.units``, which only zarr format
+        3 can name.
     overwrite : bool
         Replace a file that this function wrote before. Nothing else is ever replaced.
 
@@ -64,9 +68,10 @@ def to_references(
     Raises
     ------
     DatasetError
-        The array was computed; its pixels are compressed, corrected, scaled or converted, or a
-        frame of them is no range of bytes in one file; zarr has no type for them, or would need a
-        codec; something else is at ``target``, or it has no container for the files.
+        The array was computed; its pixels are corrected, scaled or converted; a frame or a chunk of
+        them is no range of bytes in one file, or is compressed in a way that zarr has no codec for;
+        zarr has no type for them; something else is at ``target``, or it has no container for the
+        files.
     StaleFileError
         A file is not the one that was opened any more.
     """
@@ -75,17 +80,7 @@ def to_references(
         raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
     path = None if target is None or versioned else _place(target, overwrite=overwrite)
-    frames = stored_frames(desc)
-    dtype = frames.plain_dtype()
-    missing = bool((frames.file < 0).any())
-    if zarr_format == 2 and (dtype is None or missing or versioned):
-        need = "icechunk" if versioned else "a codec" if dtype is None else "a plain fill value"
-        raise refused(desc, f"need {need}, for which there is zarr format 3")
-    shape, listed = chunks_of(desc, frames, whole=dtype is None)
-    chunks = list(listed)
-    options: dict[str, Any] = {"zarr_format": 2, "dtype": dtype}
-    if dtype is None or missing or versioned or zarr_format == 3:
-        options = {"serializer": frames.codec(dtype)}
+    shape, chunks, options = _chunks(desc, zarr_format, versioned=versioned)
     documents = documents_of(desc, shape, **options)
     if versioned:
         _set_in(target, chunks, desc.files, lambda: create_group(target, desc, shape, **options))
@@ -101,6 +96,29 @@ def to_references(
     if path is not None:
         _write(path, references)
     return references
+
+
+def _chunks(
+    desc: Description, zarr_format: int | None, *, versioned: bool
+) -> tuple[tuple[int, ...], list[Chunk], dict[str, Any]]:
+    """Choose chunks: their shape, where they lie, and what zarr is told of their pixels."""
+    blocks = stored_blocks(desc)
+    if blocks is not None:
+        usual = None if versioned or zarr_format == 3 else numcodecs_of(blocks)
+        if zarr_format == 2 and usual is None:
+            raise refused(desc, "need a fill value or codecs, for which there is zarr format 3")
+        return blocks.shape, blocks.chunks, usual or codecs_of(blocks)
+    frames = stored_frames(desc)
+    dtype = frames.plain_dtype()
+    missing = bool((frames.file < 0).any())
+    if zarr_format == 2 and (dtype is None or missing or versioned):
+        need = "icechunk" if versioned else "a codec" if dtype is None else "a plain fill value"
+        raise refused(desc, f"need {need}, for which there is zarr format 3")
+    shape, listed = chunks_of(desc, frames, whole=dtype is None)
+    options: dict[str, Any] = {"zarr_format": 2, "dtype": dtype}
+    if dtype is None or missing or versioned or zarr_format == 3:
+        options = {"serializer": frames.codec(dtype)}
+    return shape, list(listed), options
 
 
 def _set_in(

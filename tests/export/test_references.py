@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from urllib.parse import quote
 
 import fsspec
+import h5py
 import icechunk
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from formats_table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import basic_indices, selections, shown
+from zarr.errors import ZarrUserWarning
 
 import dask_tiled
 from dask_tiled import (
@@ -50,17 +53,14 @@ def read(refs, protocol="file"):
     return zarr.open_array(zarr.storage.FsspecStore(system, read_only=True), path="data", mode="r")
 
 
-IN_BLOCKS = {
-    "mrc gzip", "hdf5 gzip", "hdf5 eiger", "ome_tiff tiles", "tiff tiles", "tiff packed", "raw_csr",
-    "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage",
+NO_CHUNKS = {
+    "mrc gzip", "ome_tiff tiles", "tiff tiles", "tiff packed", "raw_csr", "nifti gzip", "mgh gzip",
+    "gis text", "nrrd gzip", "metaimage",
 }  # fmt: skip
 REFUSED = {
-    **dict.fromkeys(IN_BLOCKS, "decode in blocks only"),
+    **dict.fromkeys(NO_CHUNKS, "decode in blocks only"),
     "k2is": "lie in several files",
     "zarr": "lie in several files",
-    "zarr shards": "decode in blocks only",
-    "zarr picture": "decode in blocks only",
-    "zarr 2": "decode in blocks only",
     "nifti scaled": "are corrected, scaled or converted",
     "npy F": "lie spread over",
     "dm transposed": "lie spread over",
@@ -78,7 +78,9 @@ def test_every_format_is_read_or_refused(name, sample_of):
         return
     array = read(to_references(arr))
     np.testing.assert_array_equal(array[...], sample.expected)
-    array = read(to_references(arr, zarr_format=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that zarr has from numcodecs
+        array = read(to_references(arr, zarr_format=3))
     assert array.metadata.zarr_format == 3
     np.testing.assert_array_equal(array[...], sample.expected)
 
@@ -111,6 +113,83 @@ def test_any_part_is_read_or_refused(tmp_path_factory, data):
         assert any(why in str(error) for why in whys)  # noqa: PT017 - most parts raise nothing
         return
     np.testing.assert_array_equal(read(refs)[...], expected[index])
+
+
+FILTERS = {
+    "gzip": {"compression": 1},
+    "shuffled": {"compression": 4, "shuffle": True, "fletcher32": True},
+    "lzf": {"compression": "lzf", "shuffle": True},
+    "zstd": ("Zstd", {}),
+    "blosc": ("Blosc", {"cname": "zstd", "shuffle": 2}),
+    "bzip2": ("BZip2", {}),
+    "lz4": ("LZ4", {}),
+    "bitshuffle": ("Bitshuffle", {}),
+}
+USUAL = "gzip", "shuffled", "zstd", "blosc", "bzip2"
+
+
+def filters(name):
+    """Return the options with which h5py applies filters."""
+    given = FILTERS[name]
+    if isinstance(given, dict):
+        return given
+    module = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    return dict(getattr(module, given[0])(**given[1]))
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("name", FILTERS)
+@given(st.data())
+def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, name, data):
+    """Selections of frames, missing ones, slices; chunks that do not divide the array."""
+    dtype = data.draw(st.sampled_from(["<u2", ">i4", "<f8"]))
+    frames = (counting_frames((12, 18, 40), "u2") % 2).astype(dtype)
+    several = data.draw(st.sampled_from([1, 1, 5]))
+    path = tmp_path_factory.mktemp("scan") / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=frames, chunks=(several, 8, 40), **filters(name))
+    nav_shape, sync_offset, roi = data.draw(selections())
+    told = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
+    expected, _ = shown(frames, nav_shape, sync_offset, roi, 7)
+    arr = open_dataset(path, **told)
+    index = data.draw(basic_indices(arr.shape))
+    part = arr[index]
+    if 0 in part.shape:
+        return
+    try:
+        refs = to_references(part)
+    except DatasetError as error:
+        whys = "inside of what decodes at once", "in blocks of several frames"
+        assert any(why in str(error) for why in whys)  # noqa: PT017 - others raise nothing
+        return
+    np.testing.assert_array_equal(read(refs)[...], expected[index])
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_usual_codecs_are_known_to_everybody(tmp_path, name):
+    """Format 2 names codecs of numcodecs; of format 3 not all that read zarr know these."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=FRAMES % 2, chunks=(2, 3, 8, 16), **filters(name))
+    array = read(to_references(open_dataset(path)))
+    assert (array.metadata.zarr_format == 2) == (name in USUAL)
+    np.testing.assert_array_equal(array[...], FRAMES % 2)
+
+
+def test_chunks_that_were_never_written_are_the_fill_value(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset(
+            "d", FRAMES.shape, "u2", chunks=(1, 7, 8, 16), fillvalue=9, **filters("zstd")
+        )
+        made[1:3] = FRAMES[1:3]
+    arr = open_dataset(path)
+    refs = to_references(arr)
+    assert sum(key.startswith("data/c/") for key in refs["refs"]) == 2
+    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+    with pytest.raises(DatasetError, match="format 3"):
+        to_references(arr, zarr_format=2)
 
 
 def test_frames_that_follow_one_another_are_one_chunk(tmp_path, monkeypatch):

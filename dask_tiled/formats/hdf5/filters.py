@@ -26,7 +26,7 @@ BLOCKS = {0: "", 2: "lz4", 3: "zstd"}
 
 def _szip(values: Sequence[int]) -> Codec:
     names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-    return {"name": "imagecodecs_szip", "configuration": dict(zip(names, values, strict=False))}
+    return {"name": "dask_tiled.szip", "configuration": dict(zip(names, values, strict=False))}
 
 
 def _blosc(values: Sequence[int]) -> Codec:
@@ -56,9 +56,9 @@ CODECS: Mapping[int, Callable[[Sequence[int]], Codec]] = {
     FLETCHER32: lambda _: {"name": "numcodecs.fletcher32"},
     SZIP: _szip,
     BZIP2: lambda _: {"name": "numcodecs.bz2"},
-    LZF: lambda _: {"name": "imagecodecs_lzf"},
+    LZF: lambda _: {"name": "dask_tiled.lzf"},
     BLOSC: _blosc,
-    LZ4: lambda _: {"name": "imagecodecs_lz4h5"},
+    LZ4: lambda _: {"name": "dask_tiled.lz4h5"},
     BITSHUFFLE: _bitshuffle,
     ZSTD: lambda v: {"name": "zstd", "configuration": {"level": (*v, 3)[0], "checksum": False}},
 }
