@@ -279,3 +279,15 @@ def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None
     if out is None or len(out) != most:
         out = np.empty(most, np.uint8)
     return np.frombuffer(BYTE_CODECS[name].decode(config, data, out), np.uint8)
+
+
+def as_numcodecs(name: str, config: Config) -> Any:
+    """Return the codec of numcodecs that is the same; None where it has none."""
+    import numcodecs
+
+    name = name.removeprefix("numcodecs.")
+    if name not in numcodecs.registry.codec_registry:
+        return None
+    if name == "blosc" and config:
+        return _blosc(config)
+    return numcodecs.get_codec({"id": name, **config})

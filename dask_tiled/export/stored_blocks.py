@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.codecs.pipeline import kind_of
+from dask_tiled.codecs.byte_codecs import as_numcodecs
+from dask_tiled.codecs.pipeline import BYTES, kind_of
 from dask_tiled.export.stored_frames import Chunk, refused
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Description
@@ -118,20 +119,9 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
 
 def numcodecs_of(blocks: StoredBlocks) -> dict[str, Any] | None:
     """Return the same for format 2, which everything reads; None where it has no such codecs."""
-    import numcodecs
-
     serializer, *packers = blocks.codecs
-    found = []
-    for one in packers:
-        name, config = one["name"].removeprefix("numcodecs."), one["configuration"]
-        if name == "blosc" and config:
-            shuffle = ("noshuffle", "shuffle", "bitshuffle").index(config["shuffle"])
-            names = "cname", "clevel", "blocksize"
-            config = {**{key: config[key] for key in names}, "shuffle": shuffle}
-        if name not in numcodecs.registry.codec_registry or not blocks.is_full:
-            return None
-        found.append(numcodecs.get_codec({"id": name, **config}))
-    if serializer["name"] != "bytes" or not found:
+    found = [as_numcodecs(one["name"], one["configuration"]) for one in packers]
+    if serializer["name"] != BYTES or not found or None in found or not blocks.is_full:
         return None
     big = serializer["configuration"].get("endian") == "big"
     dtype = blocks.dtype.newbyteorder(">" if big else "<")
