@@ -24,9 +24,10 @@ from dask_tiled.errors import (
 )
 from dask_tiled.formats.describing import completed, describe_begun, expanded, from_the_root
 from dask_tiled.formats.registry import formats
+from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.files import following
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.indexing import Index
@@ -56,6 +57,7 @@ def open_dataset(
     corrections: Corrections | str | None = None,
     fill_value: Any = None,
     missing: str | None = None,
+    axes: Calibrations | None = None,
     storage_options: Options = None,
     follow: bool = False,
     outside_folder: bool = False,
@@ -105,6 +107,11 @@ def open_dataset(
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
         with a warning. So may files of a series: :attr:`Description.doubts` tells where.
+    axes : mapping of str, or sequence of Axis, optional
+        What axes are, where the file does not say so. By the names of some: a quantity,
+        ``"0.5 nm"`` or ``"0.02 1/nm"``; a tuple of scale, unit and offset; a scale alone; or an
+        :class:`Axis`. Or an :class:`Axis` for each. They are those of the whole scan, before
+        ``roi``. See :meth:`TiledArray.with_axes`, and :doc:`calibrate` on how to keep them.
     storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
         of the file system of fsspec for all others; or such a store or file system.
@@ -159,7 +166,7 @@ def open_dataset(
         outside_folder=outside_folder,
         **format_options,
     )
-    desc = describe_files(path, format=format, follow=follow)
+    desc = describe_files(path, format=format, axes=axes, follow=follow)
     warn_of_missing(desc, nav_shape, missing, follow=follow)
     again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
@@ -236,6 +243,7 @@ def describe(
     corrections: Corrections | str | None = None,
     fill_value: Any = None,
     missing: str | None = None,
+    axes: Calibrations | None = None,
     storage_options: Options = None,
     follow: bool = False,
     outside_folder: bool = False,
@@ -280,7 +288,7 @@ def describe(
             found=desc.doubts[0],
             hint="Pass nav_shape, or the list of files.",
         )
-    return select_frames(desc, scan, sync_offset, roi, missing)
+    return select_frames(desc, scan, sync_offset, roi, missing, axes)
 
 
 PARAMETERS = tuple(inspect.signature(open_dataset).parameters)
@@ -363,9 +371,14 @@ MOST_NAMED = 5
 
 
 def select_frames(
-    desc: Description, nav_shape: tuple[int, ...] | None, sync_offset: Any, roi: Any, missing: Any
+    desc: Description,
+    nav_shape: tuple[int, ...] | None,
+    sync_offset: Any,
+    roi: Any,
+    missing: Any,
+    axes: Calibrations | None,
 ) -> Description:
-    """Show the frames that a user asks for."""
+    """Show the frames that a user asks for, on the axes that he describes."""
     path = desc.files[0].path
     first = check_whole("sync_offset", sync_offset, path=path)
     shape = desc.nav_shape if nav_shape is None else nav_shape
@@ -379,6 +392,8 @@ def select_frames(
         desc = desc.with_frames(shape, first)
     elif first:
         desc = desc.shifted(first)
+    if axes is not None:
+        desc = desc.with_axes(calibrated(desc.axes, axes, desc.shape, path), BY_USER)
     if roi is not None:
         places = _places(roi, shape, path)
         desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))

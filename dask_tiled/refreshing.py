@@ -9,7 +9,8 @@ import dask.array as da
 
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.description import Description
+from dask_tiled.model.calibration import replaced
+from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.files import GrowingFile, seen
 from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.paths import is_url
@@ -43,6 +44,8 @@ class Opening(NamedTuple):
         check_continues(old.layout, new.layout)
         if self.sample is not None:
             self.sample.check(new.layout)
+        axes = replaced(new.axes, old.calibrated(BY_USER), new.shape, new.files[0].path)
+        new = new.with_axes(axes, BY_USER)
         scheme = negotiate(
             new,
             arr.scheme.requests,

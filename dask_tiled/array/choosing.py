@@ -41,7 +41,8 @@ def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
     shown = _of_frames(desc, numbers)
     axes = _axes_left(desc, found[0])
     if axes is not None:
-        shown = replace(shown, axes=axes + shown.axes[shown.nav_ndim :])
+        axes += shown.axes[shown.nav_ndim :]
+        shown = replace(shown, axes=axes, metadata=desc.metadata)
     shown = shown.cut([Cut(0, 1, size) for size in numbers.shape] + sig)
     try:
         with config.set(array_plugins=()):

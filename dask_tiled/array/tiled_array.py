@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import astuple, replace
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import dask.array as da
@@ -22,7 +24,8 @@ from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import Description
+from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
+from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.tables import html_table
@@ -231,6 +234,44 @@ class TiledArray(da.Array):
             description, read_chunks(chunks, self.shape, self.dtype, description.dims)
         )
 
+    def with_axes(self, axes: Calibrations = MappingProxyType({}), /, **named: Calibration) -> Self:
+        """Show the same pixels with axes that are described anew: calibrate the array.
+
+        Parameters
+        ----------
+        axes : mapping of str, or sequence of Axis, optional
+            By the names of some axes what they are: a quantity, ``"0.5 nm"``, ``"0.02 1/nm"`` or
+            ``"0.5 nm from 10 nm"``; a tuple of scale, unit and, if it is not 0, offset; a number, a
+            scale without unit; or an :class:`Axis`, which may have another name. Or an
+            :class:`Axis` for each axis.
+        **named
+            The same, for axes whose names are keywords: ``arr.with_axes(scan_x="0.5 nm")``.
+
+        Returns
+        -------
+        TiledArray
+            Nothing is computed. Its chunks are the same, and pixels of both arrays are read once.
+            What is computed of it has these axes, and so has :meth:`refresh`.
+
+        Raises
+        ------
+        DatasetError
+            There is no such axis, or a description has no meaning; or items have been assigned to
+            the array.
+        """
+        desc = self._description
+        if desc is None:
+            raise DatasetError("items have been assigned to the array", hint="Calibrate it before.")
+        given = {**axes, **named} if isinstance(axes, Mapping) else axes
+        if named and given is axes:
+            problem = "all axes are described, and some of them twice"
+            raise DatasetError(problem, found=", ".join(named))
+        found = calibrated(desc.axes, given, desc.shape, desc.files[0].path)
+        shown = desc.with_axes(found, BY_USER)
+        scheme = replace(self._scheme, dims=shown.dims)
+        made = shown, scheme, self._source.io, self.chunks, self._grid
+        return type(self)(*made, inherited(self), self._opening)
+
     def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
         """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.
 
@@ -324,7 +365,10 @@ def read_once(arr: da.Array) -> da.Array:
 def array_name(description: Description, source: Source, grid: Grid) -> str:
     """Return the name of an array."""
     # A name of our own: dask would hash every number of the chunks to make one.
-    return f"{description.format}-{tokenize(source, grid)}"
+    told = description.calibrations
+    axes = [astuple(axis) if axis.name in told else None for axis in description.axes]
+    described = (axes,) if any(axes) else ()  # the axes of files follow from their pixels
+    return f"{description.format}-{tokenize(source, grid, *described)}"
 
 
 def scheme_of(arr: da.Array) -> TilingScheme:

@@ -26,6 +26,10 @@ VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
 DOUBTS = "series_doubts"
 """The entry of a format's metadata that says where more files may belong to a series, and why."""
+CALIBRATED, RENAMED = "calibrated", "renamed"
+"""The entries of a format's metadata that say who describes axes instead of the file, and which
+names these have in the file."""
+BY_USER = "the user"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,6 +131,33 @@ class Description:
         """The files, in the order of their frames."""
         return self.layout.files
 
+    @property
+    def calibrations(self) -> Mapping[str, str]:
+        """Who describes axes, by their names, instead of the file: another file, or the user."""
+        found: Mapping[str, str] = self.metadata.get(self.format, {}).get(CALIBRATED, {})
+        return found
+
+    def calibrated(self, by: str | None = None) -> dict[str, Axis]:
+        """Return the axes that the file does not describe so, by the names that it gives them."""
+        former = self.metadata.get(self.format, {}).get(RENAMED, {})
+        pairs = ((axis, self.calibrations.get(axis.name)) for axis in self.axes)
+        return {former.get(x.name, x.name): x for x, told in pairs if told and by in (None, told)}
+
+    def with_axes(self, axes: tuple[Axis, ...], by: str) -> Description:
+        """Describe the axes as somebody else than the file does, if they differ."""
+        if axes == self.axes:
+            return self
+        former, told = self.metadata.get(self.format, {}).get(RENAMED, {}), self.calibrations
+        calibrated, renamed = dict[str, str](), dict[str, str]()
+        for old, new in zip(self.axes, axes, strict=True):
+            name = former.get(old.name, old.name)
+            if new != old or old.name in told:
+                calibrated[new.name] = told[old.name] if new == old else by
+            if new.name != name:
+                renamed[new.name] = name
+        facts = {CALIBRATED: calibrated} | ({RENAMED: renamed} if renamed or former else {})
+        return replace(self.with_facts(**facts), axes=axes)
+
     def with_frames(
         self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
     ) -> Description:
@@ -146,12 +177,14 @@ class Description:
         DatasetError
             The description is that of a slice along the navigation axes.
         """
-        axes = self.axes[: self.nav_ndim]
+        desc, axes, sig = self, self.axes[: self.nav_ndim], self.axes[self.nav_ndim :]
         if len(nav_shape) != self.nav_ndim or numbers is not None:
-            axes = nav_axes(len(nav_shape))
+            names, own = {axis.name for axis in sig}, self.metadata.get(self.format, {})
+            facts = {key: own[key] for key in (CALIBRATED, RENAMED) if key in own}
+            kept = {k: {x: told[x] for x in told if x in names} for k, told in facts.items()}
+            desc, axes = self.with_facts(**kept) if kept else self, nav_axes(len(nav_shape))
         layout = self.layout.show(nav_shape, first, numbers)
-        sig = self.axes[self.nav_ndim :]
-        return replace(self, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
+        return replace(desc, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -169,7 +202,8 @@ class Description:
             return self.with_frames(self.nav_shape, selection.first + by)
         there = ~selection.are_absent(selection.numbers)
         numbers = np.where(there, selection.numbers + by, -1)
-        return replace(self.with_frames(self.nav_shape, numbers=numbers), axes=self.axes)
+        shown = self.with_frames(self.nav_shape, numbers=numbers)
+        return replace(shown, axes=self.axes, metadata=self.metadata)
 
     def with_facts(self, **facts: Any) -> Description:
         """Add to the metadata of the format."""
@@ -224,6 +258,7 @@ class Description:
             ("files", files),
             ("navigation", nav or "none"),
             ("signal", sig or "none"),
+            *self._calibration_rows(),
             ("dtype", str(self.dtype)),
             ("size", format_bytes(self.nbytes)),
         ]
@@ -236,6 +271,15 @@ class Description:
         if ignored:
             rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))
         return rows
+
+    def _calibration_rows(self) -> Iterator[tuple[str, str]]:
+        names = dict[str, list[str]]()
+        for axis in self.axes:
+            if by := self.calibrations.get(axis.name):
+                names.setdefault(by, []).append(axis.name)
+        if names:
+            listed = (f"{', '.join(some)} by {by}" for by, some in names.items())
+            yield "calibrated", printable("; ".join(listed))
 
     def __repr__(self) -> str:
         return text_table(self.rows())

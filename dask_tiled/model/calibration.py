@@ -1,0 +1,160 @@
+"""Axes as users describe them: by quantities such as ``"0.5 nm"``, numbers, tuples and ``Axis``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from dask_tiled.errors import DatasetError, nearest
+from dask_tiled.model.axes import Axis
+
+Calibration = Axis | str | float | tuple[float, str] | tuple[float, str, float]
+"""What a user says of one axis."""
+Calibrations = Mapping[str, Calibration] | Sequence[Axis]
+"""What a user says of some axes, by their names, or of all of them."""
+
+# fmt: off
+USUAL = {
+    "m", "mm", "um", "µm", "nm", "pm", "Å", "angstrom", "1/m", "1/um", "1/µm", "1/nm", "1/Å", "rad",
+    "mrad", "deg", "px", "h", "s", "ms", "us", "µs", "ns", "eV", "keV", "V", "kV", "K",
+}
+# fmt: on
+"""Units for which pint need not be asked: importing it takes most of a second."""
+FORMS = '"0.5 nm", "0.5 nm from 10 nm", 0.5, (0.5, "nm"), (0.5, "nm", 10) or an Axis'
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})(.*)", re.IGNORECASE | re.DOTALL)
+_UNIT = re.compile(r"(?:1\s*/.+|[^\d\s+.,;:-].*)?", re.DOTALL)
+
+
+def calibrated(
+    axes: Sequence[Axis], given: Calibrations, shape: Sequence[int], path: str
+) -> tuple[Axis, ...]:
+    """Return axes as a user describes them.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        What the axes are so far.
+    given : mapping, or sequence of Axis
+        By the names of some axes, what they are; or all axes, which may have new names.
+    shape : sequence of int
+        Lengths of the axes.
+    path : str
+        The file that errors name.
+
+    Raises
+    ------
+    DatasetError
+        There is no such axis, or that is no scale, unit or name of it.
+    """
+    if isinstance(given, Mapping):
+        found = list(axes)
+        names = [axis.name for axis in axes]
+        for name, value in given.items():
+            if name not in names:
+                hint = nearest(name, names) if isinstance(name, str) else None
+                told = {"expected": f"one of {', '.join(names)}", "found": repr(name), "hint": hint}
+                raise DatasetError("no such axis", path=path, **told)
+            for k in (k for k, one in enumerate(names) if one == name):
+                found[k] = _described(axes[k], value, path)
+    else:
+        listed = isinstance(given, Sequence) and all(isinstance(one, Axis) for one in given)
+        if not listed or len(given) != len(axes):
+            expected = f"an Axis for each of {', '.join(axis.name for axis in axes)}, or a mapping"
+            raise DatasetError("not the axes", path=path, expected=expected, found=repr(given))
+        found = [_described(axis, one, path) for axis, one in zip(axes, given, strict=True)]
+    return _checked(axes, found, shape, path)
+
+
+def replaced(
+    axes: Sequence[Axis], known: Mapping[str, Axis], shape: Sequence[int], path: str
+) -> tuple[Axis, ...]:
+    """Return axes, those of which others are known by their names replaced; errors are the same."""
+    return _checked(axes, [known.get(axis.name, axis) for axis in axes], shape, path)
+
+
+def quantity(text: str) -> tuple[float, str, float] | None:
+    """Read ``"0.5 nm"`` or ``"0.5 nm from 10 nm"``: scale, unit and offset; None if it is none."""
+    scale, start, offset = text.replace("\N{MINUS SIGN}", "-").partition(" from ")
+    parts = [_QUANTITY.fullmatch(one) for one in ((scale, offset) if start else (scale,))]
+    if None in parts:
+        return None
+    numbers, units = zip(*((float(one[1]), _unit(one[2])) for one in parts if one), strict=True)
+    if len({*units} - {""}) > 1:
+        return None
+    return numbers[0], units[0], numbers[1] if start else 0.0
+
+
+def _unit(text: str) -> str:
+    """Return a unit; what follows a number may begin with a slash."""
+    text = text.strip()
+    return f"1{text}" if text.startswith("/") else text
+
+
+def _described(axis: Axis, value: Any, path: str) -> Axis:
+    """Return an axis as a value describes it; its name and labels stay unless that has others."""
+    found = value if isinstance(value, Axis) else None
+    if isinstance(value, str):
+        parts = quantity(value)
+    elif isinstance(value, (tuple, list)):
+        parts = (*value, 0.0)[:3] if 2 <= len(value) <= 3 else None
+    else:
+        parts = (value, "", 0.0)
+    if found is None and parts is not None and isinstance(parts[1], str):
+        found = replace(axis, scale=parts[0], units=_unit(parts[1]), offset=parts[2])
+    if found is None or not _is_sound(found):
+        problem = f"invalid calibration of the axis {axis.name!r}"
+        raise DatasetError(problem, path=path, expected=FORMS, found=repr(value))
+    found = replace(found, scale=float(found.scale), offset=float(found.offset))
+    if found.units != axis.units and (not _UNIT.fullmatch(found.units) or unknown(found.units)):
+        problem = f"invalid unit of the axis {axis.name!r}"
+        expected = 'one that pint knows, such as "nm" or "1/nm"'
+        raise DatasetError(problem, path=path, expected=expected, found=repr(found.units))
+    return found
+
+
+def _is_sound(axis: Axis) -> bool:
+    """Return whether an axis has a name, a unit as text, and finite numbers."""
+    numbers: tuple[Any, Any] = axis.scale, axis.offset
+    if not all(isinstance(one, Real) and not isinstance(one, bool) for one in numbers):
+        return False
+    with suppress(OverflowError):  # whole numbers have no end
+        texts = isinstance(axis.name, str) and axis.name and isinstance(axis.units, str)
+        labels = isinstance(axis.labels, tuple) and all(isinstance(x, str) for x in axis.labels)
+        return bool(texts and labels and axis.scale and all(map(math.isfinite, numbers)))
+    return False
+
+
+def _checked(
+    before: Sequence[Axis], after: Sequence[Axis], shape: Sequence[int], path: str
+) -> tuple[Axis, ...]:
+    """Return axes, if those that have changed have names of their own, and labels for all."""
+    names = [axis.name for axis in after]
+    for old, new, size in zip(before, after, shape, strict=True):
+        if new.name != old.name and names.count(new.name) > 1:
+            told = {"expected": "names of their own", "found": ", ".join(names)}
+            raise DatasetError(f"two axes are called {new.name!r}", path=path, **told)
+        if len(new.labels) not in (0, size):
+            problem, expected = f"wrong labels of the axis {old.name!r}", f"{size} labels, or none"
+            raise DatasetError(problem, path=path, expected=expected, found=len(new.labels))
+    return tuple(after)
+
+
+def unknown(unit: str) -> bool:
+    """Return whether pint does not know a unit; without pint, every text is one."""
+    if not unit or unit in USUAL:
+        return False
+    try:
+        import pint
+    except ImportError:
+        return False
+    try:
+        magnitude: float = pint.get_application_registry().parse_expression(unit).magnitude
+    except Exception:  # noqa: BLE001 - it fails in many ways
+        return True
+    return magnitude != 1
