@@ -433,3 +433,26 @@ def test_array_expressions(tmp_path):
     """A plain dask array is what one gets, and a right one."""
     path = write_raw(tmp_path / "scan.raw", counting_frames((7, 5, 4, 6), "u1"))
     ran(EXPRESSIONS, path)
+
+
+CALIBRATED = {
+    "sums": lambda a, b: (a.sum(0), b.sum((2, 3))),
+    "pixels": lambda a, b: (a, b),
+    "pixels and sums": lambda a, b: (b, a.mean(1)),
+    "expressions of both": lambda a, b: (a - b, (a * 2 + b).sum(0)),
+    "functions of chunks": lambda a, b: (a.map_blocks(np.negative), b.map_blocks(np.square)),
+}
+
+
+@pytest.mark.parametrize("case", CALIBRATED)
+@pytest.mark.parametrize("chunks", [CHUNKS, -1], ids=["several chunks", "one chunk"])
+def test_arrays_with_other_axes_are_read_once(scan, loads, case, chunks):
+    a = dask_tiled.open_dataset(scan[0], chunks=chunks, io="counting")
+    b = a.with_axes(scan_x="0.5 nm")
+    assert a.name != b.name
+    found = dask.compute(*CALIBRATED[case](a, b))
+    assert len(loads) == np.prod(a.numblocks)
+    expected = CALIBRATED[case](*[da.from_array(scan[1], chunks=a.chunks)] * 2)
+    for one, other in zip(found, dask.compute(*expected), strict=True):
+        np.testing.assert_allclose(one, other)
+    assert not np.shares_memory(*found)

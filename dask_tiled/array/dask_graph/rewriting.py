@@ -31,6 +31,7 @@ from dask_tiled.array.dask_graph.names import (
 )
 from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
+from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
@@ -105,6 +106,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = split_joins(graph)
     trees = trees_of(graph)
     found = known_trees(trees, arrays_of_numpy(graph))
+    graph = reading_once(graph, trees)
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
     names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))

@@ -1,0 +1,40 @@
+"""Layers that read the same pixels, for arrays that differ in their axes alone: one reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.dask_graph.names import Layer, blockwise
+from dask_tiled.array.tree import Read, Tree
+from dask_tiled.model.indexing import Array
+
+
+def reading_once(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLevelGraph:
+    """Let all layers but one that read the same chunks of the same source copy those of that one.
+
+    They are copied, so that results that a user changes are not parts of one another.
+    """
+    reads = [tree for tree in trees.values() if isinstance(tree, Read)]
+    if len(reads) < 2:
+        return graph
+    first = dict[object, Read]()
+    layers: dict[str, Layer] = {**graph.layers}
+    dependencies = {**graph.dependencies}
+    for read in reads:
+        noted = repr(sorted(read.annotations.items()))
+        one = first.setdefault((read.source.token, read.chunks, noted), read)
+        if one is not read and read.chunks is not None:
+            axes, numblocks = tuple(range(len(read.chunks))), tuple(map(len, read.chunks))
+            layers[read.name] = blockwise(
+                copied, read.name, axes, one.name, axes, numblocks={one.name: numblocks}
+            )
+            layers[read.name].annotations = read.annotations or None
+            dependencies[read.name] = {one.name}
+    return HighLevelGraph(layers, dependencies)
+
+
+def copied(chunk: Array) -> Array:
+    """Copy a chunk."""
+    return chunk.copy()
