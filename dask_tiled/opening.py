@@ -32,6 +32,7 @@ from dask_tiled.model.files import following
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import Border, is_url, within
+from dask_tiled.model.saved_axes import SavedAxes
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.refreshing import Opening, check_local
@@ -273,7 +274,7 @@ def describe(
                 scan = _filled(scan, desc, sync_offset)
                 common["nav_shape"] = scan
                 desc = ask(listed=listed)
-            known = _corrections(corrections, desc)
+            known, saved = _corrections(corrections, desc), SavedAxes.beside(desc)
     first_path = desc.files[0].path
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
@@ -288,7 +289,12 @@ def describe(
             found=desc.doubts[0],
             hint="Pass nav_shape, or the list of files.",
         )
-    return select_frames(desc, scan, sync_offset, roi, missing, axes)
+    desc = _in_shape(desc, scan, sync_offset)
+    desc = desc if saved is None else saved.of(desc)
+    if axes is not None:
+        found = calibrated(desc.axes, axes, desc.shape, first_path)
+        desc = desc.with_axes(found, BY_USER)
+    return _chosen(desc, roi, missing)
 
 
 PARAMETERS = tuple(inspect.signature(open_dataset).parameters)
@@ -370,15 +376,10 @@ MOST_NAMED = 5
 """So many missing files are named in an error."""
 
 
-def select_frames(
-    desc: Description,
-    nav_shape: tuple[int, ...] | None,
-    sync_offset: Any,
-    roi: Any,
-    missing: Any,
-    axes: Calibrations | None,
+def _in_shape(
+    desc: Description, nav_shape: tuple[int, ...] | None, sync_offset: Any
 ) -> Description:
-    """Show the frames that a user asks for, on the axes that he describes."""
+    """Show frames in the shape of the scan that a user asks for, from the frame on that he does."""
     path = desc.files[0].path
     first = check_whole("sync_offset", sync_offset, path=path)
     shape = desc.nav_shape if nav_shape is None else nav_shape
@@ -389,13 +390,15 @@ def select_frames(
     # Beyond these all frames are missing, and frame numbers would no longer be numbers of 8 bytes.
     first = max(-math.prod(shape), min(first, desc.layout.n_frames))
     if shape != desc.nav_shape:
-        desc = desc.with_frames(shape, first)
-    elif first:
-        desc = desc.shifted(first)
-    if axes is not None:
-        desc = desc.with_axes(calibrated(desc.axes, axes, desc.shape, path), BY_USER)
+        return desc.with_frames(shape, first)
+    return desc.shifted(first) if first else desc
+
+
+def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
+    """Show the frames that a user chooses, if none is missing or they may be."""
+    path = desc.files[0].path
     if roi is not None:
-        places = _places(roi, shape, path)
+        places = _places(roi, desc.nav_shape, path)
         desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
     if missing not in (None, "fill", "raise"):
         raise DatasetError(

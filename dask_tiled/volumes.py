@@ -15,8 +15,9 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.describing import expanded
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
-from dask_tiled.model.description import VOLUMES, Description
+from dask_tiled.model.description import BY_USER, VOLUMES, Description
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.model.layout import Layout
@@ -34,6 +35,7 @@ def open_volumes(
     tiling: TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
+    axes: Calibrations | None = None,
     **options: Any,
 ) -> da.Array:
     """Open many files of one shape as one lazy array.
@@ -53,6 +55,8 @@ def open_volumes(
         files and a part of the volume. What is compressed as a whole stays whole.
     chunks, io : optional
         As in :func:`open_dataset`.
+    axes : mapping of str, or sequence of Axis, optional
+        As in :func:`open_dataset`, of all axes; the one of the files is called ``volume``.
     **options
         Further options of :func:`open_dataset`, for every file; corrections are none of them.
 
@@ -76,6 +80,9 @@ def open_volumes(
     for volume in volumes:
         warn_of_missing(volume, **options)
     desc = stacked(volumes)
+    if axes is not None:
+        found = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)
+        desc = desc.with_axes(found, BY_USER)
     return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
 
 

@@ -28,6 +28,7 @@ from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
 from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
+from dask_tiled.model.saved_axes import save_axes
 from dask_tiled.model.tables import html_table
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block, read_chunks, rechunked
@@ -271,6 +272,32 @@ class TiledArray(da.Array):
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
         return type(self)(*made, inherited(self), self._opening)
+
+    def save_axes(self) -> str:
+        """Keep the axes beside the scan, in a small file that is read whenever that is opened.
+
+        Only axes that :meth:`with_axes` or ``axes=`` have described are kept, by the names that the
+        scan's own files give them. What has been kept of others stays; ``axes=`` goes first.
+
+        Returns
+        -------
+        str
+            The path of the file, ``scan.mib.axes.json`` for one. To forget the axes, remove it.
+
+        Raises
+        ------
+        DatasetError
+            All axes are as the scan's own files say; the array is a part of what was opened, or
+            lies behind a URL; or the folder cannot be written to.
+        """
+        if self._opening is None or self._description is None:
+            raise DatasetError(
+                "the axes of this array are not saved",
+                expected="an array as it was opened",
+                found="a part of one, or one that items were assigned to",
+                hint="Save the axes of the array that was opened, then cut it.",
+            )
+        return save_axes(self._description)
 
     def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
         """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.

@@ -70,6 +70,13 @@ OPENING = (
         help="Whether frames may be missing; by default they may, with a warning.",
     ),
     click.Option(
+        ["--axis", "axes"],
+        type=PAIR,
+        multiple=True,
+        metavar="NAME=QUANTITY",
+        help='What an axis is, such as scan_x="0.5 nm" or y="0.02 1/nm from -0.64 1/nm".',
+    ),
+    click.Option(
         ["--outside-folder"],
         is_flag=True,
         help="What a file leads to, by names or links, may lie outside of its folder.",
@@ -139,8 +146,9 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     named = dict(options.pop("format_options", ()))
     if "dataset" in options:
         named["dataset"] = options.pop("dataset")
-    if "storage_options" in options:
-        options["storage_options"] = dict(options["storage_options"])
+    for name in ("axes", "storage_options"):
+        if name in options:
+            options[name] = dict(options[name])
     if "roi" in options:
         options["roi"] = _array(options["roi"])
     path = paths[0] if len(paths) == 1 else list(paths)

@@ -22,6 +22,7 @@ from dask_tiled.export.zarr_export import to_zarr
 from dask_tiled.formats.describing import completed, recognised_by
 from dask_tiled.formats.registry import formats
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
 from dask_tiled.panels import contrast
@@ -175,13 +176,7 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
 
 def _unit(text: str) -> str:
     """Return a unit that napari understands, or else its word for none."""
-    try:
-        import pint
-
-        is_known = text and pint.get_application_registry().parse_expression(text).magnitude == 1
-    except Exception:  # noqa: BLE001 - files call units as they like, and pint fails in many ways
-        is_known = False
-    return text if is_known else NO_UNIT
+    return NO_UNIT if not text or is_unknown(text) else text
 
 
 def _sample(arr: da.Array) -> np.ndarray[Any, Any]:

@@ -26,7 +26,7 @@ def open_pictures(
     """Open all pictures that a file lists, the one that it means first, with their names.
 
     One alone is called ``data``. Of several, those in ``dropped`` are not opened, and those that
-    cannot be are left out with a warning.
+    cannot be are left out with a warning. ``axes`` are those of the first: others have other ones.
     """
     first = open_dataset(path, **options)
     desc = getattr(first, "description", None)
@@ -38,6 +38,7 @@ def open_pictures(
         yield DATA, first
         return
     yield names.pop(meant), first
+    options = {key: value for key, value in options.items() if key != "axes"}
     for key, name in names.items():
         if name not in dropped:
             try:

@@ -29,6 +29,7 @@ from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_following, is_refusal, read_head
 from dask_tiled.model.paths import absolute, is_file, is_url, list_folder
+from dask_tiled.model.saved_axes import SUFFIX
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -89,10 +90,15 @@ def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
         problem, hint = "the server does not list this folder", "Pass a list of URLs."
         raise DatasetError(problem, path=folder, hint=hint)
     pattern = glob.escape(name).replace("[*]", "*")  # brackets and question marks occur in names
-    found = sorted(fnmatch.filter(names, pattern), key=natural_key)
+    found = sorted(_matching(names, pattern), key=natural_key)
     if not found:
         raise FileNotFoundError(f"no file matches {url}")
     return tuple(os.path.join(folder, name) for name in found), True
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that a pattern matches, but for axes that are saved beside a scan."""
+    return [name for name in fnmatch.filter(names, pattern) if not name.endswith(SUFFIX)]
 
 
 def _matches(text: str) -> tuple[tuple[str, ...], bool]:
@@ -114,7 +120,7 @@ def _found_by(pattern: str) -> Iterator[str]:
         else:
             there = list_folder(place) if os.path.isdir(place or ".") else None
             hidden = name.startswith(".")
-            found = [one for one in fnmatch.filter(there or (), name) if hidden or one[0] != "."]
+            found = [one for one in _matching(there or (), name) if hidden or one[0] != "."]
         yield from (os.path.join(place, one) for one in found)
 
 
@@ -406,6 +412,8 @@ def _signature(path: str) -> str:
 
 def _look(path: str) -> str:
     """Say what people would call a file."""
+    if path.endswith(SUFFIX):
+        return "axes that are saved beside a scan: open the scan"
     head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):
         return "nothing but zeros at its start: perhaps a copy was not finished"

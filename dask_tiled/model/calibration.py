@@ -61,13 +61,13 @@ def calibrated(
                 told = {"expected": f"one of {', '.join(names)}", "found": repr(name), "hint": hint}
                 raise DatasetError("no such axis", path=path, **told)
             for k in (k for k, one in enumerate(names) if one == name):
-                found[k] = _described(axes[k], value, path)
+                found[k] = described(axes[k], value, path)
     else:
         listed = isinstance(given, Sequence) and all(isinstance(one, Axis) for one in given)
         if not listed or len(given) != len(axes):
             expected = f"an Axis for each of {', '.join(axis.name for axis in axes)}, or a mapping"
             raise DatasetError("not the axes", path=path, expected=expected, found=repr(given))
-        found = [_described(axis, one, path) for axis, one in zip(axes, given, strict=True)]
+        found = [described(axis, one, path) for axis, one in zip(axes, given, strict=True)]
     return _checked(axes, found, shape, path)
 
 
@@ -76,6 +76,34 @@ def replaced(
 ) -> tuple[Axis, ...]:
     """Return axes, those of which others are known by their names replaced; errors are the same."""
     return _checked(axes, [known.get(axis.name, axis) for axis in axes], shape, path)
+
+
+def described(axis: Axis, value: Any, path: str) -> Axis:
+    """Return an axis as a value describes it; its name and labels stay unless that has others.
+
+    Raises
+    ------
+    DatasetError
+        It is no scale, or pint does not know the unit.
+    """
+    found = value if isinstance(value, Axis) else None
+    if isinstance(value, str):
+        parts = quantity(value)
+    elif isinstance(value, (tuple, list)):
+        parts = (*value, 0.0)[:3] if 2 <= len(value) <= 3 else None
+    else:
+        parts = (value, "", 0.0)
+    if found is None and parts is not None and isinstance(parts[1], str):
+        found = replace(axis, scale=parts[0], units=_unit(parts[1]), offset=parts[2])
+    if found is None or not _is_sound(found):
+        problem = f"invalid calibration of the axis {axis.name!r}"
+        raise DatasetError(problem, path=path, expected=FORMS, found=repr(value))
+    found = replace(found, scale=float(found.scale), offset=float(found.offset))
+    if found.units != axis.units and (not _UNIT.fullmatch(found.units) or is_unknown(found.units)):
+        problem = f"invalid unit of the axis {axis.name!r}"
+        expected = 'one that pint knows, such as "nm" or "1/nm"'
+        raise DatasetError(problem, path=path, expected=expected, found=repr(found.units))
+    return found
 
 
 def quantity(text: str) -> tuple[float, str, float] | None:
@@ -94,28 +122,6 @@ def _unit(text: str) -> str:
     """Return a unit; what follows a number may begin with a slash."""
     text = text.strip()
     return f"1{text}" if text.startswith("/") else text
-
-
-def _described(axis: Axis, value: Any, path: str) -> Axis:
-    """Return an axis as a value describes it; its name and labels stay unless that has others."""
-    found = value if isinstance(value, Axis) else None
-    if isinstance(value, str):
-        parts = quantity(value)
-    elif isinstance(value, (tuple, list)):
-        parts = (*value, 0.0)[:3] if 2 <= len(value) <= 3 else None
-    else:
-        parts = (value, "", 0.0)
-    if found is None and parts is not None and isinstance(parts[1], str):
-        found = replace(axis, scale=parts[0], units=_unit(parts[1]), offset=parts[2])
-    if found is None or not _is_sound(found):
-        problem = f"invalid calibration of the axis {axis.name!r}"
-        raise DatasetError(problem, path=path, expected=FORMS, found=repr(value))
-    found = replace(found, scale=float(found.scale), offset=float(found.offset))
-    if found.units != axis.units and (not _UNIT.fullmatch(found.units) or unknown(found.units)):
-        problem = f"invalid unit of the axis {axis.name!r}"
-        expected = 'one that pint knows, such as "nm" or "1/nm"'
-        raise DatasetError(problem, path=path, expected=expected, found=repr(found.units))
-    return found
 
 
 def _is_sound(axis: Axis) -> bool:
@@ -145,7 +151,7 @@ def _checked(
     return tuple(after)
 
 
-def unknown(unit: str) -> bool:
+def is_unknown(unit: str) -> bool:
     """Return whether pint does not know a unit; without pint, every text is one."""
     if not unit or unit in USUAL:
         return False

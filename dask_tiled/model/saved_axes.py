@@ -1,0 +1,161 @@
+"""Axes that a user has described, in a small file beside a scan: ``scan.mib.axes.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.calibration import described, replaced
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import read_head
+from dask_tiled.model.paths import is_url, open_file
+
+SUFFIX = ".axes.json"
+VERSION = 1
+MOST_BYTES = 1 << 20
+OF_GROUPS = "zarr.json", ".zgroup"
+"""Documents in the folders of groups of zarr."""
+REMEDY = "Correct the file, or remove it."
+
+
+class SavedAxes(NamedTuple):
+    """Axes that a file beside a scan describes, by the names that the scan's own files give."""
+
+    path: str
+    axes: Mapping[str, Axis]
+
+    @classmethod
+    def beside(cls, desc: Description) -> SavedAxes | None:
+        """Read the axes that are saved beside a scan; behind a URL there are none.
+
+        Raises
+        ------
+        CorruptFileError
+            The file is damaged, or describes no axes.
+        OutsideFolderError
+            It is a link out of the folder that was opened.
+        """
+        if is_url(desc.files[0].path):
+            return None
+        path, picture = _place(desc)
+        if not os.path.isfile(path):
+            return None
+        return cls(path, _read(path).get(picture, {}))
+
+    def of(self, desc: Description) -> Description:
+        """Describe the axes of these names.
+
+        Raises
+        ------
+        CorruptFileError
+            Two have one name then, or labels are too few or too many.
+        """
+        with _telling_of(self.path):
+            axes = replaced(desc.axes, self.axes, desc.shape, self.path)
+        return desc.with_axes(axes, os.path.basename(self.path))
+
+
+def save_axes(desc: Description) -> str:
+    """Write the axes that the file does not describe so beside it; return where to.
+
+    Raises
+    ------
+    DatasetError
+        All are as the file describes them, it lies behind a URL, or its folder cannot be written.
+    """
+    path, picture = _place(desc)
+    if is_url(path):
+        hint = "Pass axes= whenever you open it."
+        raise DatasetError("nothing is saved beside what lies behind a URL", path=path, hint=hint)
+    axes = desc.calibrated()
+    if not axes:
+        hint = "Describe them with with_axes() before."
+        raise DatasetError("the axes are those of the file", path=desc.files[0].path, hint=hint)
+    pictures = _read(path) if os.path.isfile(path) else {}
+    pictures[picture] = {**pictures.get(picture, {}), **axes}
+    told = {
+        picture: {name: asdict(axis) for name, axis in axes.items()}
+        for picture, axes in pictures.items()
+    }
+    text = json.dumps({"dask_tiled_axes": VERSION, "pictures": told}, indent=1, ensure_ascii=False)
+    part = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}{SUFFIX}")
+    try:
+        with open_file(part, "x", encoding="utf8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise DatasetError(
+            "the axes cannot be saved beside the scan",
+            path=path,
+            found=error.strerror,
+            hint="Pass axes= whenever you open it, or copy it to a folder of your own.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
+    return path
+
+
+def _place(desc: Description) -> tuple[str, str]:
+    """Return where the axes of a scan are saved, and what tells its pictures from one another."""
+    first, facts = desc.files[0].path, desc.metadata.get(desc.format, {})
+    if desc.format == "zarr" and not is_url(first):
+        folder = store = os.path.dirname(first)
+        while any(os.path.isfile(os.path.join(os.path.dirname(store), x)) for x in OF_GROUPS):
+            store = os.path.dirname(store)
+        return store + SUFFIX, os.path.relpath(folder, store).removeprefix(".")
+    picture = str(facts.get("dataset", facts.get("field", "")))
+    return first + SUFFIX, f"{picture} at level {level}" if (
+        level := facts.get("level")
+    ) else picture
+
+
+def _read(path: str) -> dict[str, dict[str, Axis]]:
+    """Return the axes of all pictures."""
+    with _telling_of(path):
+        text = read_head(path, MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise DatasetError("too long", expected=f"at most {MOST_BYTES} bytes", found="more")
+        document = json.loads(text)
+        if document["dask_tiled_axes"] != VERSION:
+            raise DatasetError(
+                "another version", expected=VERSION, found=document["dask_tiled_axes"]
+            )
+        return {
+            picture: {name: _axis(name, told, path) for name, told in axes.items()}
+            for picture, axes in document["pictures"].items()
+        }
+
+
+def _axis(name: str, told: Any, path: str) -> Axis:
+    """Return an axis as it was saved, or as people write it: ``"0.5 nm"``."""
+    if not isinstance(told, dict):
+        return described(Axis(name), told, path)
+    axis = Axis(**{"name": name, **told, "labels": tuple(told.get("labels", ()))})
+    return described(axis, axis, path)  # units have been checked before
+
+
+@contextmanager
+def _telling_of(path: str) -> Iterator[None]:
+    """Say of what is wrong in a file that it is in the saved axes, and what to do."""
+    problem, told = "the saved axes cannot be read", {"path": path, "hint": REMEDY}
+    try:
+        yield
+    except OutsideFolderError:
+        raise
+    except DatasetError as error:
+        told |= {"expected": error.expected, "found": error.found}
+        raise CorruptFileError(f"{problem}: {error.problem}", **told) from error
+    except KeyError as error:
+        raise CorruptFileError(problem, expected=f"an entry {error}", **told) from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFileError(problem, found=str(error), **told) from error
