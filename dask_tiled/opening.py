@@ -31,7 +31,7 @@ from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.files import following
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import Border, is_url, within
+from dask_tiled.model.paths import Border, axes_file, is_url, within
 from dask_tiled.model.saved_axes import SavedAxes
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
 from dask_tiled.reading.descriptors import lent_fd
@@ -274,8 +274,10 @@ def describe(
                 scan = _filled(scan, desc, sync_offset)
                 common["nav_shape"] = scan
                 desc = ask(listed=listed)
-            known, saved = _corrections(corrections, desc), SavedAxes.beside(desc)
-    first_path = desc.files[0].path
+            known, first_path = _corrections(corrections, desc), desc.files[0].path
+            kept, saved = axes_file(first_path), None
+            if not is_url(kept) and os.path.isfile(kept):
+                saved = SavedAxes.at(kept, desc)
     if "dtype" in formats()[desc.format].options():
         dtype = None  # it told how the pixels are stored
     scaling = desc.conversion.scaling

@@ -28,8 +28,7 @@ from dask_tiled.formats.registry import Format, formats
 from dask_tiled.formats.tools.series import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_following, is_refusal, read_head
-from dask_tiled.model.paths import absolute, is_file, is_url, list_folder
-from dask_tiled.model.saved_axes import SUFFIX
+from dask_tiled.model.paths import OF_AXES, absolute, is_file, is_url, list_folder
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -98,7 +97,7 @@ def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
     """Return the names that a pattern matches, but for axes that are saved beside a scan."""
-    return [name for name in fnmatch.filter(names, pattern) if not name.endswith(SUFFIX)]
+    return [name for name in fnmatch.filter(names, pattern) if not name.endswith(OF_AXES)]
 
 
 def _matches(text: str) -> tuple[tuple[str, ...], bool]:
@@ -412,7 +411,7 @@ def _signature(path: str) -> str:
 
 def _look(path: str) -> str:
     """Say what people would call a file."""
-    if path.endswith(SUFFIX):
+    if path.endswith(OF_AXES):
         return "axes that are saved beside a scan: open the scan"
     head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):

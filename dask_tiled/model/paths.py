@@ -29,6 +29,11 @@ PAUSE = 0.02
 SHORT = {errno.EMFILE, errno.ENFILE}
 HINT = "ulimit -n sets how many there may be"
 
+OF_AXES = ".axes.json"
+"""What is added to the name of a scan for the file that keeps its axes."""
+OF_ZARR = "zarr.json", ".zarray", ".zgroup"
+"""The documents of arrays and groups of zarr, in folders of their own."""
+
 GIVES_BACK: list[Callable[[], None]] = []
 """Functions that close descriptors which nobody uses now."""
 
@@ -89,6 +94,18 @@ def names_in(folder: str, *guesses: str) -> list[str]:
     if names is None:
         names = [name for name in guesses if is_file(os.path.join(folder, name))]
     return names
+
+
+def axes_file(path: str) -> str:
+    """Return where axes are kept of a scan whose first file lies there.
+
+    They are kept beside that; of what lies in a folder of zarr, beside the outermost such folder.
+    """
+    if os.path.basename(path) in OF_ZARR and not is_url(path):
+        above = os.path.dirname(path)
+        while any(os.path.isfile(os.path.join(above, name)) for name in OF_ZARR):
+            path, above = above, os.path.dirname(above)
+    return path + OF_AXES
 
 
 def allowed(most: int) -> int:

@@ -15,13 +15,10 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import described, replaced
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import read_head
-from dask_tiled.model.paths import is_url, open_file
+from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, is_url, open_file, within
 
-SUFFIX = ".axes.json"
 VERSION = 1
 MOST_BYTES = 1 << 20
-OF_GROUPS = "zarr.json", ".zgroup"
-"""Documents in the folders of groups of zarr."""
 REMEDY = "Correct the file, or remove it."
 
 
@@ -32,22 +29,21 @@ class SavedAxes(NamedTuple):
     axes: Mapping[str, Axis]
 
     @classmethod
-    def beside(cls, desc: Description) -> SavedAxes | None:
-        """Read the axes that are saved beside a scan; behind a URL there are none.
+    def at(cls, path: str, desc: Description) -> SavedAxes:
+        """Read the axes of what is described.
 
         Raises
         ------
         CorruptFileError
             The file is damaged, or describes no axes.
         OutsideFolderError
-            It is a link out of the folder that was opened.
+            It is a link out of its folder.
         """
-        if is_url(desc.files[0].path):
-            return None
-        path, picture = _place(desc)
-        if not os.path.isfile(path):
-            return None
-        return cls(path, _read(path).get(picture, {}))
+        known = border()
+        if known is not None and desc.files[0].path + OF_AXES != path:  # beside a folder of zarr
+            known = Border([os.path.dirname(path)], outside=known.outside)
+        with within(known):
+            return cls(path, _read(path).get(_picture(desc, path), {}))
 
     def of(self, desc: Description) -> Description:
         """Describe the axes of these names.
@@ -70,7 +66,7 @@ def save_axes(desc: Description) -> str:
     DatasetError
         All are as the file describes them, it lies behind a URL, or its folder cannot be written.
     """
-    path, picture = _place(desc)
+    path = axes_file(desc.files[0].path)
     if is_url(path):
         hint = "Pass axes= whenever you open it."
         raise DatasetError("nothing is saved beside what lies behind a URL", path=path, hint=hint)
@@ -78,16 +74,15 @@ def save_axes(desc: Description) -> str:
     if not axes:
         hint = "Describe them with with_axes() before."
         raise DatasetError("the axes are those of the file", path=desc.files[0].path, hint=hint)
-    pictures = _read(path) if os.path.isfile(path) else {}
+    pictures, picture = _read(path) if os.path.isfile(path) else {}, _picture(desc, path)
     pictures[picture] = {**pictures.get(picture, {}), **axes}
     told = {
-        picture: {name: asdict(axis) for name, axis in axes.items()}
-        for picture, axes in pictures.items()
+        key: {name: asdict(axis) for name, axis in some.items()} for key, some in pictures.items()
     }
     text = json.dumps({"dask_tiled_axes": VERSION, "pictures": told}, indent=1, ensure_ascii=False)
-    part = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}{SUFFIX}")
+    part = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}{OF_AXES}")
     try:
-        with open_file(part, "x", encoding="utf8") as file:
+        with open_file(part, "x", encoding="utf8", errors="backslashreplace") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -105,18 +100,14 @@ def save_axes(desc: Description) -> str:
     return path
 
 
-def _place(desc: Description) -> tuple[str, str]:
-    """Return where the axes of a scan are saved, and what tells its pictures from one another."""
+def _picture(desc: Description, path: str) -> str:
+    """Return what tells the pictures of a scan from one another."""
     first, facts = desc.files[0].path, desc.metadata.get(desc.format, {})
-    if desc.format == "zarr" and not is_url(first):
-        folder = store = os.path.dirname(first)
-        while any(os.path.isfile(os.path.join(os.path.dirname(store), x)) for x in OF_GROUPS):
-            store = os.path.dirname(store)
-        return store + SUFFIX, os.path.relpath(folder, store).removeprefix(".")
+    if first + OF_AXES != path:
+        place = os.path.relpath(os.path.dirname(first), path.removesuffix(OF_AXES))
+        return place.removeprefix(".")
     picture = str(facts.get("dataset", facts.get("field", "")))
-    return first + SUFFIX, f"{picture} at level {level}" if (
-        level := facts.get("level")
-    ) else picture
+    return f"{picture} at level {facts['level']}" if facts.get("level") else picture
 
 
 def _read(path: str) -> dict[str, dict[str, Axis]]:

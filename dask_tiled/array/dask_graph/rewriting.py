@@ -37,7 +37,7 @@ from dask_tiled.array.known import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Key, Label, pixels_of
-from dask_tiled.array.tree import Combine, Tree, words_of
+from dask_tiled.array.tree import Combine, Read, Tree, words_of
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
@@ -106,7 +106,8 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = split_joins(graph)
     trees = trees_of(graph)
     found = known_trees(trees, arrays_of_numpy(graph))
-    graph = reading_once(graph, trees)
+    if sum(isinstance(tree, Read) for tree in trees.values()) > 1:
+        graph = reading_once(graph, trees)
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
     names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))

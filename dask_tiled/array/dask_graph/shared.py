@@ -16,13 +16,10 @@ def reading_once(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLevelG
 
     They are copied, so that results that a user changes are not parts of one another.
     """
-    reads = [tree for tree in trees.values() if isinstance(tree, Read)]
-    if len(reads) < 2:
-        return graph
     first = dict[object, Read]()
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {**graph.dependencies}
-    for read in reads:
+    for read in (tree for tree in trees.values() if isinstance(tree, Read)):
         noted = repr(sorted(read.annotations.items()))
         one = first.setdefault((read.source.token, read.chunks, noted), read)
         if one is not read and read.chunks is not None:

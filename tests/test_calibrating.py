@@ -1,0 +1,467 @@
+"""Arrays that a user calibrates: who sees it, how long it lasts, and where it is kept."""
+
+import json
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import xarray as xr
+import zarr
+from click.testing import CliRunner
+
+from dask_tiled import (
+    Axis,
+    CorruptFileError,
+    DatasetError,
+    OutsideFolderError,
+    TiledArray,
+    describe,
+    file_reader,
+    formats,
+    open_dataset,
+    open_volumes,
+    show,
+    to_hyperspy,
+    to_xarray,
+    to_zarr,
+)
+from dask_tiled.array.axes import shown_of
+from dask_tiled.command_line.app import app
+from dask_tiled.export.napari_plugin import read_layers
+from dask_tiled.formats.describing import recognised_by
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+SAID = {"scan_x": "0.5 nm", "scan_y": (0.25, "nm", 3), "x": "0.02 1/nm from -0.16 1/nm"}
+SCAN_Y, SCAN_X = Axis("scan_y", "nm", 0.25, 3), Axis("scan_x", "nm", 0.5)
+Y, X = Axis("y"), Axis("x", "1/nm", 0.02, -0.16)
+AXES = SCAN_Y, SCAN_X, Y, X
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_mib(tmp_path / "scan.mib", FRAMES)
+
+
+@pytest.fixture
+def arr(path):
+    return open_dataset(path).with_axes(SAID)
+
+
+# Who sees it
+
+
+def of_labels(found):
+    """Return what xarray has of all axes."""
+    coords = ((name, found.coords.get(name)) for name in found.dims)
+    return tuple(
+        Axis(name)
+        if one is None
+        else Axis(name, one.attrs.get("units", ""), round(float(one[1] - one[0]), 9), float(one[0]))
+        for name, one in coords
+    )
+
+
+def of_signal(told):
+    """Return what HyperSpy has of all axes."""
+    return tuple(Axis(one["name"], one["units"], one["scale"], one["offset"]) for one in told)
+
+
+def of_image(group):
+    """Return what OME-Zarr says of all axes."""
+    (image,) = group.attrs["ome"]["multiscales"]
+    scale, offset = image["datasets"][0]["coordinateTransformations"]
+    units = {"nanometer": "nm", None: ""}
+    return tuple(
+        Axis(axis["name"], units.get(unit := axis.get("unit"), unit), *numbers)
+        for axis, *numbers in zip(image["axes"], scale["scale"], offset["translation"], strict=True)
+    )
+
+
+def in_napari(path, arr):
+    """Return what napari has of all axes: it opens files, and finds what is saved beside them."""
+    arr.save_axes()
+    ((_, told, _),) = read_layers(str(path))
+    units = ("" if unit == "pixel" else unit for unit in told["units"])
+    columns = told["axis_labels"], units, told["scale"], told["translate"]
+    return tuple(map(Axis, *columns))
+
+
+def drawn(path, arr):
+    """Return names and units, and the ends of axes in pictures, of all axes that are drawn."""
+    del path
+    shown = {(axes.get_ylabel(), axes.get_xlabel()): axes for axes in show(arr).axes}
+    frame, scan = shown["y", "x (1/nm)"], shown["scan_y (nm)", "scan_x (nm)"]
+    np.testing.assert_allclose(scan.images[0].get_extent(), (-0.25, 3.25, 4.125, 2.875))
+    np.testing.assert_allclose(frame.images[0].get_extent()[:2], (-0.17, 0.15))
+    return AXES
+
+
+def in_a_folder(path, arr, read):
+    to_zarr(arr, path.parent / "out.zarr")
+    return read(path.parent / "out.zarr")
+
+
+SEES = {
+    "the array": lambda _, arr: arr.axes,
+    "the description": lambda _, arr: arr.description.axes,
+    "describe": lambda path, _: describe(path, axes=SAID).axes,
+    "open_dataset": lambda path, _: open_dataset(path, axes=SAID).axes,
+    "every axis": lambda path, _: open_dataset(path, axes=AXES).axes,
+    "keywords": lambda path, _: open_dataset(path).with_axes({"x": X}, **SAID_OF_SCAN).axes,
+    "pickles": lambda _, arr: pickle.loads(pickle.dumps(arr)).axes,
+    "expressions": lambda _, arr: shown_of(np.sqrt(arr) + 1).axes,
+    "xarray": lambda _, arr: of_labels(to_xarray(arr)),
+    "xarray of a path": lambda path, _: of_labels(to_xarray(path, axes=SAID)),
+    "the engine of xarray": lambda path, _: of_labels(
+        xr.open_dataset(path, engine="dask_tiled", axes=SAID)["data"]
+    ),
+    "zarr in xarray": lambda path, arr: of_labels(
+        in_a_folder(path, arr, partial(xr.open_zarr, consolidated=False))["data"]
+    ),
+    "zarr opened again": lambda path, arr: in_a_folder(path, arr, open_dataset).axes,
+    "OME-Zarr": lambda path, arr: of_image(in_a_folder(path, arr, zarr.open_group)),
+    "HyperSpy": lambda _, arr: of_signal(to_hyperspy(arr).axes_manager.as_dictionary().values()),
+    "HyperSpy's reader": lambda path, _: of_signal(file_reader(path, axes=SAID)[0]["axes"]),
+    "napari": in_napari,
+    "show": drawn,
+}
+SAID_OF_SCAN = {name: SAID[name] for name in ("scan_x", "scan_y")}
+
+
+@pytest.mark.parametrize("door", SEES)
+def test_who_sees_it(path, arr, door):
+    found = SEES[door](path, arr)
+    if door == "HyperSpy":  # navigation axes backwards, by its own order
+        found = tuple(sorted(found, key=lambda one: [axis.name for axis in AXES].index(one.name)))
+    assert found == AXES
+
+
+LEFT = {
+    "a sum": (lambda a: a.sum(0), (SCAN_X, Y, X)),
+    "a mean of frames": (lambda a: a.mean((2, 3)), (SCAN_Y, SCAN_X)),
+    "a crop": (
+        lambda a: a[2, 1::2, :, 4:],
+        (replace(SCAN_X, scale=1.0, offset=0.5), Y, replace(X, offset=-0.08)),
+    ),
+    "bins": (
+        lambda a: da.coarsen(np.sum, a, {3: 4}),
+        (SCAN_Y, SCAN_X, Y, replace(X, scale=0.08, offset=-0.13)),
+    ),
+    "backwards": (lambda a: a[::-1], (replace(SCAN_Y, scale=-0.25, offset=4.0), SCAN_X, Y, X)),
+    "rows in another order": (lambda a: a[[0, 1, 4]], (Axis("scan_y"), SCAN_X, Y, X)),
+    "other chunks": (lambda a: a.with_chunks((2, 7, 8, 16)), AXES),
+    "a list of frames": (lambda a: a.reshape(35, 8, 16), (Axis("frame"), Y, X)),
+    "chunks of dask": (lambda a: a.rechunk(3), AXES),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_left_of_it(path, arr, case):
+    """The same pixels as without; an array of other axes has another name."""
+    make, expected = LEFT[case]
+    found, plain = make(arr), make(open_dataset(path))
+    for axis, wanted in zip(shown_of(found).axes, expected, strict=True):
+        assert (axis.name, axis.units) == (wanted.name, wanted.units)
+        assert (axis.scale, axis.offset) == pytest.approx((wanted.scale, wanted.offset))
+    np.testing.assert_array_equal(found, plain)
+    assert (found.name == plain.name) == (shown_of(found).axes == shown_of(plain).axes)
+
+
+def test_the_name_is_that_of_the_pixels_unless_axes_differ(path, arr):
+    plain = open_dataset(path)
+    names = {plain.name, arr.name, arr.with_axes(y=2).name, arr.with_axes(y=Axis("q")).name}
+    assert len(names) == 4
+    same = (
+        plain.with_axes(),
+        plain.with_axes(scan_x=1),
+        plain.with_axes(plain.axes),
+        arr[2, 3, :, 0],
+    )
+    unlike = plain, plain, plain, plain[2, 3, :, 0]
+    assert [one.name for one in same] == [one.name for one in unlike]
+    assert open_dataset(path, axes=SAID).name == arr.name
+    assert plain.with_axes(SAID).with_axes(scan_x=(0.5, "nm")).name == arr.name
+
+
+def test_arrays_of_other_axes_in_one_graph_keep_them(path, arr):
+    both = da.stack([arr, open_dataset(path).with_axes(y="3 s")])
+    assert shown_of(both[0] + 1).axes == (None,) * 4  # of stacks that differ
+    plain = open_dataset(path)
+    assert shown_of(arr.sum(0) + plain.sum(0)).axes == (SCAN_X, Y, X)
+    first, second = dask.optimize(arr.sum(1), plain.with_axes(scan_y="3 s").sum(1))
+    found = [shown_of(one).axes[0] for one in (arr.sum(1), plain.with_axes(scan_y="3 s").sum(1))]
+    assert found == [SCAN_Y, Axis("scan_y", "s", 3)]
+    np.testing.assert_array_equal(*dask.compute(first, second))
+
+
+def test_frames_in_other_places(path):
+    """What is said is said of the scan: where frames are chosen, they have an axis of their own."""
+    shaped = open_dataset(path, nav_shape=(7, 5), sync_offset=2, axes=SAID)
+    assert shaped.axes == AXES
+    chosen = open_dataset(path, roi=[3, 4, 9], axes=SAID)
+    assert chosen.axes == (Axis("frame"), Y, X)
+    assert chosen.description.calibrations == {"x": "the user"}
+    assert open_dataset(path, nav_shape=(-1, 5), axes={"scan_y": 3}).axes[0] == Axis(
+        "scan_y", "", 3
+    )
+    with pytest.raises(DatasetError, match="no such axis; expected one of frame, y, x"):
+        open_dataset(path, nav_shape=35, axes=SAID)
+
+
+def test_chunks_go_by_new_names(path):
+    arr = open_dataset(path, axes={"scan_y": Axis("t", "s", 2)}, chunks={"t": 2})
+    assert arr.chunks[0] == (2, 2, 1)
+    again = arr.with_axes(t=Axis("time")).with_chunks({"time": 4})
+    assert (again.chunks[0], again.scheme.dims[0]) == ((4, 1), "time")
+
+
+def test_arrays_that_items_were_assigned_to(arr):
+    arr[0] = 0
+    for ask in (lambda: arr.with_axes(y=2), arr.save_axes):
+        with pytest.raises(DatasetError, match="items"):
+            ask()
+
+
+def test_all_axes_and_some_of_them(arr):
+    with pytest.raises(DatasetError, match="all axes are described, and some of them twice"):
+        arr.with_axes(AXES, y=2)
+
+
+def test_volumes(tmp_path):
+    for number in range(3):
+        write_npy(tmp_path / f"v{number}.npy", FRAMES[0])
+    arr = open_volumes(tmp_path / "v*.npy", axes={"volume": "2 s", "x": "0.5 nm"})
+    assert arr.axes == (Axis("volume", "s", 2), Axis("frame"), Y, Axis("x", "nm", 0.5))
+    with pytest.raises(DatasetError, match="expected one of volume, frame, y, x"):
+        open_volumes(tmp_path / "v*.npy", axes={"scan_x": 2})
+
+
+def test_arrays_that_grow(path):
+    """Files that are described anew have the axes that the user has described."""
+    arr = open_dataset(path, follow=True, axes={"scan_x": "0.5 nm"})
+    arr = pickle.loads(pickle.dumps(arr.with_axes(scan_y=Axis("t", "s", 2))))
+    assert arr.refresh().axes == (Axis("t", "s", 2), Axis("scan_x", "nm", 0.5), Y, Axis("x"))
+    assert arr.refresh().refresh().name == arr.refresh().name
+
+
+@pytest.mark.parametrize("verb", ["info", "convert", "preview", "verify"])
+def test_what_is_typed(path, tmp_path, verb):
+    words = [verb, str(path), "--axis", "scan_x=0.5 nm", "--axis", 'scan_y=[0.25, "nm", 3]']
+    words += ["--axis", "x=0.02 1/nm from -0.16 1/nm", "--axis", "y=1"]
+    out, store = tmp_path / "scan.png", tmp_path / "scan.zarr"
+    if verb == "verify":
+        to_zarr(open_dataset(path), store)
+    words += {"info": ["--json"], "preview": ["-o", str(out)]}.get(verb, [str(store)])
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    if verb == "info":
+        told = [
+            Axis(*(one[k] for k in ("name", "units", "scale", "offset")))
+            for one in json.loads(done.stdout)["axes"]
+        ]
+        assert tuple(told) == AXES
+    elif verb == "convert":
+        assert open_dataset(store).axes == AXES
+    done = CliRunner().invoke(app, [*words[:2], "--axis", "scan_z=1 nm", *words[10:]])
+    assert done.exit_code == 2
+    assert "no such axis; expected one of scan_y, scan_x, y, x; found 'scan_z'" in done.stderr
+
+
+# Where it is kept
+
+
+def saved(path):
+    return Path(f"{path}.axes.json")
+
+
+def test_what_is_kept_is_read_again(path, arr):
+    plain = open_dataset(path).name
+    assert arr.save_axes() == str(saved(path))
+    found = open_dataset(path)
+    assert (found.axes, found.name) == (AXES, arr.name)
+    assert found.description.metadata["mib"]["calibrated"] == dict.fromkeys(
+        SAID, "scan.mib.axes.json"
+    )
+    assert open_dataset(path.with_suffix(".hdr")).axes == AXES
+    assert {one.name for one in path.parent.iterdir()} == {"scan.hdr", "scan.mib", saved(path).name}
+    saved(path).unlink()
+    assert open_dataset(path).name == plain
+
+
+def test_the_description_says_whose_axes_they_are(path, arr):
+    assert "calibrated" not in repr(describe(path))
+    arr.with_axes(scan_x=Axis("<b>", "nm", 0.5)).save_axes()
+    desc = describe(path, axes={"x": "2 mrad"})
+    told = "scan_y, <b> by scan.mib.axes.json; x by the user"
+    assert f"calibrated  {told}" in repr(desc)
+    assert told.replace("<b>", "&lt;b&gt;") in desc._repr_html_()
+    assert (
+        told.replace("<b>", "&lt;b&gt;") in open_dataset(path, axes={"x": "2 mrad"})._repr_html_()
+    )
+    part = open_dataset(path)[0, 1]
+    assert "calibrated  x by scan.mib.axes.json" in repr(part.description)
+
+
+def test_who_goes_first(path, arr):
+    """The call, then what is kept, then the file; with names that others have given to axes."""
+    arr.with_axes(scan_x=Axis("q", "nm", 2)).save_axes()
+    kept = open_dataset(path, axes={"q": "3 nm", "y": 2})
+    assert kept.axes == (SCAN_Y, Axis("q", "nm", 3), Axis("y", "", 2), X)
+    kept.with_axes(q=Axis("r", "nm", 4)).save_axes()
+    assert open_dataset(path).axes == (SCAN_Y, Axis("r", "nm", 4), Axis("y", "", 2), X)
+    assert open_dataset(path, nav_shape=35).axes == (Axis("frame"), Axis("y", "", 2), X)
+    open_dataset(path, nav_shape=35, axes={"frame": "1 s"}).save_axes()
+    assert open_dataset(path).axes[0] == SCAN_Y, "what was kept of other axes stays"
+
+
+def test_what_people_write_themselves(path):
+    kept = {"scan_x": "0.5 nm", "scan_y": [0.25, "nm", 3], "x": {"units": "1/nm", "scale": 2}}
+    saved(path).write_text(
+        json.dumps({"dask_tiled_axes": 1, "pictures": {"": kept, "1": {"y": 3}}})
+    )
+    assert open_dataset(path).axes == (SCAN_Y, SCAN_X, Y, Axis("x", "1/nm", 2))
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut off": b'{"dask_tiled_axes": 1, "pic',
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "no text": b"\xff\0\xfe",
+    "of others": b'{"axes": {}}',
+    "another version": b'{"dask_tiled_axes": 2, "pictures": {}}',
+    "no pictures": b'{"dask_tiled_axes": 1, "pictures": 3}',
+    "no axes": b'{"dask_tiled_axes": 1, "pictures": {"": []}}',
+    "too long": b'{"dask_tiled_axes": 1, "pictures": {}}' + b" " * (1 << 20),
+} | {
+    name: b'{"dask_tiled_axes": 1, "pictures": {"": {"x": %s}}}' % value
+    for name, value in {
+        "no scale": b'{"scale": NaN}',
+        "a wrong number": b'"0,5 nm"',
+        "further words": b'{"scale": 2, "colour": "red"}',
+        "wrong labels": b'{"labels": 3}',
+        "too few labels": b'{"labels": ["a"]}',
+        "the name of another axis": b'{"name": "y"}',
+    }.items()
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_what_is_damaged(path, kind):
+    """The error names the file, and what to do; nothing is written over it."""
+    saved(path).write_bytes(DAMAGED[kind])
+    with pytest.raises(CorruptFileError, match="Correct the file, or remove it") as caught:
+        open_dataset(path)
+    assert caught.value.path == str(saved(path))
+    assert len(str(caught.value)) < 1000
+    saved(path).unlink()
+    arr = open_dataset(path, axes=SAID)
+    saved(path).write_bytes(DAMAGED[kind])
+    if "labels" not in kind and "another axis" not in kind:
+        with pytest.raises(CorruptFileError):
+            arr.save_axes()
+        assert saved(path).read_bytes() == DAMAGED[kind]
+
+
+def test_links_lead_nowhere_else(path, arr, tmp_path_factory):
+    arr.save_axes()
+    outside = tmp_path_factory.mktemp("outside") / "axes.json"
+    shutil.move(saved(path), outside)
+    saved(path).symlink_to(outside)
+    with pytest.raises(OutsideFolderError):
+        open_dataset(path)
+    assert open_dataset(path, outside_folder=True).axes == AXES
+
+
+def test_what_cannot_be_kept(path, arr, monkeypatch):
+    for part in (arr[1:], arr.reshape(35, 8, 16), da.sqrt(arr).astype("u2")):
+        if isinstance(part, TiledArray):
+            with pytest.raises(DatasetError, match="Save the axes of the array that was opened"):
+                part.save_axes()
+    with pytest.raises(DatasetError, match="the axes are those of the file"):
+        open_dataset(path).save_axes()
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(DatasetError, match=r"found Permission denied\. Pass axes=") as caught:
+        arr.save_axes()
+    assert caught.value.path == str(saved(path))
+    assert {one.name for one in path.parent.iterdir()} == {"scan.hdr", "scan.mib"}
+
+
+def test_what_is_kept_is_no_data(path, tmp_path):
+    """No pattern matches it, no format recognises it, and it belongs to no series."""
+    path.unlink(), path.with_suffix(".hdr").unlink()
+    for number in (1, 2):
+        write_npy(tmp_path / f"s{number}.npy", FRAMES[0])
+    arr = open_volumes(tmp_path / "s*")
+    open_dataset(tmp_path / "s1.npy", axes={"x": 2}).save_axes()
+    for pattern in ("s*", "s1*", "*", "*.*"):
+        assert {one.path for one in open_volumes(tmp_path / pattern).description.files} <= {
+            one.path for one in arr.description.files
+        }
+    kept = str(saved(arr.description.files[0].path))
+    assert recognised_by(formats().values(), kept, {}) is None
+    with pytest.raises(DatasetError, match="axes that are saved beside a scan: open the scan"):
+        open_dataset(kept)
+
+
+def test_pictures_of_a_file_have_their_own(tmp_path):
+    with h5py.File(tmp_path / "two.h5", "w") as file:
+        file["a"], file["b"] = FRAMES, FRAMES[0]
+    path = tmp_path / "two.h5"
+    open_dataset(path, dataset="a", axes={"x": 2}).save_axes()
+    open_dataset(path, dataset="b", axes={"x": 3}).save_axes()
+    assert [open_dataset(path, dataset=one).axes[-1].scale for one in "ab"] == [2, 3]
+    found = xr.open_dataset(path, engine="dask_tiled", axes={"x": "5 nm"})
+    first, second = (found[name].coords[found[name].dims[-1]] for name in "ab")
+    assert (float(first[1]), float(second[1])) == (5, 3), "what is said is said of one"
+
+
+def test_levels_and_folders_have_their_own(arr, tmp_path):
+    store = tmp_path / "out.zarr"
+    to_zarr(arr, store, pyramid=2)
+    there = open_dataset(store).with_axes(x="5 nm")
+    assert there.save_axes() == f"{store}.axes.json", "outside of the folder"
+    assert open_dataset(store).axes[-1] == Axis("x", "nm", 5)
+    assert open_dataset(store / "data").axes[-1] == Axis("x", "nm", 5)
+    assert open_dataset(store, dataset="level_1/data").axes[-1].scale == pytest.approx(0.04)
+    with tifffile.TiffWriter(tmp_path / "p.ome.tif") as file:
+        file.write(FRAMES[0, 0], subifds=1)
+        file.write(FRAMES[0, 0, ::2, ::2], subfiletype=1)
+    open_dataset(tmp_path / "p.ome.tif", axes={"x": 2}).save_axes()
+    scales = [open_dataset(tmp_path / "p.ome.tif", level=k).axes[-1].scale for k in (0, 1)]
+    assert scales[0] == 2
+    assert scales[1] != 2
+
+
+def test_behind_a_url_nothing_is_kept(path, monkeypatch):
+    arr = open_dataset(path, axes=SAID)
+    first = replace(arr.description.files[0], path="https://example.org/scan.mib")
+    monkeypatch.setattr(arr.description.layout, "files", (first,))
+    with pytest.raises(DatasetError, match=r"behind a URL\. Pass axes="):
+        arr.save_axes()
+
+
+def test_opening_looks_once(path, monkeypatch):
+    """For what is not there; and every other file of a raw scan is looked at as before."""
+    raw = write_raw(path.with_name("scan.raw"), FRAMES[0])
+    asked = []
+    isfile = os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda one: asked.append(str(one)) or isfile(one))
+    open_dataset(raw, dtype="u2", sig_shape=(8, 16))
+    assert asked.count(str(saved(raw))) == 1
