@@ -17,6 +17,7 @@ import tifffile
 import xarray as xr
 import zarr
 from click.testing import CliRunner
+from formats_table import ONE_OF_EACH, TABLE
 
 from dask_tiled import (
     Axis,
@@ -418,6 +419,20 @@ def test_what_is_kept_is_no_data(path, tmp_path):
     assert recognised_by(formats().values(), kept, {}) is None
     with pytest.raises(DatasetError, match="axes that are saved beside a scan: open the scan"):
         open_dataset(kept)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_format_keeps_axes(tmp_path, name):
+    """What is opened then is the same but for its axes, whatever lies beside it."""
+    sample = TABLE[name](tmp_path, "scan")
+    arr = open_dataset(**sample.options)
+    *others, last = arr.axes
+    new = replace(last, units="nm", scale=0.5, offset=2.0)
+    arr = arr.with_axes([*others, new])
+    arr.save_axes()
+    again = open_dataset(**sample.options)
+    assert again.axes == (*others, new)
+    assert again.name == arr.name
 
 
 def test_pictures_of_a_file_have_their_own(tmp_path):

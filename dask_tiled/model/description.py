@@ -134,12 +134,15 @@ class Description:
     @property
     def calibrations(self) -> Mapping[str, str]:
         """Who describes axes, by their names, instead of the file: another file, or the user."""
-        found: Mapping[str, str] = self.metadata.get(self.format, {}).get(CALIBRATED, {})
-        return found
+        return self._told(CALIBRATED)
+
+    def _told(self, key: str) -> Mapping[str, str]:
+        found = self.metadata.get(self.format, {}).get(key)
+        return found if isinstance(found, Mapping) else {}
 
     def calibrated(self, by: str | None = None) -> dict[str, Axis]:
         """Return the axes that the file does not describe so, by the names that it gives them."""
-        former = self.metadata.get(self.format, {}).get(RENAMED, {})
+        former = self._told(RENAMED)
         pairs = ((axis, self.calibrations.get(axis.name)) for axis in self.axes)
         return {former.get(x.name, x.name): x for x, told in pairs if told and by in (None, told)}
 
@@ -147,7 +150,7 @@ class Description:
         """Describe the axes as somebody else than the file does, if they differ."""
         if axes == self.axes:
             return self
-        former, told = self.metadata.get(self.format, {}).get(RENAMED, {}), self.calibrations
+        former, told = self._told(RENAMED), self.calibrations
         calibrated, renamed = dict[str, str](), dict[str, str]()
         for old, new in zip(self.axes, axes, strict=True):
             name = former.get(old.name, old.name)
@@ -179,10 +182,10 @@ class Description:
         """
         desc, axes, sig = self, self.axes[: self.nav_ndim], self.axes[self.nav_ndim :]
         if len(nav_shape) != self.nav_ndim or numbers is not None:
-            names, own = {axis.name for axis in sig}, self.metadata.get(self.format, {})
-            facts = {key: own[key] for key in (CALIBRATED, RENAMED) if key in own}
+            facts = {key: told for key in (CALIBRATED, RENAMED) if (told := self._told(key))}
+            names, axes = {axis.name for axis in sig}, nav_axes(len(nav_shape))
             kept = {k: {x: told[x] for x in told if x in names} for k, told in facts.items()}
-            desc, axes = self.with_facts(**kept) if kept else self, nav_axes(len(nav_shape))
+            desc = self.with_facts(**kept) if kept else self
         layout = self.layout.show(nav_shape, first, numbers)
         return replace(desc, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 

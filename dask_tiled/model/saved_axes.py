@@ -19,6 +19,8 @@ from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, is_url, o
 
 VERSION = 1
 MOST_BYTES = 1 << 20
+CHOICES = "dataset", "field", "hdu"
+"""The entries of the metadata of formats that say which picture of a file it is."""
 REMEDY = "Correct the file, or remove it."
 
 
@@ -106,7 +108,7 @@ def _picture(desc: Description, path: str) -> str:
     if first + OF_AXES != path:
         place = os.path.relpath(os.path.dirname(first), path.removesuffix(OF_AXES))
         return place.removeprefix(".")
-    picture = str(facts.get("dataset", facts.get("field", "")))
+    picture = next((str(facts[key]) for key in CHOICES if key in facts), "")
     return f"{picture} at level {facts['level']}" if facts.get("level") else picture
 
 
