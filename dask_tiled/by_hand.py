@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dask_tiled.codecs.chunks import codec
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.model.axes import Axis
+from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.coverage import check_inside, first_hole, first_overlap, overlap_error
 from dask_tiled.model.decoders import BlockDecoder, Conversion, Decoder, plain
 from dask_tiled.model.description import Description
@@ -44,7 +44,7 @@ def from_pieces(
     overlap: str = "raise",
     uncovered: str = "raise",
     fill_value: Any = 0,
-    axes: Sequence[Axis] = (),
+    axes: Calibrations = (),
     tiling: TilingRequest | Sequence[TilingRequest] | None = None,
     chunks: Any = None,
     io: str = "auto",
@@ -82,8 +82,9 @@ def from_pieces(
         Whether pixels that no piece holds are filled with ``fill_value``; by default there must be
         none.
     fill_value : scalar
-    axes : sequence of Axis, optional
-        Names, units and scales of the axes.
+    axes : sequence of Axis, or mapping of str, optional
+        Names, units and scales of all axes, or of some by their usual names: see
+        :meth:`TiledArray.with_axes`.
     tiling, chunks, io, storage_options
         As in :func:`open_dataset`.
 
@@ -142,14 +143,12 @@ def from_pieces(
         overlapping=pair is not None,
         partial=hole is not None,
     )
-    names = {axis.name for axis in axes if isinstance(axis, Axis)}
-    if axes and (len(axes), len(names)) != (len(shape),) * 2:
-        raise DatasetError(
-            "not an Axis of its own name for each axis", expected=len(shape), found=tuple(axes)
-        )
     facts = {"pieces": len(table), "overlapping": pair is not None, "partial": hole is not None}
     base = _base_shape(table, known_decoders)
-    desc = Description.of("pieces", layout, {"pieces": facts}, tuple(axes), base_shape=base)
+    desc = Description.of("pieces", layout, {"pieces": facts}, base_shape=base)
+    if axes:
+        found = calibrated(desc.axes, axes, shape, layout.files[0].path)
+        desc = replace(desc, axes=found)
     conversion = Conversion.of(layout.dtype, layout.files[0].path, dtype, fill_value)
     return tiled(replace(desc, conversion=conversion), tiling, chunks, io)
 

@@ -337,6 +337,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({}, {"axes": [dask_tiled.Axis("y")]}, "Axis"),
         ({}, {"axes": [dask_tiled.Axis("y")] * 3}, "Axis"),
         ({}, {"axes": ["z", "y", "x"]}, "Axis"),
+        ({}, {"axes": {"z": "3 nm"}}, "no such axis"),
     ],
 )
 def test_what_cannot_be_is_refused(raw, columns, options, problem):

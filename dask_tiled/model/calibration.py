@@ -143,8 +143,9 @@ def _checked(
     names = [axis.name for axis in after]
     for old, new, size in zip(before, after, shape, strict=True):
         if new.name != old.name and names.count(new.name) > 1:
-            told = {"expected": "names of their own", "found": ", ".join(names)}
-            raise DatasetError(f"two axes are called {new.name!r}", path=path, **told)
+            expected, found = "each Axis to have a name of its own", ", ".join(names)
+            problem = f"two axes are called {new.name!r}"
+            raise DatasetError(problem, path=path, expected=expected, found=found)
         if len(new.labels) not in (0, size):
             problem, expected = f"wrong labels of the axis {old.name!r}", f"{size} labels, or none"
             raise DatasetError(problem, path=path, expected=expected, found=len(new.labels))
