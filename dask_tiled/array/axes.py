@@ -10,14 +10,17 @@ from typing import NamedTuple
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_graph.labelling import with_labels
 from dask_tiled.array.dask_graph.reading import trees_of
-from dask_tiled.array.tasks import Label
+from dask_tiled.array.tasks import Label, Labelling
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.array.tree import (
     Bin,
     Call,
     Combine,
     Contract,
     Join,
+    Labelled,
     Opaque,
     Read,
     Reduce,
@@ -26,9 +29,11 @@ from dask_tiled.array.tree import (
     TileFunction,
     Transpose,
     Tree,
+    View,
 )
-from dask_tiled.array.views import Part, View
-from dask_tiled.errors import warn_once
+from dask_tiled.array.views import Part
+from dask_tiled.array.views import View as Shape
+from dask_tiled.errors import DatasetError, warn_once
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 
@@ -42,6 +47,51 @@ class Shown(NamedTuple):
     """None for those that are no axes of files, or not known to be."""
     of: tuple[Description, ...]
     """What is read for it, the same files once."""
+    units: str = ""
+    """The unit of the values; empty where it is not known."""
+
+
+def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.Array:
+    """Return an array with other axes, which everything computed of it keeps as far as known.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    axes : sequence of Axis or None
+        One for each axis of ``arr``; None for those of which nothing is known.
+    units : str, optional
+        The unit of the values, where it is known.
+
+    Returns
+    -------
+    dask.array.Array
+        The same values in the same chunks: nothing is computed for labels, and what is computed
+        of opened arrays still runs on tiles. An opened array stays one.
+
+    Raises
+    ------
+    DatasetError
+        There are more or fewer axes than ``arr`` has, or more or fewer labels than positions.
+    """
+    found = tuple(axes)
+    if len(found) != arr.ndim:
+        raise DatasetError(
+            "the labels do not fit the array", expected=f"{arr.ndim} axes", found=len(found)
+        )
+    for axis, length in zip(found, arr.shape, strict=True):
+        if axis is not None and axis.labels and len(axis.labels) != length:
+            raise DatasetError(
+                f"the labels of the axis {axis.name} do not fit the array",
+                expected=f"{length} labels",
+                found=len(axis.labels),
+            )
+    if isinstance(arr, TiledArray) and arr.description is not None and not units:
+        named = tuple(axis for axis in found if axis is not None)
+        if len(named) == arr.ndim:
+            return arr.with_description(replace(arr.description, axes=named))
+    if not isinstance(arr.dask, HighLevelGraph):  # an array expression
+        return arr
+    return with_labels(arr, Labelling(found, units))
 
 
 def shown_of(arr: da.Array) -> Shown:
@@ -51,6 +101,7 @@ def shown_of(arr: da.Array) -> Shown:
     of users make of chunks, no axes are.
     """
     axes: dict[str, Axes] = {}
+    units: dict[str, str] = {}
     descriptions: dict[object, Description] = {}
     if isinstance(arr.dask, HighLevelGraph):
         try:
@@ -60,17 +111,29 @@ def shown_of(arr: da.Array) -> Shown:
                 found = None if tree.chunks is None else _axes_of(tree, axes)
                 if found is not None and len(found) == len(tree.chunks or ()):
                     axes[name] = found
+                units[name] = _units_of(tree, units)
         except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
             dask_is = f"dask {version('dask')}"
             warn_once(f"the axes of a graph of {dask_is} are not known: {error!r}", RuntimeWarning)
             return Shown((None,) * arr.ndim, ())
-    return Shown(axes.get(arr.name, (None,) * arr.ndim), tuple(descriptions.values()))
+    found = axes.get(arr.name, (None,) * arr.ndim)
+    return Shown(found, tuple(descriptions.values()), units.get(arr.name, ""))
+
+
+def _units_of(tree: Tree, known: Mapping[str, str]) -> str:
+    """Return the unit of what a layer computes: that of its parts, where it makes no other."""
+    if isinstance(tree, Labelled):
+        return tree.units
+    found = {known[x.name] for x in tree.inner}
+    return found.pop() if isinstance(tree, View | Join) and len(found) == 1 else ""
 
 
 def _axes_of(tree: Tree, known: Mapping[str, Axes]) -> Axes | None:  # noqa: PLR0911 - by its kind
     """Return the axes of what a layer computes, whose parts are known; None if nothing is."""
     if isinstance(tree, Read):
         return None if tree.description is None else tree.description.axes
+    if isinstance(tree, Labelled):
+        return tree.axes
     if not any(x.name in known for x in tree.inner):
         return None
     if isinstance(tree, Call | Contract):
@@ -177,7 +240,7 @@ def _going_on(axes: Sequence[Axis | None]) -> Axis | None:
 
 def _reshaped(axes: Axes, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Axes | None:
     """Show axes in another shape: of those that fall apart, the outermost part counts bins."""
-    whole = View.of(len(axes))
+    whole = Shape.of(len(axes))
     view = whole.reshaped(whole.sizes(shape), wanted)
     if view is None:
         return None

@@ -28,6 +28,7 @@ from dask_tiled.array.tree import (
     Call,
     Contract,
     Histogram,
+    Labelled,
     Node,
     OfChunks,
     Read,
@@ -196,6 +197,8 @@ def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its ki
             step = LastStep(tree.job, partial(run_job, job=tree.job))
             one = replace(one, labels=tree.labels, output=tree.output, step=step)
             return replace(one, new_axes=tree.new_axes)
+        case Labelled():
+            return one.shown(one.view, axes)
         case Transpose():
             shown = tuple(one.view.shown[k] for k in tree.order)
             return one.shown(one.view._replace(shown=shown), axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.run import Shown, run
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
@@ -98,6 +100,18 @@ def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
     shown = Shown(job.job.begin(chunk), job.tile_shape, job.job.request.depth)
     (found,) = run(pixels, chunk, nav_shape, [shown])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """A function that leaves chunks as they are; it carries what the array is labelled with."""
+
+    axes: tuple[Axis | None, ...]
+    units: str
+
+    def __call__(self, chunk: Array) -> Array:
+        """Return the chunk."""
+        return chunk
 
 
 def like_numpy(pixels: Array) -> Array:

@@ -17,6 +17,7 @@ from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
 from dask_tiled.engine.accumulators import Bins
 from dask_tiled.engine.reductions import Reduction
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.reading.reader import Source
@@ -174,6 +175,14 @@ class Slice(View):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reshape(View):
     """The pixels in C order in another shape."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Labelled(View):
+    """The same pixels in the same places, with axes and units."""
+
+    axes: tuple[Axis | None, ...]
+    units: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

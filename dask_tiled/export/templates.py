@@ -38,7 +38,7 @@ def template_of(
 
     contents: dict[str, Any] = {}
     parent: Any = zarr.storage.MemoryStore(contents)
-    mark = attributes_of(*shown)[MARK] | {"written_by": WRITER}
+    mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
     desc = description_of(arr)
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
     of_data = {**(attributes or {}), MARK: mark | signal}

@@ -97,7 +97,7 @@ def test_several_files(arr, tmp_path):
 
 def test_arrays_of_others():
     found = shown_of(da.ones((3, 4)) + 1)
-    assert found == ((None, None), ())
+    assert found == ((None, None), (), "")
 
 
 def test_assigned_items(arr):

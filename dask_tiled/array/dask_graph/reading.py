@@ -37,7 +37,15 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.dask_graph.slices import as_now, cuts_of, taken
-from dask_tiled.array.tasks import Function, Key, Kwargs, Label, pixels_of, run_job
+from dask_tiled.array.tasks import (
+    Function,
+    Key,
+    Kwargs,
+    Label,
+    Labelling,
+    pixels_of,
+    run_job,
+)
 from dask_tiled.array.tree import (
     Argument,
     Bin,
@@ -46,6 +54,7 @@ from dask_tiled.array.tree import (
     Contract,
     Histogram,
     Join,
+    Labelled,
     Opaque,
     Read,
     Reduce,
@@ -114,6 +123,10 @@ def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
 def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     """Read a layer that calls one function on the chunks of all places."""
     output = tuple(layer.output_indices)
+    if isinstance(layer.task.func, Labelling):
+        (one,), noted = inner.values(), layer.task.func
+        of = _of(layer, layer.output, one.chunks)
+        return Labelled(**of, of=one, axes=noted.axes, units=noted.units)
     if layer.task.func is run_job:
         (name, index), (job, _), *_ = layer.indices
         given: Kwargs = {"of": inner[name], "job": job, "labels": tuple(index), "output": output}

@@ -20,6 +20,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of
 from dask_tiled.array.dask_graph.joins import JOINING, split_joins
+from dask_tiled.array.dask_graph.labelling import LABELLED, unlabelled
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
@@ -102,6 +103,10 @@ class Planned:
 
 def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
+    names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))
+    wanted = {*names} & {*graph.layers}
+    if any(name.startswith(LABELLED) for name in graph.layers):
+        graph = unlabelled(graph, wanted)
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
     trees = trees_of(graph)
@@ -110,8 +115,6 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = reading_once(graph, trees)
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
-    names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))
-    wanted = {*names} & {*graph.layers}
     graph, taken = put_together(graph, known, wanted)
     known |= taken
     if all(x.is_read for x in known.values()):

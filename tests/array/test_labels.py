@@ -1,0 +1,107 @@
+"""Labels that are given to arrays stay with what is computed, and cost nothing."""
+
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_tiled import Axis, DatasetError, open_dataset
+from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.array.dask_graph.rewriting import planned
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.testing import counting_frames, write_raw
+
+SCAN = counting_frames((4, 6, 8), "uint16")
+Q, R, S = Axis("q", "1/nm", 0.5), None, Axis("s", labels=tuple("abcdefgh"))
+
+
+@pytest.fixture
+def arr(tmp_path):
+    path = write_raw(tmp_path / "scan.raw", SCAN)
+    return open_dataset(path, "raw", dtype="u2", sig_shape=(6, 8), chunks=(2, 3, 4))
+
+
+def plan_of(arr):
+    """Return what is computed of all chunks of an array, and what of that dask does."""
+    whole = arr.map_blocks(np.positive)
+    found = str(planned(whole.dask, whole.__dask_keys__())).splitlines()
+    return [line.strip() for line in found if "labelled" not in line]
+
+
+def tasks_of(arr):
+    """Return how many tasks make an array."""
+    whole = arr.map_blocks(np.positive)
+    (found,) = dask.optimize(whole)
+    return len(dict(found.dask))
+
+
+def test_labels(arr):
+    found = shown_of(labelled(arr * 2.0, [Q, R, S], "px"))
+    assert found.axes == (Q, R, S)
+    assert found.units == "px"
+    assert found.of == (arr.description,)
+
+
+def test_what_is_computed_of_labelled_arrays(arr):
+    found = shown_of(labelled(arr * 2.0, [Q, R, S], "px")[1:, 2, ::3].T)
+    assert found.axes == (Axis("s", "", 3, labels=("a", "d", "g")), Axis("q", "1/nm", 0.5, 0.5))
+    assert found.units == "px"
+
+
+def test_an_opened_array_stays_one(arr):
+    axes = Q, Axis("r"), S
+    found = labelled(arr, axes)
+    assert isinstance(found, TiledArray)
+    assert found.axes == shown_of(found).axes == axes
+    assert shown_of(found - arr).axes == (None, None, None)  # the names differ
+    np.testing.assert_array_equal(found, SCAN)
+
+
+def test_labels_are_pickled(arr):
+    found = pickle.loads(pickle.dumps(labelled(arr.sum(0), [Q, S], "counts")))
+    assert shown_of(found)[::2] == ((Q, S), "counts")
+
+
+JOBS = {
+    "labels": lambda a: a,
+    "sums": lambda a: a.sum(0),
+    "expressions": lambda a: np.sqrt(a).mean((1, 2)),
+    "joins": lambda a: da.concatenate([a, a[:1]]).max(0),
+    "bins": lambda a: da.coarsen(np.sum, a, {0: 2}),
+    "places": lambda a: a.argmax(0),
+    "chunks": lambda a: a.rechunk(3),
+    "functions": lambda a: a.map_blocks(np.negative),
+}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_results_and_plans_are_the_same(arr, job):
+    """What is labelled is computed on tiles, in as many tasks."""
+    pixels = arr * 2.0
+    expected, found = job(pixels), job(labelled(pixels, [Q, R, S], "px"))
+    assert plan_of(found) == plan_of(expected)
+    assert tasks_of(found) == tasks_of(expected)
+    np.testing.assert_array_equal(found, expected.compute())
+
+
+def test_labels_of_results(arr):
+    """They are seen through, but where somebody asks for their chunks."""
+    expected, sums = arr.sum(0), labelled(arr.sum(0), [Q, S])
+    assert tasks_of(sums) == tasks_of(expected)
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(sums / 2, expected / 2)
+    np.testing.assert_array_equal(sums.persist(), expected)
+    np.testing.assert_array_equal(da.stack([sums, sums]), da.stack([expected, expected]))
+    kept, below = dask.compute(sums, expected)
+    np.testing.assert_array_equal(kept, below)
+
+
+def test_wrong_labels(arr):
+    with pytest.raises(DatasetError, match=r"do not fit the array; expected 3 axes; found 2"):
+        labelled(arr, [Q, S])
+    with pytest.raises(
+        DatasetError, match=r"axis s do not fit the array; expected 6 labels; found 8"
+    ):
+        labelled(arr, [Q, S, R])
