@@ -27,7 +27,7 @@ def plan_of(arr):
     """Return what is computed of all chunks of an array, and what of that dask does."""
     whole = arr.map_blocks(np.positive)
     found = str(planned(whole.dask, whole.__dask_keys__())).splitlines()
-    return [line.strip() for line in found if "labelled" not in line]
+    return sorted(line.strip() for line in found if "labelled" not in line)
 
 
 def tasks_of(arr):
