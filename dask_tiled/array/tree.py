@@ -19,7 +19,7 @@ from dask_tiled.engine.accumulators import Bins
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
-from dask_tiled.model.indexing import Cut
+from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
@@ -137,6 +137,16 @@ class Contract(OfChunks):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Mapped(OfChunks):
+    """Any other function of chunks."""
+
+    @property
+    def words(self) -> str:
+        """How dask calls it."""
+        return words_of(self.name)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TileFunction(Node):
     """A function of tiles."""
 
@@ -175,6 +185,19 @@ class Slice(View):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reshape(View):
     """The pixels in C order in another shape."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Take(View):
+    """Some of the pixels, in any order along each axis."""
+
+    places: tuple[tuple[int, Array], ...]
+    """For each axis of the result: the axis of the pixels, and which positions of it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Broadcast(View):
+    """Pixels that are repeated along axes of length 1, and along new axes before the others."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

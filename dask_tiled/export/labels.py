@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 
-from dask_tiled.array.axes import Axes, shown_of
+from dask_tiled.array.axes import shown_of
 from dask_tiled.export.facts import MARK, attributes_of
 from dask_tiled.export.group import DATA, coordinates_of, dimension_names
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.opening import Path, opened
 
@@ -69,7 +70,9 @@ def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.Data
     return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs)
 
 
-def labels_of(axes: Axes, shape: Sequence[int], of: Sequence[Description]) -> Labels:
+def labels_of(
+    axes: Sequence[Axis | None], shape: Sequence[int], of: Sequence[Description]
+) -> Labels:
     """Return which axes an array has, and what is known of the files it was made of."""
     names = dimension_names(axes)
     dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]

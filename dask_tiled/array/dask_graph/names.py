@@ -12,6 +12,7 @@ from typing import Any
 from dask_tiled.foreign import Use, find, missing_of
 
 NO_TILES = "arrays are plain dask arrays"
+NO_NAMES = "results have no named axes"
 DASK_COMPUTES = "dask computes this, chunk by chunk"
 
 
@@ -26,6 +27,10 @@ NAMES = {
         "List": _use("the nested chunks of an array in the last task"),
         "Task": _use("tasks: the function and its arguments", NO_TILES),
         "TaskRef": _use("arguments of tasks that are results of others", NO_TILES),
+    },
+    "dask.array._shuffle": {
+        "_getitem": _use("the axes of what indices choose", NO_NAMES),
+        "concatenate_arrays": _use("the axes of what indices choose", NO_NAMES),
     },
     "dask.array.chunk": {
         "all": _use("the first step of all"),
@@ -44,16 +49,22 @@ NAMES = {
     },
     "dask.array.core": {
         "_concatenate2": _use("the later steps of reductions"),
+        "_pass_extra_kwargs": _use("the axes of what takes pixels of neighbours", NO_NAMES),
         "finalize": _use("the last task, which concatenates chunks"),
         "getter": _use("chunks of the arrays that xarray holds"),
     },
     "dask.array.einsumfuncs": {
         "chunk_einsum": _use("einsum"),
     },
+    "dask.array.overlap": {
+        "_trim": _use("the axes of what takes pixels of neighbours", NO_NAMES),
+    },
     "dask.array.reductions": {
         "_nanmax_skip": _use("nanmax"),
         "_nanmin_skip": _use("nanmin"),
         "_sqrt": _use("the axes of a standard deviation", "std has no named axes"),
+        "_prefixscan_combine": _use("the axes of cumulative sums", NO_NAMES),
+        "_prefixscan_first": _use("the axes of cumulative sums", NO_NAMES),
         "arg_agg": _use("the last step of argmin and argmax"),
         "arg_chunk": _use("the first step of argmin and argmax"),
         "arg_combine": _use("the steps of argmin and argmax between"),
@@ -71,6 +82,9 @@ NAMES = {
         "_block_hist": _use("histograms"),
         "_matmul": _use("matrix products"),
         "_tensordot": _use("tensordot"),
+    },
+    "dask.array.slicing": {
+        "getitem_variadic": _use("the axes of what masks choose", NO_NAMES),
     },
     "dask.blockwise": {
         "Blockwise": _use("layers that call one function on all chunks", NO_TILES),
@@ -115,9 +129,13 @@ def missing() -> dict[str, Use]:
 
 
 chunk = Module("dask.array.chunk")
+core = Module("dask.array.core")
 einsumfuncs = Module("dask.array.einsumfuncs")
+overlapping = Module("dask.array.overlap")
 reductions = Module("dask.array.reductions")
 routines = Module("dask.array.routines")
+slicing = Module("dask.array.slicing")
+shuffling = Module("dask.array._shuffle")
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from dask_tiled.array.dask_graph.functions import (
     reshaping_of,
 )
 from dask_tiled.array.dask_graph.layers import DESCRIPTION, function_of, layers_in_order
+from dask_tiled.array.dask_graph.moves import is_broadcast, leaves_places, places_taken
 from dask_tiled.array.dask_graph.names import (
     Blockwise,
     Layer,
@@ -49,17 +50,20 @@ from dask_tiled.array.tasks import (
 from dask_tiled.array.tree import (
     Argument,
     Bin,
+    Broadcast,
     Call,
     Combine,
     Contract,
     Histogram,
     Join,
     Labelled,
+    Mapped,
     Opaque,
     Read,
     Reduce,
     Reshape,
     Slice,
+    Take,
     TileFunction,
     Transpose,
     Tree,
@@ -67,8 +71,6 @@ from dask_tiled.array.tree import (
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.tiling.bases import Chunks, Grid
 
-UNMOVED = "rechunk-", "setitem-", "arg-reduce-"
-"""What names of layers begin with that leave all axes where they are."""
 STACKS, CONCATENATES = "stack-", "concatenate-"
 """How dask begins the names of layers that join arrays."""
 
@@ -81,18 +83,20 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
         inner = {x: trees[x] for x in sorted(graph.dependencies[name])}
         found: Tree | None = None
         if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
-            found = _read(graph.layers, layer) or _of_chunks(layer, inner)
+            found = _read(graph.layers, layer) or _of_chunks(layer, inner) or _mapped(layer, inner)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
             for look in (_slice, _reshape, _bin, _places, _histogram, _join):
                 found = found or look(layer, inner)
-            found = found or _combine(layer, inner, graph.layers)
+            found = found or _combine(layer, inner, graph.layers) or _take(name, layer, inner)
         trees[name] = found or _opaque(name, layer, inner)
     return trees
 
 
 def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
-    alike = isinstance(layer, MaterializedLayer) and name.startswith(UNMOVED)
-    return Opaque(**_of(layer, name), of=tuple(inner.values()), keeps_axes=alike)
+    of = _of(layer, name)
+    listed = isinstance(layer, MaterializedLayer) and of["chunks"] is not None
+    alike = listed and leaves_places(name, layer.mapping)
+    return Opaque(**of, of=tuple(inner.values()), keeps_axes=alike)
 
 
 def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> Kwargs:
@@ -149,6 +153,20 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     gone = None if first is None else contracted_labels(function, kwargs, first, output)
     of = _of(layer, layer.output)
     return None if gone is None else Contract(**of, **given, gone=tuple(gone))
+
+
+def _mapped(layer: Blockwise, inner: Mapping[str, Tree]) -> Mapped | None:
+    """Read a layer that calls any other function on chunks."""
+    arguments = tuple(
+        Argument(value, None) if index is None else Argument(inner[value], tuple(index))
+        for value, index in layer.indices
+        if index is None or value in inner
+    )
+    if all(x.labels is None for x in arguments):
+        return None
+    given: Kwargs = {"function": layer.task.func, "kwargs": dict(layer.task.kwargs)}
+    given = {**given, "arguments": arguments, "labels": tuple(layer.output_indices)}
+    return Mapped(**_of(layer, layer.output), **given, new_axes=layer.new_axes)
 
 
 def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
@@ -243,6 +261,24 @@ def _slice(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Slice | None:
         return None
     of = _of(layer, key[0], tuple(chunks))
     return Slice(**of, of=whole, cuts=tuple(cuts), new=tuple(places))
+
+
+def _take(
+    name: str, layer: MaterializedLayer, inner: Mapping[str, Tree]
+) -> Take | Broadcast | None:
+    """Read a layer that takes pixels in another order, or repeats them."""
+    if len(inner) != 1:
+        return None
+    (whole,), of = inner.values(), _of(layer, name)
+    chunks = of["chunks"]
+    if whole.chunks is None or chunks is None:
+        return None
+    if is_broadcast(layer.mapping):
+        return Broadcast(**of, of=whole)
+    places = places_taken(layer.mapping, (name, *chunks), Grid.of(whole.chunks))
+    if places is None or tuple(len(x) for _, x in places) != tuple(map(sum, chunks)):
+        return None
+    return Take(**of, of=whole, places=tuple(places))
 
 
 def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | None:

@@ -44,7 +44,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int] = ()) -> li
     name = first[0]
     origin = (name, *(0 for _ in first[1:]))
     block, index = taken(tasks.get(origin))
-    if len(index) != len(grid.axes) + len(new) or not _is_product(tasks, origin, block, index):
+    if len(index) != len(grid.axes) + len(new) or not is_product(tasks, origin, block, index):
         return None
     cuts, kept = list[Cut](), 0
     for one in index:
@@ -66,7 +66,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int] = ()) -> li
     return cuts if kept == len(first) - 1 else None
 
 
-def _is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
+def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
     """Return whether the tasks of a row all take the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
     number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block

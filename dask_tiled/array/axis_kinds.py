@@ -1,0 +1,141 @@
+"""Axes on their way through a computation: what is left when they are cut, joined, transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from dask_tiled.array.views import Part, View
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array, Cut
+
+PIXELS = Axis("")
+NEAR = 1e-6
+"""Positions that differ by less of a step are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced(Axis):
+    """An axis of which the name is known, and perhaps labels, but not where its positions lie."""
+
+    def cut(self, start: int, step: int) -> Axis:
+        """Return the axis itself: nothing is known of its positions."""
+        del start, step
+        return self
+
+    def binned(self, count: int) -> Axis:
+        """Return the axis; labels are those of single positions."""
+        return self if count == 1 else Unplaced(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies(Axis):
+    """Frequencies along an axis that was transformed, counted from 0.
+
+    They repeat after ``count`` steps: those of the second half are the negative ones.
+    """
+
+    of: Axis = field(default=PIXELS)
+    count: int = 0
+
+
+def plain(axis: Axis | None) -> Axis | None:
+    """Return the axis as users see it."""
+    if axis is None or type(axis) is Axis:
+        return axis
+    if isinstance(axis, Unplaced):
+        return Axis(axis.name, labels=axis.labels)
+    return Axis(axis.name, axis.units, axis.scale, axis.offset, axis.labels)
+
+
+def part_of(axis: Axis, cut: Cut) -> Axis:
+    """Return what a cut shows of an axis."""
+    places = range(cut.start, cut.start + cut.step * cut.length, cut.step)
+    labels = tuple(axis.labels[k] for k in places) if axis.labels else ()
+    return replace(axis.cut(cut.start, cut.step), labels=labels)
+
+
+def picked(axis: Axis, places: Array) -> Axis:
+    """Return the axis of some positions, in any order."""
+    steps = {*(places[1:] - places[:-1]).tolist()} if len(places) > 1 else {1}
+    if len(steps) == 1 and len(places) and 0 not in steps:
+        return part_of(axis, Cut(int(places[0]), steps.pop(), len(places)))
+    return Unplaced(axis.name, labels=tuple(axis.labels[k] for k in places) if axis.labels else ())
+
+
+def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | None:
+    """Return what several say of an axis: a scale, unless they differ; a name, unless they do.
+
+    With ``neighbours``, positions one step apart make what lies halfway between.
+    """
+    known = [axis for axis in axes if axis is not None]
+    if len({axis.name for axis in known}) != 1:
+        return None
+    bare = Axis(known[0].name)
+    first, *others = [axis for axis in known if axis != bare] or [bare]
+    if all(_alike(one, first) for one in others):
+        return first
+    if neighbours and len(others) == 1 and abs(first.scale) > 0:
+        apart = (others[0].offset - first.offset) / first.scale
+        moved = replace(others[0], offset=first.offset)
+        if _alike(moved, first) and abs(abs(apart) - 1) < NEAR and not first.labels:
+            return replace(first, offset=(first.offset + others[0].offset) / 2)
+    return Unplaced(bare.name)
+
+
+def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
+    """Return the axis of parts that follow one another: its positions have to go on."""
+    if any(axis is None for axis in axes) or len({axis.name for axis in axes if axis}) != 1:
+        return None
+    parts = [axis for axis in axes if axis is not None]
+    labels = tuple(label for axis in parts for label in axis.labels)
+    labels = labels if all(len(x.labels) == n for x, n in zip(parts, lengths, strict=True)) else ()
+    first, *others = (replace(axis, labels=()) for axis in parts)
+    position, wraps = 0, False
+    for axis, length in zip(others, lengths, strict=False):
+        position += length
+        expected = first.cut(position, 1)
+        if not _alike(axis, expected):
+            if not isinstance(axis, Frequencies) or not _alike(_again(axis, expected), expected):
+                return Unplaced(first.name, labels=labels)
+            wraps = True
+    if wraps and isinstance(first, Frequencies):
+        first = from_negative(first)
+    return replace(first, labels=labels)
+
+
+def _again(axis: Frequencies, near: Axis) -> Axis:
+    """Return the same frequencies, some periods away."""
+    period = axis.scale * axis.count
+    return replace(axis, offset=axis.offset + period * round((near.offset - axis.offset) / period))
+
+
+def from_negative(axis: Frequencies) -> Frequencies:
+    """Count frequencies from the negative ones, if they begin with these."""
+    part = axis.offset / (axis.scale * axis.count) % 1
+    part = 0.0 if part > 1 - NEAR else part
+    return replace(axis, offset=(part - (part >= 0.5 - NEAR)) * axis.scale * axis.count)
+
+
+def _alike(one: Axis, other: Axis) -> bool:
+    """Return whether two axes are the same but for rounding."""
+    even = replace(one, scale=other.scale, offset=other.offset) == other
+    near = abs(other.scale) * NEAR
+    return even and abs(one.scale - other.scale) <= near and abs(one.offset - other.offset) <= near
+
+
+def reshaped(
+    axes: Sequence[Axis | None], shape: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[Axis | None, ...] | None:
+    """Show axes in another shape: of those that fall apart, the outermost part counts bins."""
+    whole = View.of(len(axes))
+    view = whole.reshaped(whole.sizes(shape), wanted)
+    if view is None:
+        return None
+    found: list[Axis | None] = []
+    for parts, length in zip(view.shown, wanted, strict=True):
+        part = parts[0] if len(parts) == 1 else Part(0, 0)
+        axis = axes[part.axis]
+        outermost = part.step * length == shape[part.axis]
+        found.append(axis.binned(part.step) if axis is not None and outermost else None)
+    return tuple(found)

@@ -1,0 +1,101 @@
+"""Axes of Fourier transforms: frequencies, in reciprocal units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from dask_tiled.array.axis_kinds import Frequencies, Unplaced, from_negative
+from dask_tiled.array.tasks import Function
+from dask_tiled.model.axes import Axis
+
+KINDS = "fft", "ifft", "rfft", "irfft", "hfft", "ihfft"
+SHIFTS = "fftshift", "ifftshift"
+PREFIX = "f_"
+"""What is put before the name of an axis for that of its frequencies."""
+
+
+class Transform(NamedTuple):
+    """What a function of chunks transforms."""
+
+    kind: str
+    axes: tuple[int, ...]
+    lengths: tuple[int | None, ...]
+    """Lengths of the transformed axes where the function was given any: of the longer side."""
+
+
+def transform_of(
+    function: Function, values: Sequence[Any], kwargs: Mapping[str, Any], ndim: int
+) -> Transform | None:
+    """Read a function of chunks, called on ``(chunk, *values)``, as a Fourier transform or shift.
+
+    Libraries have the names and arguments of ``numpy.fft``.
+    """
+    name = getattr(function, "__name__", "")
+    kind = name.rstrip("2n")
+    if kind not in KINDS + SHIFTS or "fftpack" in (getattr(function, "__module__", None) or ""):
+        return None
+    names = ["axes"] if kind in SHIFTS else ["n", "axis"] if kind == name else ["s", "axes"]
+    given = {**dict(zip(names, values, strict=False)), **kwargs}
+    sizes, axes = given.get("n", given.get("s")), given.get("axis", given.get("axes"))
+    if axes is None:
+        several = tuple(range(ndim if sizes is None or kind == name else len(sizes)))
+        axes = several if kind in SHIFTS or name.endswith("n") else (-2, -1)[kind == name :]
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    if sizes is None:
+        sizes = (None,) * len(axes)
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return Transform(kind, tuple(axis % ndim for axis in axes), sizes)
+
+
+def transformed(
+    axes: Sequence[Axis | None],
+    transform: Transform,
+    before: Sequence[int],
+    after: Sequence[int],
+) -> list[Axis | None]:
+    """Return the axes of a transform, whose lengths are known before and after it."""
+    found = list(axes)
+    for k, (place, length) in enumerate(zip(transform.axes, transform.lengths, strict=True)):
+        axis, last = axes[place], k == len(transform.axes) - 1
+        if axis is None:
+            continue
+        if transform.kind in SHIFTS:
+            found[place] = _shifted(axis, after[place], inverse=transform.kind == "ifftshift")
+            continue
+        halves = transform.kind in ("rfft", "ihfft") and last
+        doubles = transform.kind in ("irfft", "hfft") and last
+        size = after[place] if doubles or not halves else length or before[place]
+        backward = transform.kind in ("ifft", "irfft", "ihfft")
+        found[place] = _reciprocal(axis, size, before[place], backward=backward)
+    return found
+
+
+def _reciprocal(axis: Axis, size: int, before: int, *, backward: bool) -> Axis:
+    """Return the frequencies along an axis, or what an axis of frequencies was made of."""
+    if backward and isinstance(axis, Frequencies) and not isinstance(axis.of, Unplaced):
+        step = 1 / (size * axis.scale)
+        near = abs(step - axis.of.scale) <= abs(step) * 1e-9
+        return Axis(axis.of.name, axis.of.units, axis.of.scale if near else step, axis.of.offset)
+    of = axis.of if backward and isinstance(axis, Frequencies) else None
+    name = axis.name.removeprefix(PREFIX) if axis.name.startswith(PREFIX) else PREFIX + axis.name
+    if isinstance(axis, Unplaced) or of is not None or not axis.scale or not before:
+        return Unplaced(name)
+    scale = 1 / (size * axis.scale)
+    return Frequencies(name, reciprocal_units(axis.units), scale, of=axis, count=size)
+
+
+def _shifted(axis: Axis, size: int, *, inverse: bool) -> Axis:
+    if not isinstance(axis, Frequencies) or axis.count != size:
+        return Unplaced(axis.name)
+    first = size // 2 if inverse else -(-size // 2)
+    return from_negative(replace(axis, offset=axis.offset + axis.scale * first))
+
+
+def reciprocal_units(units: str) -> str:
+    """Return the unit of frequencies along an axis, as text."""
+    one, slash, rest = units.partition("/")
+    if slash and one.strip() == "1" and not any(x in rest for x in "/* "):
+        return rest.strip("()")
+    return f"1/({units})" if any(x in units for x in "/*^ ") else units and f"1/{units}"

@@ -1,0 +1,308 @@
+"""What becomes of axes and units in the layers of a graph."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import NamedTuple
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.axis_kinds import Unplaced, joined, part_of, picked, reshaped, same
+from dask_tiled.array.dask_graph.labelling import LABELLED
+from dask_tiled.array.dask_graph.layers import calls
+from dask_tiled.array.dask_graph.names import core, overlapping, slicing
+from dask_tiled.array.dask_graph.reading import trees_of
+from dask_tiled.array.fourier import transform_of, transformed
+from dask_tiled.array.tasks import Function, Kwargs, Label, pixels_of
+from dask_tiled.array.tree import (
+    Bin,
+    Broadcast,
+    Call,
+    Combine,
+    Contract,
+    Join,
+    Labelled,
+    Mapped,
+    OfChunks,
+    Opaque,
+    Read,
+    Reduce,
+    Reshape,
+    Slice,
+    Take,
+    TileFunction,
+    Transpose,
+    Tree,
+    View,
+)
+from dask_tiled.engine.tile_jobs import MapTiles
+from dask_tiled.errors import warn_once
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
+from dask_tiled.tiling.bases import Chunks
+
+Axes = tuple[Axis | None, ...]
+Labels = tuple[Tree, tuple[Label, ...]]
+"""What a function is called on, and the labels of its axes."""
+MOVING = [
+    *(np.argsort, np.argpartition, np.flip, np.fliplr, np.flipud, np.moveaxis, np.partition),
+    *(np.roll, np.rollaxis, np.rot90, np.sort, np.swapaxes, np.transpose),
+]
+"""Functions of NumPy that may keep the shape of a chunk, but not the places of its pixels."""
+KEEP_UNITS = {
+    *("abs", "absolute", "add", "astype", "clip", "conjugate", "cumsum", "custom_nanquantile"),
+    *("chunk_max", "chunk_min", "imag", "max", "maximum", "mean_chunk", "median", "min"),
+    *("minimum", "nan_to_num", "nancumsum", "nanmax_skip", "nanmedian", "nanmin_skip", "nansum"),
+    *("neg", "negative", "pos", "positive", "quantile", "real", "round", "sub", "subtract"),
+    *("sum", "where"),
+}
+"""Functions whose values have the unit of what they are called on."""
+
+
+class Noted(NamedTuple):
+    """What is known of what a layer computes."""
+
+    axes: Axes | None
+    units: str
+    of: tuple[Description, ...]
+    """What is read for it, the same files once."""
+    chunks: Chunks | None
+
+
+MOST_KEPT = 10_000
+_persisted: dict[str, Noted] = {}
+"""What was known of arrays that were persisted: the graphs of these have only chunks."""
+NAMED_BY_CONTENT = re.compile("-[0-9a-f]{32}$")
+"""How names end that no two arrays have."""
+
+
+def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
+    """Return what is known of the arrays of a graph, by the names of their layers."""
+    found: dict[str, Noted] = {}
+    try:
+        for name, tree in trees_of(graph).items():
+            kept = None if tree.inner else _persisted.get(name)
+            if kept is not None and kept.chunks == tree.chunks:
+                found[name] = kept
+                continue
+            axes = None if tree.chunks is None else _axes_of(tree, found)
+            fits = axes is not None and len(axes) == len(tree.chunks or ())
+            of = tuple(_read_by(tree, found))
+            found[name] = Noted(axes if fits else None, _units_of(tree, found), of, tree.chunks)
+    except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
+        dask_is = f"dask {version('dask')}"
+        warn_once(f"the axes of a graph of {dask_is} are not known: {error!r}", RuntimeWarning)
+        return {}
+    return found
+
+
+def keep_labels(graph: HighLevelGraph, names: Collection[str]) -> None:
+    """Keep what is known of arrays whose chunks somebody asks for, as who persists them does."""
+    names = [name for name in names if NAMED_BY_CONTENT.search(name)]
+    ours = any(x in _persisted or x.startswith(LABELLED) for x in graph.layers)
+    found = labels_in(graph) if names and (ours or calls(graph, pixels_of)) else {}
+    for name in names:
+        if name in found and found[name].axes is not None:
+            _persisted[name] = found[name]
+    while len(_persisted) > MOST_KEPT:
+        _persisted.pop(next(iter(_persisted)), None)
+
+
+def _read_by(tree: Tree, known: Mapping[str, Noted]) -> Iterator[Description]:
+    """Yield the descriptions of what is read for a layer, of the same files once."""
+    found: dict[object, Description] = {}
+    if isinstance(tree, Read) and tree.description is not None:
+        found[tree.description.files] = tree.description
+    for one in tree.inner:
+        for description in known[one.name].of:
+            found.setdefault(description.files, description)
+    yield from found.values()
+
+
+def _units_of(tree: Tree, known: Mapping[str, Noted]) -> str:
+    """Return the unit of what a layer computes: that of its parts, where it makes no other."""
+    if isinstance(tree, Labelled):
+        return tree.units
+    found = {known[x.name].units for x in tree.inner}
+    keeps = isinstance(tree, View | Join | Bin | Combine) or (
+        tree.keeps_axes
+        if isinstance(tree, Opaque)
+        else isinstance(tree, Call | Mapped | Reduce) and _same_units(tree)
+    )
+    return found.pop() if keeps and len(found) == 1 else ""
+
+
+def _same_units(tree: Call | Mapped | Reduce) -> bool:
+    """Return whether values that a function returns have the unit of those it was called on."""
+    function = tree.function.func if isinstance(tree.function, partial) else tree.function
+    return getattr(function, "__name__", "").strip("_") in KEEP_UNITS
+
+
+def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911 - by its kind
+    """Return the axes of what a layer computes, whose parts are known; None if nothing is."""
+    if isinstance(tree, Read):
+        return None if tree.description is None else tree.description.axes
+    if isinstance(tree, Labelled):
+        return tree.axes
+    if isinstance(tree, Mapped):
+        return _mapped(tree, known)
+    if all(known[x.name].axes is None for x in tree.inner):
+        return None
+    match tree:
+        case Call() | Contract():
+            gone = {*tree.gone} if isinstance(tree, Contract) else set[Label]()
+            return _by_labels(tree, tree.labels, _arrays(tree), gone, known)
+        case TileFunction():
+            same = isinstance(tree.job.job, MapTiles) and tree.job.job.sig_shape is None
+            gone = set() if same else {*tree.labels[tree.job.nav_ndim :]}
+            return _by_labels(tree, tree.output, [(tree.of, tree.labels)], gone, known)
+        case Reduce():
+            gone = {tree.output[axis] for axis in tree.axes}
+            return _by_labels(tree, tree.output, [(tree.of, tree.labels)], gone, known)
+        case Join():
+            return _joined(tree, [known[x.name].axes or (None,) * len(x.shape) for x in tree.of])
+        case Opaque():
+            alike = [x for x in tree.of if x.chunks is not None and x.shape == tree.shape]
+            return known[alike[0].name].axes if tree.keeps_axes and alike else None
+        case _:
+            axes = known[tree.inner[0].name].axes
+            return None if axes is None else _of_one(tree, axes)
+
+
+def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - by its kind
+    """Return the axes of what is made of one array."""
+    match tree:
+        case Transpose():
+            return tuple(axes[k] for k in tree.order)
+        case Slice():
+            pairs = zip(axes, tree.cuts, strict=True)
+            shown = [axis and part_of(axis, cut) for axis, cut in pairs if cut.kept]
+            for k in tree.new:
+                shown.insert(k, None)
+            return tuple(shown)
+        case Take():
+            chosen = ((axes[axis], places) for axis, places in tree.places)
+            return tuple(axis and picked(axis, places) for axis, places in chosen)
+        case Broadcast():
+            new = len(tree.shape) - len(axes)
+            lengths = zip(axes, tree.of.shape, tree.shape[new:], strict=True)
+            return ((None,) * new) + tuple(axis if a == b else None for axis, a, b in lengths)
+        case Reshape():
+            return reshaped(axes, tree.of.shape, tree.shape)
+        case Bin():
+            return tuple(axis and axis.binned(n) for axis, n in zip(axes, tree.by, strict=True))
+        case Combine():
+            gone = {axis % len(axes) for axis in tree.axes}
+            shown = [None if k in gone else axis for k, axis in enumerate(axes)]
+            return tuple(x for k, x in enumerate(shown) if tree.keepdims or k not in gone)
+        case _:
+            return None
+
+
+def _arrays(tree: OfChunks) -> list[Labels]:
+    """Return the arrays that a function is called on."""
+    return [(x.value, x.labels) for x in tree.arguments if x.labels is not None]
+
+
+def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911
+    """Return the axes of what any function makes of chunks: it keeps axes if it keeps the shape.
+
+    The axes that it does not drop have to keep their chunks, or are reduced to length 1. Of
+    Fourier transforms and of what NumPy moves pixels with, more is known.
+    """
+    arrays = _arrays(tree)
+    (first, labels), *others = arrays
+    function, kwargs = _function_of(tree)
+    axes = known[first.name].axes
+    if tree.chunks is None or first.chunks is None:
+        return None
+    if function is overlapping._trim:  # noqa: SLF001 - what dask calls
+        return _below(first, tree.chunks, known)
+    if function in MOVING and labels == tree.labels:
+        return None
+    values = [x.value for x in tree.arguments if x.labels is None]
+    transform = transform_of(function, values, kwargs, len(labels)) if len(arrays) == 1 else None
+    if transform is not None and axes is not None:
+        whole = all(len(first.chunks[axis]) == 1 for axis in transform.axes)
+        return tuple(transformed(axes, transform, first.shape, tree.shape)) if whole else None
+    gone = set[Label]()
+    for label, chunks in zip(tree.labels, tree.chunks, strict=True):
+        given = _chunks_along(label, arrays)
+        if given and chunks not in given:
+            if {*chunks} != {1}:
+                return None
+            gone.add(label)
+    found = _by_labels(tree, tree.labels, arrays, gone, known)
+    if function is slicing.getitem_variadic and found is not None:  # the others are masks
+        chosen = {label for _, labels in others for label in labels}
+        pairs = zip(found, tree.labels, strict=True)
+        return tuple(Unplaced(x.name) if x and label in chosen else x for x, label in pairs)
+    return found
+
+
+def _function_of(tree: Mapped) -> tuple[Function, Kwargs]:
+    """Return the function that is called on chunks, and what it is called with by name."""
+    function, kwargs = tree.function, dict(tree.kwargs)
+    if function is core._pass_extra_kwargs and tree.arguments:  # noqa: SLF001 - what dask calls
+        function = tree.arguments[0].value
+    if isinstance(function, partial):
+        kwargs = {**function.keywords, **kwargs}
+        function = function.func
+    return function, kwargs
+
+
+def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | None:
+    """Return the axes of the array whose chunks were extended by their neighbours' pixels."""
+    stack = [tree]
+    while stack:
+        one = stack.pop()
+        if one.chunks == chunks and not isinstance(one, Mapped):
+            return known[one.name].axes
+        stack += reversed(one.inner[:1] if isinstance(one, Mapped) else one.inner)
+    return None
+
+
+def _chunks_along(label: Label, arrays: Sequence[Labels]) -> list[tuple[int, ...]]:
+    """Return the chunks of arrays along the axes of a label."""
+    pairs = ((one.chunks, labels.index(label)) for one, labels in arrays if label in labels)
+    return [chunks[k] for chunks, k in pairs if chunks is not None]
+
+
+def _by_labels(
+    tree: Tree,
+    output: Sequence[Label],
+    inner: Sequence[Labels],
+    gone: set[Label],
+    known: Mapping[str, Noted],
+) -> Axes | None:
+    """Follow the labels of axes; of those that are gone, nothing is left."""
+    if len(output) != len(tree.shape):
+        return None
+    neighbours = isinstance(tree, Call) and tree.function in (operator.add, operator.sub)
+    found: list[Axis | None] = []
+    for label, length in zip(output, tree.shape, strict=True):
+        axes = [
+            axes[k]
+            for one, labels in inner
+            if (axes := known[one.name].axes) is not None
+            for k, x in enumerate(labels)
+            if x == label and one.shape[k] == length
+        ]
+        found.append(None if label in gone else same(axes, neighbours=neighbours))
+    return tuple(found)
+
+
+def _joined(tree: Join, axes: Sequence[Axes]) -> Axes | None:
+    """Join the axes of parts; the one along which they follow one another has to go on."""
+    ndim = len(axes[0])
+    found = [same([one[k] for one in axes]) for k in range(ndim)]
+    if tree.stacked:
+        return (*found[: tree.axis], None, *found[tree.axis :])
+    lengths = [part.shape[tree.axis] for part in tree.of]
+    found[tree.axis] = joined([one[tree.axis] for one in axes], lengths)
+    return tuple(found)
