@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -95,7 +96,7 @@ def _shifted(axis: Axis, size: int, *, inverse: bool) -> Axis:
 
 def reciprocal_units(units: str) -> str:
     """Return the unit of frequencies along an axis, as text."""
-    one, slash, rest = units.partition("/")
-    if slash and one.strip() == "1" and not any(x in rest for x in "/* "):
-        return rest.strip("()")
-    return f"1/({units})" if any(x in units for x in "/*^ ") else units and f"1/{units}"
+    found = re.fullmatch(r"1/(?:\(([^()]+)\)|([^()/*\s]+))", units)
+    if found:
+        return found[1] or found[2]
+    return f"1/({units})" if re.search(r"[/*^\s]", units) else units and f"1/{units}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
@@ -101,14 +101,13 @@ def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
     return found
 
 
-def keep_labels(graph: HighLevelGraph, names: Collection[str]) -> None:
-    """Keep what is known of arrays whose chunks somebody asks for, as who persists them does."""
-    names = [name for name in names if NAMED_BY_CONTENT.search(name)]
+def keep_labels(graph: HighLevelGraph, name: str) -> None:
+    """Keep what is known of an array for when its graph is gone."""
     ours = any(x in _persisted or x.startswith(LABELLED) for x in graph.layers)
-    found = labels_in(graph) if names and (ours or calls(graph, pixels_of)) else {}
-    for name in names:
-        if name in found and found[name].axes is not None:
-            _persisted[name] = found[name]
+    if NAMED_BY_CONTENT.search(name) and (ours or calls(graph, pixels_of)):
+        found = labels_in(graph).get(name)
+        if found is not None and found.axes is not None:
+            _persisted[name] = found
     while len(_persisted) > MOST_KEPT:
         _persisted.pop(next(iter(_persisted)), None)
 

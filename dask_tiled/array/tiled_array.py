@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
+from weakref import ref
 
 import dask.array as da
 import numpy as np
@@ -21,6 +22,7 @@ from dask_tiled.array.dask_graph.layers import (
     symbolic_graph,
 )
 from dask_tiled.array.dask_graph.rewriting import optimize
+from dask_tiled.array.layer_axes import keep_labels
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.axes import Axis
@@ -85,6 +87,9 @@ class TiledArray(da.Array):
     ) -> Self:
         if config.get("array_optimize", None) is None:  # the user has set nothing else
             config.set(array_optimize=optimize)
+        plugins = config.get("array_plugins", ())
+        if follow not in plugins:
+            config.set(array_plugins=(follow, *plugins))
         self = object.__new__(cls)
         self._description = description
         self._scheme = scheme
@@ -376,6 +381,29 @@ class TiledArray(da.Array):
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
         return TiledArray, (*shown, None, self._annotations, self._opening)
+
+
+MANY = 10_000
+_arrays: dict[str, list[ref[da.Array]]] = {}
+"""All arrays that there are, by their names."""
+
+
+def follow(arr: da.Array) -> None:
+    """See an array that dask makes: a plugin, ``array_plugins`` of its configuration.
+
+    What somebody has persisted, on whichever scheduler, is made while the array still exists that
+    has its name, and the graph of how it was computed: from now on the name says what is known.
+    """
+    living = [one for one in _arrays.get(arr.name, ()) if one() is not None]
+    former = living[0]() if living else None
+    if former is not None and not isinstance(arr, TiledArray) and len(arr.dask.layers) == 1:
+        keep_labels(former.dask, arr.name)
+        return
+    _arrays[arr.name] = [*living, ref(arr)]
+    if len(_arrays) > MANY:
+        for name, some in list(_arrays.items()):
+            if all(one() is None for one in some):
+                _arrays.pop(name, None)
 
 
 def read_once(arr: da.Array) -> da.Array:

@@ -1,11 +1,14 @@
 """What is computed of files keeps those of their axes that are left, with scales and units."""
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 from dask_tiled import Axis, map_tiles, open_dataset, tiles
-from dask_tiled.array.axes import shown_of
+from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.array.fourier import reciprocal_units
 from dask_tiled.testing import counting_frames, write_nrrd, write_raw
 
 SCAN = counting_frames((4, 6, 8), "uint16")
@@ -53,9 +56,46 @@ CASES = {
     "einsum": (lambda a: da.einsum("zyx,yx->z", a, np.ones((6, 8))), (Z,)),
     "masks": (lambda a: tiles.apply_masks(a, np.ones((2, 6, 8))), (Z, None)),
     "stacks": (lambda a: da.stack([a[0].sum(0), a[1].sum(0)], axis=1), (X, None)),
-    "Fourier transforms": (lambda a: da.fft.fft(a.rechunk(-1), axis=2), (None, None, None)),
-    "functions of chunks": (lambda a: a.map_blocks(np.flip), (None, None, None)),
-    "functions of tiles": (lambda a: map_tiles(lambda tile, _: 2 * tile, a), (Z, None, None)),
+    "functions of tiles": (lambda a: map_tiles(lambda tile, _: 2 * tile, a), (Z, Y, X)),
+    "functions of frames": (
+        lambda a: map_tiles(lambda tile, _: tile.sum(1), a, sig_ndim=2), (Z, None)
+    ),
+    "functions that keep the shape": (lambda a: a.map_blocks(np.cbrt, dtype="f4"), (Z, Y, X)),
+    "functions that keep no shape": (
+        lambda a: a.map_blocks(lambda x: x[:, :1], chunks=((2, 2), (1, 1), (4, 4))), (Z, None, X)
+    ),
+    "functions that drop an axis": (
+        lambda a: a.rechunk((2, -1, 4)).map_blocks(np.ptp, axis=1, drop_axis=1), (Z, X)
+    ),
+    "functions that move pixels": (lambda a: a.map_blocks(np.flip), (None, None, None)),
+    "functions of neighbours": (
+        lambda a: a.map_overlap(lambda x: x, depth=1, boundary="reflect"), (Z, Y, X)
+    ),
+    "functions with labels": (lambda a: da.blockwise(np.transpose, "ji", a[0], "ij"), (X, Y)),
+    "gradients": (lambda a: da.gradient(a.astype("f4"), axis=1), (Z, Y, X)),
+    "medians": (lambda a: da.median(a, axis=0), (Y, X)),
+    "medians of axes of length 1": (lambda a: da.median(a, axis=0, keepdims=True), (None, Y, X)),
+    "quantiles": (lambda a: da.quantile(a.rechunk(-1), [0.1, 0.9], axis=0), (None, Y, X)),
+    "cumulative sums": (lambda a: a.cumsum(1), (Z, Y, X)),
+    "cumulative sums as a tree": (lambda a: da.cumsum(a, 1, method="blelloch"), (Z, Y, X)),
+    "differences": (lambda a: da.diff(a, axis=1), (Z, Axis("y", "nm", 0.5, 0.25), X)),
+    "second differences": (lambda a: da.diff(a, 2, axis=1), (Z, Axis("y", "nm", 0.5, 0.5), X)),
+    "differences of what lies apart": (lambda a: a[:, 3:] - a[:, :-3], (Z, Axis("y"), X)),
+    "einsum of one array": (lambda a: da.einsum("zyx->xz", a), (X, Z)),
+    "einsum of a diagonal": (lambda a: da.einsum("yy->y", a[0, :, :6]), (None,)),
+    "reversed": (lambda a: a[:, ::-1], (Z, Axis("y", "nm", -0.5, 2.5), X)),
+    "rotated": (lambda a: da.rot90(a[0]), (Axis("x", "mrad", -2, 14), Y)),
+    "rolled": (lambda a: da.roll(a, 2, axis=1), (Z, Axis("y"), X)),
+    "chunks of an array": (lambda a: a.blocks[1], (Axis("z", "s", 3, 6), Y, X)),
+    "places of results": (lambda a: da.take(a.sum(0), [0, 2, 4], axis=0), (Axis("y", "nm", 1), X)),
+    "uneven places of results": (lambda a: da.take(a.sum(0), [2, 0, 1], axis=0), (Axis("y"), X)),
+    "a computed mask": (lambda a: a[a.sum((1, 2)) > 5], (Axis("z"), Y, X)),
+    "repeated along new axes": (lambda a: da.broadcast_to(a, (2, 4, 6, 8)), (None, Z, Y, X)),
+    "repeated along old axes": (lambda a: da.broadcast_to(a.sum(0)[:1], (5, 8)), (None, X)),
+    "membership": (lambda a: da.isin(a, [1, 2]), (Z, Y, X)),
+    "sets of results": (lambda a: da.topk(a, 4, axis=0), (None, Y, X)),
+    "choices": (lambda a: da.select([a > 3], [a]), (Z, Y, X)),
+    "padded": (lambda a: da.pad(a, ((0, 0), (1, 2), (0, 0))), (Z, None, X)),
     "masked pixels": (lambda a: a[a > 3], (None,)),
     "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),
     "parts": (lambda a: da.concatenate([a[:, :2], a[:, 2:]], axis=1), (Z, Y, X)),
@@ -74,6 +114,129 @@ CASES = {
 def test_axes_that_are_left(arr, case):
     make, expected = CASES[case]
     assert shown_of(make(arr)).axes == expected
+
+
+F = Axis("f_y", "1/nm", 1 / 3)
+TRANSFORMS = {
+    "fft": (lambda a: da.fft.fft(a, axis=1), (Z, F, X)),
+    "fft2": (da.fft.fft2, (Z, F, Axis("f_x", "1/mrad", 1 / 16))),
+    "fftn": (lambda a: da.fft.fftn(a, axes=(0, 1)), (Axis("f_z", "1/s", 1 / 12), F, X)),
+    "padded": (lambda a: da.fft.fft(a, 12, axis=1), (Z, Axis("f_y", "1/nm", 1 / 6), X)),
+    "rfft": (lambda a: da.fft.rfft(a, axis=1), (Z, F, X)),
+    "irfft": (lambda a: da.fft.irfft(da.fft.rfft(a, axis=1), axis=1), (Z, Y, X)),
+    "ifft": (lambda a: da.fft.ifft(da.fft.fft(a, axis=1)[:, :, ::2], axis=1), (
+        Z, Y, Axis("x", "mrad", 4))
+    ),
+    "interpolated": (
+        lambda a: da.fft.ifft(da.fft.fft(a, axis=1), 12, axis=1), (Z, Axis("y", "nm", 0.25), X)
+    ),
+    "offset": (lambda a: da.fft.ifft(da.fft.fft(a[:, 1:], axis=1), axis=1), (
+        Z, Axis("y", "nm", 0.5, 0.5), X)
+    ),
+    "ifft of pixels": (lambda a: da.fft.ifft(a, axis=1), (Z, F, X)),
+    "shift": (
+        lambda a: da.fft.fftshift(da.fft.fft(a, axis=1), axes=1),
+        (Z, Axis("f_y", "1/nm", 1 / 3, -1), X),
+    ),
+    "odd shift": (
+        lambda a: da.fft.fftshift(da.fft.fft(a[:, 1:], axis=1), axes=1),
+        (Z, Axis("f_y", "1/nm", 0.4, -0.8), X),
+    ),
+    "back": (lambda a: da.fft.ifftshift(da.fft.fftshift(da.fft.fft(a, axis=1))), (
+        Axis("z"), F, Axis("x"))
+    ),
+    "shift of chunks": (
+        lambda a: da.fft.fft(a, axis=1).map_blocks(np.fft.fftshift, axes=1),
+        (Z, Axis("f_y", "1/nm", 1 / 3, -1), X),
+    ),
+    "shift of pixels": (lambda a: da.fft.fftshift(a, axes=1), (Z, Axis("y"), X)),
+    "function of chunks": (lambda a: a.map_blocks(np.fft.fft, None, 1, dtype="c16"), (Z, F, X)),
+    "of parts of axes": (
+        lambda a: a.rechunk((4, 3, 8)).map_blocks(np.fft.fft, axis=1, dtype="c16"),
+        (None, None, None),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TRANSFORMS)
+def test_frequencies(arr, case):
+    make, expected = TRANSFORMS[case]
+    found = shown_of(make(arr.rechunk(-1))).axes
+    assert [x and (x.name, x.units) for x in found] == [x and (x.name, x.units) for x in expected]
+    numbers = [[(x.scale, x.offset) for x in axes if x] for axes in (found, expected)]
+    np.testing.assert_allclose(*numbers, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6])
+def test_shifted_frequencies_are_those_of_numpy(arr, n):
+    part = arr.rechunk(-1)[:, :n]
+    found = shown_of(da.fft.fftshift(da.fft.fft(part, axis=1), axes=1)).axes[1]
+    expected = np.fft.fftshift(np.fft.fftfreq(n, Y.scale))
+    np.testing.assert_allclose(found.offset + found.scale * np.arange(n), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("units", "reciprocal"),
+    [("nm", "1/nm"), ("1/nm", "nm"), ("", ""), ("m/s", "1/(m/s)"), ("1/(m/s)", "m/s")],
+)
+def test_reciprocal_units(units, reciprocal):
+    assert reciprocal_units(units) == reciprocal
+
+
+def test_persisted_results(arr):
+    """Their graphs hold pixels alone; what is known of them is known by their names."""
+    sums = (arr.sum(0) + 1).persist()
+    assert shown_of(sums) == shown_of(arr.sum(0) + 1)
+    assert shown_of(sums[1:].mean(0)).axes == (X,)
+    assert shown_of((sums * 2).persist()).axes == (Y, X)
+    assert shown_of(arr.persist()).axes == (Z, Y, X)
+    frequencies = da.fft.fft(arr.rechunk(-1), axis=1).persist()
+    expected = Axis("f_y", "1/nm", F.scale, -1)
+    assert shown_of(da.fft.fftshift(frequencies, axes=1)).axes[1] == expected
+    (optimized,) = dask.optimize(arr.max(0))
+    assert shown_of(optimized).axes == (Y, X)
+
+
+def test_persisted_on_a_cluster(arr):
+    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        sums, peaks = dask.persist(arr.sum(0), arr.max(1))
+        assert shown_of(sums).axes == (Y, X)
+        assert shown_of(client.persist(peaks / 2)).axes == (Z, X)
+
+
+def test_names_that_do_not_tell_the_content(arr):
+    """Two arrays may have such a name: nothing is kept of them."""
+    one = arr.map_blocks(np.negative, name="mine").persist()
+    assert shown_of(one).axes == (None, None, None)
+
+
+UNITS = {
+    "parts": (lambda a: a[1:, ::2].T, "mrad"),
+    "sums": (lambda a: a.sum(0), "mrad"),
+    "means": (lambda a: a.mean(1), "mrad"),
+    "peaks": (lambda a: a.max(0) - a.min(0), "mrad"),
+    "medians": (lambda a: da.median(a, axis=0), "mrad"),
+    "limits": (lambda a: da.clip(a, 0, 9).astype("f4"), "mrad"),
+    "chunks": (lambda a: a.rechunk(2), "mrad"),
+    "joined": (lambda a: da.concatenate([a, a]), "mrad"),
+    "joined with others": (lambda a: da.concatenate([a, da.ones((4, 6, 8))]), ""),
+    "scaled": (lambda a: 2 * a, ""),
+    "products": (lambda a: a * a, ""),
+    "variances": (lambda a: a.var(0), ""),
+    "places": (lambda a: a.argmax(0), ""),
+    "products of matrices": (lambda a: a[0] @ a[0].T, ""),
+    "functions": (lambda a: a.map_blocks(np.cbrt), ""),
+    "comparisons": (lambda a: a > 3, ""),
+    "transforms": (lambda a: da.fft.fft(a.rechunk(-1)), ""),
+    "persisted": (lambda a: a.sum(0).persist(), "mrad"),
+}
+
+
+@pytest.mark.parametrize("case", UNITS)
+def test_units_of_values(arr, case):
+    make, expected = UNITS[case]
+    assert shown_of(make(labelled(arr * 1.0, (Z, Y, X), "mrad"))).units == expected
 
 
 def test_files_that_are_read(arr):

@@ -14,7 +14,8 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import dask_tiled
-from dask_tiled.array import axes
+from dask_tiled.array import layer_axes
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph import rewriting
 from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.tree import Combine, Opaque
@@ -194,6 +195,6 @@ def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(axes, "trees_of", failing)
+    monkeypatch.setattr(layer_axes, "trees_of", failing)
     with pytest.warns(RuntimeWarning, match="axes .* are not known.*no such thing"):
-        assert axes.shown_of(arr + 1).axes == (None,) * 4
+        assert shown_of(arr + 1).axes == (None,) * 4

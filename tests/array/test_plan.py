@@ -26,7 +26,7 @@ READ = {
     "tiles": (lambda a: dask_tiled.map_tiles(lambda tile, _: -tile, a), tree.TileFunction),
     "joined": (lambda a: da.concatenate([a, a + 1]), tree.Join),
     "stacked": (lambda a: da.stack([a, a + 1]), tree.Join),
-    "function": (lambda a: a.map_blocks(np.flip), tree.Opaque),
+    "function": (lambda a: a.map_blocks(np.flip), tree.Mapped),
 }
 
 

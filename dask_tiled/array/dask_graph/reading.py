@@ -95,7 +95,7 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
 def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
     of = _of(layer, name)
     listed = isinstance(layer, MaterializedLayer) and of["chunks"] is not None
-    alike = listed and leaves_places(name, layer.mapping)
+    alike = bool(inner) and listed and leaves_places(name, layer.mapping)
     return Opaque(**of, of=tuple(inner.values()), keeps_axes=alike)
 
 

@@ -35,7 +35,6 @@ from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, Why, known_trees
-from dask_tiled.array.layer_axes import keep_labels
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Key, Label, pixels_of
@@ -56,8 +55,6 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     if isinstance(dsk, HighLevelGraph):
         try:
             found = unwrapped(dsk) if calls(dsk, getter) else dsk
-            if chunks := {key[0] for key in flatten([keys]) if isinstance(key, tuple)}:
-                keep_labels(dsk, chunks)
             if calls(found, pixels_of):
                 return da.optimize(rewritten(found, keys), keys, **kwargs)
         except NoSuchNameError:  # said when the first array was opened
