@@ -12,33 +12,28 @@ import numpy as np
 from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import read_once, scheme_of
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import DatasetError, check_whole, printable
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
 from dask_tiled.panels import (
     SAVED_DOTS_PER_INCH,
-    Disc,
     Image,
     Line,
     Panel,
     check_target,
     draw,
-    find_disc,
 )
+from dask_tiled.sampling import SAMPLE_BYTES, steps_between
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Path = str | os.PathLike[str]
 
-SAMPLE_BYTES = 1 << 29
-"""Of files up to this size every frame is read, of larger ones so many bytes."""
-REMOTE_SAMPLE_BYTES = 1 << 26
-SAMPLE_FRAMES = 128 * 128
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
 """Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
@@ -199,7 +194,7 @@ class _Source(NamedTuple):
     def _scan(self, limit: int | None) -> tuple[list[Panel], list[str]]:
         """Show the mean frame, and what virtual detectors see."""
         nav, whole = self.nav_ndim, math.prod(self.arr.shape[: self.nav_ndim])
-        every = [slice(None, None, step) for step in self._steps(limit)]
+        every = [slice(None, None, step) for step in steps_between(self.arr, nav, limit)]
         colours = self._colours()
         sample = self._cut([*every, *_every(self.arr.shape[nav:], self.arr.dtype)])
         there = np.ones(sample.arr.shape[:nav], bool)
@@ -263,40 +258,6 @@ class _Source(NamedTuple):
             )
             text = f"a sample: {count:,} of {whole:,} frames, {steps}"
         return f"{text}, of which {missing:,} are missing" if missing else text
-
-    def _steps(self, limit: int | None) -> list[int]:
-        """Choose how many positions of the scan are gone on at a time."""
-        nav = self.nav_ndim
-        frame = math.prod(self.arr.shape[nav:]) * self.arr.dtype.itemsize
-        remote = any(is_url(one.files[0].path) for one in shown_of(self.arr).of)
-        budget = REMOTE_SAMPLE_BYTES if remote else SAMPLE_BYTES
-        steps, counts = [1] * nav, [*self.arr.shape[:nav]]
-        if limit is None and math.prod(counts) * frame <= budget:
-            return steps
-        blocks = self._blocks()
-
-        def is_too_much() -> bool:
-            if math.prod(counts) > (limit or SAMPLE_FRAMES):
-                return True
-            read = [
-                min(n, -(-size // block)) * block
-                for n, size, block in zip(counts, self.arr.shape, blocks, strict=False)
-            ]
-            return limit is None and math.prod(counts) > 1 and math.prod(read) * frame > budget
-
-        while is_too_much():
-            longest = counts.index(max(counts))
-            steps[longest] *= 2
-            counts[longest] = -(-self.arr.shape[longest] // steps[longest])
-        return steps
-
-    def _blocks(self) -> list[int]:
-        """Return the sizes of what is read as a whole along the navigation axes."""
-        if self.desc is not None:
-            return [base.size for base in scheme_of(self.arr).bases[: self.nav_ndim]]
-        if all(axis is not None for axis in shown_of(self.arr).axes):
-            return [1] * self.nav_ndim  # only what is needed of files is read
-        return [int(n) for n in self.arr.chunksize[: self.nav_ndim]]
 
 
 def _every(shape: Sequence[int], dtype: np.dtype) -> list[slice]:

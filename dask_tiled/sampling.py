@@ -1,0 +1,76 @@
+"""A sample of the frames of an array, at equal distances."""
+
+from __future__ import annotations
+
+import math
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.array.tiled_array import TiledArray, read_once, scheme_of
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.paths import is_url
+
+SAMPLE_BYTES = 1 << 29
+"""Of files up to this size every frame is read, of larger ones so many bytes."""
+REMOTE_SAMPLE_BYTES = 1 << 26
+SAMPLE_FRAMES = 128 * 128
+
+
+def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
+    """Return at most ``limit`` frames; where some of these are missing, the others on one axis.
+
+    Raises
+    ------
+    DatasetError
+        There are no frames, or all of them are missing.
+    """
+    steps = steps_between(arr, nav_ndim, limit)
+    sample = read_once(arr[tuple(slice(None, None, step) for step in steps)])
+    there = np.ones(sample.shape[:nav_ndim], bool)
+    if isinstance(sample, TiledArray) and sample.description is not None:
+        there.ravel()[sample.description.missing] = False
+    if not there.any():
+        found = "missing frames alone" if there.size else f"shape {arr.shape}"
+        raise DatasetError("there are no frames", found=found)
+    return sample if there.all() else sample[there]
+
+
+def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
+    """Choose every how manieth position along the navigation axes is in a sample.
+
+    Without a limit, small arrays are taken as a whole, and of others some 16,384 frames.
+    """
+    frame = math.prod(arr.shape[nav_ndim:]) * arr.dtype.itemsize
+    shown = shown_of(arr)
+    remote = any(is_url(one.files[0].path) for one in shown.of)
+    budget = REMOTE_SAMPLE_BYTES if remote else SAMPLE_BYTES
+    steps, counts = [1] * nav_ndim, [*arr.shape[:nav_ndim]]
+    if limit is None and math.prod(counts) * frame <= budget:
+        return steps
+    blocks = _blocks(arr, nav_ndim)
+
+    def is_too_much() -> bool:
+        if math.prod(counts) > (limit or SAMPLE_FRAMES):
+            return True
+        read = [
+            min(n, -(-size // block)) * block
+            for n, size, block in zip(counts, arr.shape, blocks, strict=False)
+        ]
+        return limit is None and math.prod(counts) > 1 and math.prod(read) * frame > budget
+
+    while is_too_much():
+        longest = counts.index(max(counts))
+        steps[longest] *= 2
+        counts[longest] = -(-arr.shape[longest] // steps[longest])
+    return steps
+
+
+def _blocks(arr: da.Array, nav_ndim: int) -> list[int]:
+    """Return the sizes of what is read as a whole along the navigation axes."""
+    if isinstance(arr, TiledArray) and arr.description is not None:
+        return [base.size for base in scheme_of(arr).bases[:nav_ndim]]
+    if all(axis is not None for axis in shown_of(arr).axes):
+        return [1] * nav_ndim  # only what is needed of files is read
+    return [int(n) for n in arr.chunksize[:nav_ndim]]
