@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -142,8 +143,9 @@ def _reference(path: str, shape: tuple[int, ...], part: str) -> Array:
         )
     pixels = tools.read_exactly(path, record.frame_bytes, header.offset, "the reference")
     found = np.frombuffer(pixels, header.dtype).reshape(shape)
+    given: dict[str, Any] = {part: found}
     try:
-        tools.Corrections(**{part: found})
+        tools.Corrections(**given)
     except tools.DatasetError as error:
         told = {"expected": error.expected, "found": error.found, "hint": error.hint}
         raise tools.CorruptFileError(error.problem, path=path, **told) from error

@@ -35,7 +35,7 @@ def repair(src, pixels, bounds, neighbours, out):
     """Set pixel ``pixels[i]`` to the mean of ``src`` at its neighbours.
 
     They are ``neighbours[bounds[i]:bounds[i + 1]]``, and are summed in float64, in that order.
-    ``src`` and ``out`` may be the same array as long as no neighbour is a pixel to repair.
+    ``src`` and ``out`` may be the same array: neighbours that are repaired, too, come before.
     """
     for f in range(src.shape[0]):
         for i in range(pixels.size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,6 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array, Index
 
 Floats = npt.NDArray[np.floating[Any]]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -24,7 +23,8 @@ class Corrections:
 
     Each excluded pixel becomes the mean of the corrected values of its good neighbours: the pixels
     of the 3x3 box around it (3x3x3 with three signal axes, and so on) that lie in the frame and are
-    not excluded themselves.
+    not excluded themselves. Where that box holds none, as behind a beam stop, the smallest larger
+    one that holds any counts. With ``fill``, excluded pixels hold that value instead.
 
     Results are float32, or float64 where float32 cannot hold the counts (integers of 4 and 8 bytes,
     and float64), and are calculated in that type; the means are summed in float64.
@@ -34,9 +34,11 @@ class Corrections:
     dark, gain : array-like of real numbers, optional
         Arrays of the signal shape: what to subtract, in counts, and what to multiply by then.
     excluded_pixels : array-like, optional
-        Pixels to repair: a boolean mask of the signal shape, or whole numbers of shape ``(n, d)``,
-        the coordinates of n pixels on d signal axes, in the order of the axes. With one signal
-        axis, shape ``(n,)`` will do.
+        Pixels to repair: a boolean mask of the signal shape, dense or sparse (of ``scipy.sparse``
+        or ``sparse``), or whole numbers of shape ``(n, d)``, the coordinates of n pixels on d
+        signal axes, in the order of the axes. With one signal axis, shape ``(n,)`` will do.
+    fill : float, optional
+        The value of excluded pixels, as NaN or 0; by default they are repaired.
 
     Attributes
     ----------
@@ -44,6 +46,8 @@ class Corrections:
         Read-only; float32 where that holds every value exactly, otherwise float64.
     excluded_pixels : int64 array of shape (n, d), or None
         Coordinates in C order, each pixel once; read-only.
+    fill : float or None
+        The value of excluded pixels; None if they are repaired.
 
     Raises
     ------
@@ -54,13 +58,21 @@ class Corrections:
     dark: Floats | None
     gain: Floats | None
     excluded_pixels: Index | None
+    fill: float | None
     _mask_shape: tuple[int, ...] | None
     _token: str
 
-    def __init__(self, dark: Any = None, gain: Any = None, excluded_pixels: Any = None) -> None:
+    def __init__(
+        self,
+        dark: Any = None,
+        gain: Any = None,
+        excluded_pixels: Any = None,
+        fill: float | None = None,
+    ) -> None:
         pixels, mask_shape = _pixels(excluded_pixels)
         values = (_plane("dark", dark), _plane("gain", gain), pixels)
-        _fill(self, *values, mask_shape, _digest(values, mask_shape))
+        number = None if fill is None else _number("fill", fill)
+        _set(self, *values, number, mask_shape, _digest(values, number, mask_shape))
 
     @property
     def sig_shape(self) -> tuple[int, ...] | None:
@@ -81,7 +93,7 @@ class Corrections:
         Raises
         ------
         DatasetError
-            Shapes differ, a pixel lies outside of the frame, or no neighbour of it is good.
+            Shapes differ, a pixel lies outside of the frame, or no pixel is good.
         """
         shapes = {
             "dark": None if self.dark is None else self.dark.shape,
@@ -115,14 +127,13 @@ class Corrections:
                 expected=f"pixels of a frame of shape {sig_shape}",
                 found=_first(pixels[outside]),
             )
-        _, good = neighbours(pixels, pixels, sig_shape)
-        lost = ~good.any(axis=1)
-        if lost.any():
+        if self.fill is None and len(pixels) and len(pixels) == math.prod(sig_shape):
             raise DatasetError(
-                "an excluded pixel has no good neighbour to be repaired from",
+                "all pixels are excluded: there is none to repair them from",
                 path=path,
-                expected="a pixel next to it that is not excluded",
-                found=_first(pixels[lost]),
+                expected="a pixel that is not excluded",
+                found=f"{len(pixels)} excluded pixels",
+                hint="Pass fill=, the value of excluded pixels.",
             )
 
     def dtype(self, native: np.dtype, path: str | None = None) -> np.dtype:
@@ -152,7 +163,8 @@ class Corrections:
     def __repr__(self) -> str:
         parts = [name for name in ("dark", "gain") if getattr(self, name) is not None]
         if self.excluded_pixels is not None:
-            parts.append(f"{len(self.excluded_pixels)} excluded pixels")
+            shown = "" if self.fill is None else f" as {self.fill:g}"
+            parts.append(f"{len(self.excluded_pixels)} excluded pixels{shown}")
         return f"<Corrections: {', '.join(parts) or 'none'}>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
@@ -168,12 +180,14 @@ class Corrections:
         return hash(self._token)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = (self.dark, self.gain, self.excluded_pixels)
+        values = (self.dark, self.gain, self.excluded_pixels, self.fill)
         return _restore, (*values, self._mask_shape, self._token)
 
 
 def _array(name: str, values: Any) -> Array:
-    """Read an array-like; what has no value in some places is none."""
+    """Read an array-like, dense or sparse; what has no value in some places is none."""
+    dense = getattr(values, "toarray", None) or getattr(values, "todense", None)
+    values = values if dense is None else dense()
     try:
         found = np.asarray(values)
     except (ValueError, TypeError) as error:
@@ -239,9 +253,17 @@ def _first(pixels: Array) -> tuple[int, ...]:
     return tuple(pixels[0].tolist())
 
 
-def _digest(arrays: Sequence[Array | None], mask_shape: tuple[int, ...] | None) -> str:
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        return float(value)
+    raise DatasetError(f"{name}: not a real number", expected="a number or NaN", found=repr(value))
+
+
+def _digest(
+    arrays: Sequence[Array | None], fill: float | None, mask_shape: tuple[int, ...] | None
+) -> str:
     # repr and bytes are the same in every process; hashing what pickle writes would not be.
-    digest = hashlib.blake2b(repr(mask_shape).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((fill, mask_shape)).encode(), digest_size=16)
     for array in arrays:
         digest.update(repr(array is not None and (array.shape, array.dtype.str)).encode())
         if array is not None:
@@ -249,8 +271,8 @@ def _digest(arrays: Sequence[Array | None], mask_shape: tuple[int, ...] | None) 
     return digest.hexdigest()
 
 
-def _fill(corrections: Corrections, *values: Any) -> None:
-    names = ("dark", "gain", "excluded_pixels", "_mask_shape", "_token")
+def _set(corrections: Corrections, *values: Any) -> None:
+    names = ("dark", "gain", "excluded_pixels", "fill", "_mask_shape", "_token")
     for name, value in zip(names, values, strict=True):
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
@@ -260,17 +282,5 @@ def _fill(corrections: Corrections, *values: Any) -> None:
 def _restore(*values: Any) -> Corrections:
     """Make corrections of values that others held: there is nothing to read again."""
     corrections = object.__new__(Corrections)
-    _fill(corrections, *values)
+    _set(corrections, *values)
     return corrections
-
-
-def neighbours(pixels: Index, excluded: Index, shape: tuple[int, ...]) -> tuple[Index, Bools]:
-    """Return the coordinates around each pixel, in C order, and which of them are good pixels."""
-    steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
-    near = pixels[:, None] + np.array(steps, dtype=np.int64).reshape(-1, len(shape))
-    inside = ((near >= 0) & (near < shape)).all(axis=-1)
-    numbers, others = (
-        np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), shape, mode="clip")
-        for places in (near, excluded)
-    )
-    return near, inside & ~np.isin(numbers, others)

@@ -9,77 +9,73 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.corrections import Bools, Corrections, Floats, neighbours
+from dask_tiled.model.corrections import Corrections, Floats
 from dask_tiled.model.indexing import Array, Box, Index
 from dask_tiled.model.pieces import strides_of
+from dask_tiled.reading.repairs import Bools, Repairs, Steps, repairs_of
 
 Lattice = Sequence[tuple[int, int, int]]
 
 
 class Halo(NamedTuple):
-    """An excluded pixel in a tile with good neighbours that the tile does not show."""
+    """Excluded pixels in a tile that does not show all that they are repaired from."""
 
     planes: Sequence[Floats | None]
-    box: Box  # where they all lie
-    neighbours: Index
-    pixel: Index
+    box: Box  # where all of that lies
+    steps: Steps  # in the box
+    repaired: Index  # in the box, of which some are
+    pixels: Index  # of the tile
 
     def repair(self, block: Array, out: Floats) -> None:
-        """Write the pixel of every frame."""
-        from dask_tiled.kernels.corrections import repair_kernel
-
+        """Write the pixels of every frame."""
         place = tuple(slice(*edges) for edges in self.box)
         planes = [None if plane is None else plane[place] for plane in self.planes]
         raw = _flat(block)
         corrected = np.empty(raw.shape, dtype=out.dtype)
         _correct(raw, _terms(planes, raw.shape[1], out.dtype), corrected)
-        bounds = np.array([0, len(self.neighbours)], dtype=np.int64)
-        repair_kernel(out.dtype)(corrected, self.pixel, bounds, self.neighbours, _flat(out))
+        self.steps.repair(corrected)
+        _flat(out)[:, self.pixels] = corrected[:, self.repaired]
 
 
 class Plan:
     """How tiles are corrected that show a part of the frame: start, step, length of each axis."""
 
-    __slots__ = ("_bounds", "_neighbours", "_pixels", "_planes", "_terms", "halos")
+    __slots__ = ("_fill", "_filled", "_planes", "_steps", "_terms", "halos")
 
     def __init__(
         self, corrections: Corrections, sig: Lattice, sig_shape: tuple[int, ...] | None = None
     ) -> None:
         shape = corrections.sig_shape if sig_shape is None else sig_shape
-        dark, gain = corrections.dark, corrections.gain
-        if not corrections.sig_shape:  # a frame without axes is read as one pixel of one axis
-            dark, gain = (None if p is None else p.reshape(1) for p in (dark, gain))
+        planes: Sequence[Floats | None] = (corrections.dark, corrections.gain)
         excluded = corrections.excluded_pixels
-        if excluded is None or not excluded.size:
-            excluded, shape = np.zeros((0, len(sig)), dtype=np.int64), (0,) * len(sig)
+        if not corrections.sig_shape:  # a frame without axes is read as one pixel of one axis
+            planes = [None if p is None else p.reshape(1) for p in planes]
+            if excluded is not None and not excluded.size:
+                excluded = np.zeros((len(excluded), 1), np.int64)
+        self._planes = [None if plane is None else _shown(plane, sig) for plane in planes]
+        self._terms: dict[np.dtype, tuple[Floats, Floats] | None] = {}
+        self._fill, self._filled = corrections.fill, np.zeros(0, np.int64)
+        self._steps, self.halos = Steps.none(), tuple[Halo, ...]()
+        if excluded is None or not len(excluded):
+            return
+        if self._fill is not None:
+            place, shown = _place(excluded, sig)
+            self._filled = place[shown]
+            return
         if shape is None:
             raise DatasetError(
                 "coordinates of excluded pixels do not tell where the frame ends",
                 expected="sig_shape",
                 found=None,
             )
-        self._planes = [None if plane is None else _shown(plane, sig) for plane in (dark, gain)]
-        self._terms: dict[np.dtype, tuple[Floats, Floats] | None] = {}
-        place, shown = _place(excluded, sig)
-        pixels, place = excluded[shown], place[shown]
-        near, good = neighbours(pixels, excluded, shape)
-        near_place, near_shown = _place(near, sig)
-        cut = (good & ~near_shown).any(axis=1)
-        self._pixels = place[~cut]
-        self._neighbours = near_place[~cut][good[~cut]]
-        self._bounds = np.concatenate([[0], np.cumsum(good[~cut].sum(axis=1))])
-
-        low = np.maximum(pixels[cut] - 1, 0)
-        high = np.minimum(pixels[cut] + 2, np.array(shape, dtype=np.int64))
-        sizes = np.pad(high - low, ((0, 0), (0, 1)), constant_values=1)[:, 1:]
-        strides = np.cumprod(sizes[:, ::-1], axis=1)[:, ::-1]
-        in_box = ((near[cut] - low[:, None]) * strides[:, None]).sum(axis=-1)
-        boxes = np.stack([low, high], axis=-1).tolist()
+        repairs = repairs_of(corrections, shape)
+        place, shown = _place(np.stack(np.unravel_index(repairs.pixels, shape), axis=-1), sig)
+        near_place, near_shown = _place(np.stack(np.unravel_index(repairs.near, shape), -1), sig)
+        whole = repairs.with_all(shown, near_shown)
+        self._steps = Steps.of(place[whole], near_place[whole], repairs.used[whole])
+        cut = np.flatnonzero(shown & ~whole)
         self.halos = tuple(
-            Halo((dark, gain), tuple(map(tuple, box)), positions[kept], pixel)
-            for box, positions, kept, pixel in zip(
-                boxes, in_box, good[cut], place[cut, None], strict=True
-            )
+            _halo(planes, repairs, shape, some, place[some]) for some in repairs.grouped(cut, shape)
         )
 
     def apply(self, tile: Array, out: Floats) -> None:
@@ -91,11 +87,37 @@ class Plan:
         if out.dtype not in self._terms:
             self._terms[out.dtype] = _terms(self._planes, raw.shape[1], out.dtype)
         _correct(raw, self._terms[out.dtype], corrected)
-        if self._pixels.size:
-            from dask_tiled.kernels.corrections import repair_kernel
+        self._steps.repair(corrected)
+        if self._filled.size:
+            corrected[:, self._filled] = self._fill
 
-            repair = repair_kernel(out.dtype)
-            repair(corrected, self._pixels, self._bounds, self._neighbours, corrected)
+
+def _halo(
+    planes: Sequence[Floats | None],
+    repairs: Repairs,
+    shape: tuple[int, ...],
+    some: Index,
+    place: Index,
+) -> Halo:
+    """Make the halo of some excluded pixels: of all pixels that they depend on."""
+    chain = repairs.needed_for(some)
+    near, used = repairs.near[chain], repairs.used[chain]
+    points = [repairs.pixels[some], near[used]]
+    low, high = _ends(np.concatenate(points), shape)
+    lattice = [(a, 1, b - a) for a, b in zip(low, high, strict=True)]
+
+    def inside(numbers: Index) -> Index:
+        return _place(np.stack(np.unravel_index(numbers, shape), axis=-1), lattice)[0]
+
+    steps = Steps.of(inside(repairs.pixels[chain]), inside(near), used)
+    box = tuple(zip(low, high, strict=True))
+    return Halo(planes, box, steps, inside(repairs.pixels[some]), place)
+
+
+def _ends(numbers: Index, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return the corners of the smallest box that holds some pixels."""
+    points = np.unravel_index(numbers, shape)
+    return [int(x.min()) for x in points], [int(x.max()) + 1 for x in points]
 
 
 def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:

@@ -1,0 +1,129 @@
+"""From which pixels of a frame its excluded ones are repaired.
+
+Those with good neighbours come first, then those next to them, and so on inwards: ring by ring,
+each pixel becomes the mean of its neighbours in the rings before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.indexing import Array, Index
+
+Bools = npt.NDArray[np.bool_]
+
+CELL = 256
+"""Pixels: of inner rings, those in one cell of this size are repaired from one box."""
+
+
+class Steps(NamedTuple):
+    """Pixels to repair in their order, and the pixels whose mean each becomes."""
+
+    pixels: Index
+    bounds: Index
+    neighbours: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no steps."""
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, np.zeros(1, np.int64), nothing)
+
+    @classmethod
+    def of(cls, pixels: Index, near: Index, used: Bools) -> Self:
+        """Return the steps for pixels whose neighbours are used or not."""
+        return cls(pixels, np.concatenate([[0], np.cumsum(used.sum(axis=1))]), near[used])
+
+    def repair(self, frames: Array) -> None:
+        """Repair frames, each of one axis."""
+        if self.pixels.size:
+            from dask_tiled.kernels.corrections import repair_kernel
+
+            repair_kernel(frames.dtype)(frames, *self, frames)
+
+
+class Repairs(NamedTuple):
+    """The excluded pixels of a frame, ring by ring; pixels are counted in C order."""
+
+    pixels: Index
+    rings: list[slice]
+    near: Index
+    """The pixels in the box around each, in C order."""
+    used: Bools
+    """Which of them are in the rings before."""
+    parents: Index
+    """Where these are in ``pixels``; -1 for good ones, and for those that are not used."""
+
+    def with_all(self, shown: Bools, near_shown: Bools) -> Bools:
+        """Return which of some shown pixels depend on nothing but shown ones."""
+        whole = shown & (near_shown | ~self.used).all(axis=1)
+        for ring in self.rings[1:]:
+            parents = self.parents[ring]
+            whole[ring] &= (whole[parents] | (parents < 0)).all(axis=1)
+        return whole
+
+    def needed_for(self, some: Index) -> Index:
+        """Return which excluded pixels some depend on, and these themselves."""
+        needed = np.zeros(len(self.pixels) + 1, bool)  # the last one stands for the good ones
+        needed[some] = True
+        for ring in reversed(self.rings[1:]):
+            needed[self.parents[ring][needed[ring]]] = True
+        return np.flatnonzero(needed[:-1])
+
+    def grouped(self, some: Index, shape: tuple[int, ...]) -> list[Index]:
+        """Group pixels: each of the first ring is alone, others are with those nearby."""
+        first = some < self.rings[0].stop if self.rings else some < 0
+        inner = some[~first]
+        cells = np.stack(np.unravel_index(self.pixels[inner], shape)) // CELL
+        _, cell = np.unique(cells, axis=1, return_inverse=True)
+        groups = [inner[cell == k] for k in range(cell.max(initial=-1) + 1)]
+        return [*some[first][:, None], *groups]
+
+
+@lru_cache(maxsize=16)
+def repairs_of(corrections: Corrections, shape: tuple[int, ...]) -> Repairs:
+    """Return from what the excluded pixels of frames of a shape are repaired."""
+    pixels: Any = corrections.excluded_pixels
+    steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
+    padded = tuple(n + 2 for n in shape)  # no pixel outside is good
+    strides = np.array([math.prod(padded[k + 1 :]) for k in range(len(shape))], np.int64)
+    offsets = np.array(steps, np.int64) @ strides
+    ring = np.full(padded, len(pixels) + 1, np.int64)
+    ring[tuple(slice(1, -1) for _ in shape)] = 0
+    ring = ring.reshape(-1)
+    places = (pixels + 1) @ strides
+    ring[places] = len(pixels) + 1
+    order: list[Index] = []
+    left = np.arange(len(pixels))
+    while left.size:
+        reached = (ring[places[left, None] + offsets] <= len(order)).any(axis=1)
+        order.append(left[reached])
+        left = left[~reached]
+        ring[places[order[-1]]] = len(order)
+    ends = np.cumsum([0, *map(len, order)]).tolist()
+    places = places[np.concatenate(order)]
+    near = places[:, None] + offsets
+    used = ring[near] < ring[places, None]
+    number = np.full(ring.shape, -1, np.int64)
+    number[places] = np.arange(len(places))
+    inside = np.where(used, near, places[:, None])  # what is not used may lie outside
+    return Repairs(
+        _unpadded(places, padded, shape),
+        [slice(a, b) for a, b in itertools.pairwise(ends)],
+        _unpadded(inside, padded, shape),
+        used,
+        np.where(used, number[near], -1),
+    )
+
+
+def _unpadded(places: Index, padded: tuple[int, ...], shape: tuple[int, ...]) -> Index:
+    points = tuple(x - 1 for x in np.unravel_index(places, padded))
+    found: Index = np.ravel_multi_index(points, shape)
+    return found
