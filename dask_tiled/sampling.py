@@ -6,10 +6,12 @@ import math
 
 import dask.array as da
 import numpy as np
+from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tiled_array import TiledArray, read_once, scheme_of
 from dask_tiled.errors import DatasetError
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
 
 SAMPLE_BYTES = 1 << 29
@@ -35,6 +37,19 @@ def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
         found = "missing frames alone" if there.size else f"shape {arr.shape}"
         raise DatasetError("there are no frames", found=found)
     return sample if there.all() else sample[there]
+
+
+def mean_of(pixels: da.Array, nav_ndim: int) -> Array:
+    """Return the mean of all frames; pixels that are not finite do not count."""
+    nav = tuple(range(nav_ndim))
+    if pixels.dtype.kind != "f":
+        found: Array = pixels.mean(nav).compute()
+        return found
+    finite = da.isfinite(pixels)
+    total = da.where(finite, pixels, 0).sum(nav, dtype=np.float64)
+    sums = compute(total, finite.sum(nav))
+    with np.errstate(invalid="ignore"):
+        return np.divide(*sums)
 
 
 def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:

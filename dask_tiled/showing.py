@@ -27,7 +27,7 @@ from dask_tiled.panels import (
     check_target,
     draw,
 )
-from dask_tiled.sampling import SAMPLE_BYTES, steps_between
+from dask_tiled.sampling import SAMPLE_BYTES, mean_of, steps_between
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -208,7 +208,7 @@ class _Source(NamedTuple):
             raise DatasetError("there is nothing to draw", found="missing frames alone")
         pixels = numbers(sample.arr if there.all() else sample.arr[there])
         outer = pixels.ndim - (sample.arr.ndim - nav)
-        mean = _mean(pixels, outer)
+        mean = mean_of(pixels, outer)
         axes = sample.axes[nav:]
         if colours is not None:
             mean, axes = np.moveaxis(mean, colours - nav, -1), _without(axes, colours - nav)
@@ -302,19 +302,6 @@ def numbers(pixels: da.Array) -> Any:
 def _computed(*arrays: da.Array) -> Any:
     found = compute(*map(numbers, arrays))
     return found if len(arrays) > 1 else found[0]
-
-
-def _mean(pixels: da.Array, ndim: int) -> Array:
-    """Return the mean of all frames; pixels that are not finite do not count."""
-    nav = tuple(range(ndim))
-    if pixels.dtype.kind != "f":
-        found: Array = pixels.mean(nav).compute()
-        return found
-    finite = da.isfinite(pixels)
-    total = da.where(finite, pixels, 0).sum(nav, dtype=np.float64)
-    sums = compute(total, finite.sum(nav))
-    with np.errstate(invalid="ignore"):
-        return np.divide(*sums)
 
 
 def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:

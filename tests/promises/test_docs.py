@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -47,12 +46,7 @@ def test_the_api_page_is_complete():
         r"^\.\. (?:auto\w+|data):: (\S+)$", (DOCS / "api.rst").read_text("utf8"), re.MULTILINE
     )
     listed = {name.rpartition(".")[2] for name in named}
-    functions = inspect.getmembers(dask_tiled.tiles, inspect.isfunction)
-    of_tiles = {
-        name
-        for name, function in functions
-        if function.__module__ == "dask_tiled.tiles" and not name.startswith("_")
-    }
+    of_tiles = {*dask_tiled.tiles.__all__}
     assert {"apply_masks", "center_of_mass"} <= of_tiles
     packages = dask_tiled, tools, dask_tiled.testing
     public = {name for package in packages for name in package.__all__} - {"tiles"} | of_tiles

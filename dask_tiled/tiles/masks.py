@@ -1,4 +1,4 @@
-"""Ready-made jobs on tiles: virtual detectors and centres of mass."""
+"""Virtual detectors and centres of mass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
+from dask_tiled.array.axes import labelled, shown_of
 from dask_tiled.array.building import has_tiles
-from dask_tiled.array.tile_functions import reducible
+from dask_tiled.array.job_arrays import Reducible
+from dask_tiled.array.tile_functions import map_tiles, reducible
+from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import TilingError
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
+from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse
 
 
 def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
@@ -23,16 +28,19 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
     ----------
     arr : dask.array.Array
         Real numbers: nav + sig.
-    masks : array-like
-        Weights, real or complex: n masks, then the signal axes; a mask alone counts as one.
+    masks : array-like, or sparse array
+        Weights, real or complex: n masks, then the signal axes; a mask alone counts as one. They
+        may be sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame,
+        or as a list of masks. Each frame takes a time then for each weight that is not 0 alone.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------
     dask.array.Array
-        nav + (n,); float32, or a wider type where that of the pixels or masks asks for it. A few
-        thousand pixels at a time are added up in that type, their sums in float64.
+        nav + (n,), the last axis named ``mask``; float32, or a wider type where that of the pixels
+        or masks asks for it. A few thousand pixels at a time are added up in that type, their sums
+        in float64; under sparse masks all of them.
 
     Raises
     ------
@@ -40,6 +48,24 @@ def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = N
         The masks are no numbers, or do not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
+    sums = _under_sparse(x, masks) if are_sparse(masks) else _under_dense(x, masks)
+    return labelled(sums, [*shown_of(x.arr).axes[: x.nav_ndim], Axis("mask")])
+
+
+def _under_sparse(x: Reducible, masks: Any) -> da.Array:
+    arr, nav_ndim = x
+    weights = SparseMasks.of(masks, arr.shape[nav_ndim:])
+    dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
+    shape, func = (weights.count,), partial(_sums, masks=weights)
+    return map_tiles(func, arr, dtype=dtype, sig_shape=shape, sig_ndim=arr.ndim - nav_ndim)
+
+
+def _sums(tile: Array, _: TileInfo, masks: SparseMasks) -> Array:
+    return masks.sums(tile)
+
+
+def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
+    arr = x.arr
     frame = arr.shape[x.nav_ndim :]
     weights = _numbers(masks, "biufc")
     if weights.shape == frame:
@@ -80,8 +106,8 @@ def center_of_mass(
     Returns
     -------
     dask.array.Array
-        nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis. It is NaN
-        where the pixels add up to 0.
+        nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis; the last
+        axis is named ``component``, with their names. It is NaN where the pixels add up to 0.
 
     Raises
     ------
@@ -89,17 +115,29 @@ def center_of_mass(
         The mask holds no real numbers, or does not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
+    arr = x.arr
     frame = arr.shape[x.nav_ndim :]
-    weights = np.ones(frame) if mask is None else _numbers(mask, "biuf").astype(np.float64)
-    if weights.shape != frame:
-        raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
+    weights = np.ones(frame) if mask is None else weights_of(mask, frame)
     single = np.result_type(arr.dtype, np.float32) == np.float32
     planes = np.empty((1 + len(frame), *frame), np.float32 if single else np.float64)
     planes[0] = weights
     for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
         np.multiply(weights, places, out=plane, casting="same_kind")
-    sums = apply_masks(arr, planes, sig_ndim=sig_ndim)
-    return da.map_blocks(_centre, sums, dtype=np.float64, chunks=(*sums.chunks[:-1], (len(frame),)))
+    sums = _under_dense(x, planes)
+    chunks = (*sums.chunks[:-1], (len(frame),))
+    found = da.map_blocks(_centre, sums, dtype=np.float64, chunks=chunks)
+    axes = shown_of(arr).axes
+    names = [axis.name if axis else f"axis {k}" for k, axis in enumerate(axes[x.nav_ndim :])]
+    components = Axis("component", labels=tuple(names))
+    return labelled(found, [*axes[: x.nav_ndim], components], "px")
+
+
+def weights_of(mask: npt.ArrayLike, frame: tuple[int, ...]) -> Array:
+    """Read real weights of the pixels of a frame."""
+    weights = _numbers(mask, "biuf").astype(np.float64)
+    if weights.shape != frame:
+        raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
+    return weights
 
 
 def _held(weights: Array) -> da.Array:

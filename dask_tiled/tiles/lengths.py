@@ -1,0 +1,161 @@
+"""Lengths and places in frames: numbers in the units of the signal axes, texts with a unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.array.job_arrays import Reducible
+from dask_tiled.discs import find_disc
+from dask_tiled.errors import TilingError
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.calibration import quantity
+from dask_tiled.sampling import mean_of, sampled
+
+PIXELS = "px"
+
+Length = float | str
+"""A number in the units of the axes, or a text with a unit."""
+Place = tuple[float, ...]
+"""Position of a point in a frame, counted in pixels along each axis."""
+
+
+class Frame(NamedTuple):
+    """The signal axes of an array."""
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, x: Reducible) -> Self:
+        """Return the frames of an array; axes that are not known are not calibrated."""
+        arr, nav_ndim = x
+        known = shown_of(arr).axes[nav_ndim:]
+        axes = tuple(axis or Axis(f"axis {nav_ndim + k}") for k, axis in enumerate(known))
+        return cls(arr.shape[nav_ndim:], axes)
+
+    @property
+    def units(self) -> str:
+        """The unit of numbers without one: that of all axes, or pixels where none has one."""
+        found = {axis.units for axis in self.axes}
+        if found == {""} or not found:
+            return PIXELS
+        if len(found) > 1:
+            listed = ", ".join(f"{axis.name} in {axis.units or PIXELS}" for axis in self.axes)
+            hint = 'Pass a text with a unit: "10 px".'
+            raise TilingError("the signal axes have different units", found=listed, hint=hint)
+        return found.pop()
+
+    def length(self, name: str, value: Length) -> tuple[float, str]:
+        """Read a length: its number and unit.
+
+        Raises
+        ------
+        TilingError
+            It is no length, or negative, or has a unit that the axes cannot have.
+        """
+        number, unit = self._read(name, value)
+        if number < 0:
+            raise TilingError(f"{name} is negative", expected="0 or more", found=value)
+        self.steps(unit)
+        return number, unit
+
+    def steps(self, unit: str) -> tuple[float, ...]:
+        """Return the size of a pixel along each axis, in a unit."""
+        if unit == PIXELS:
+            return (1.0,) * len(self.axes)
+        return tuple(abs(axis.scale) * _factor(axis, unit) for axis in self.axes)
+
+    def place(self, center: Sequence[Length]) -> Place:
+        """Read a position, one number or text for each axis.
+
+        Raises
+        ------
+        TilingError
+            There are more or fewer, or they are no positions.
+        """
+        names = ", ".join(axis.name for axis in self.axes)
+        if isinstance(center, str) or not hasattr(center, "__len__"):
+            raise TilingError("center is no position", expected=f"({names})", found=repr(center))
+        if len(center) != len(self.axes):
+            raise TilingError("center has other axes", expected=f"({names})", found=repr(center))
+        found = []
+        for axis, value in zip(self.axes, center, strict=True):
+            number, unit = self._read(f"center along {axis.name}", value)
+            if unit != PIXELS:
+                number = (number / _factor(axis, unit) - axis.offset) / axis.scale
+            found.append(number)
+        return tuple(found)
+
+    def _read(self, name: str, value: Any) -> tuple[float, str]:
+        if isinstance(value, str):
+            found = quantity(value)
+            if found is not None and found[1] and not found[2]:
+                return found[0], found[1]
+        elif isinstance(value, (Real, np.number)) and not isinstance(value, (bool, np.bool_)):
+            number = float(value)
+            if math.isfinite(number):
+                return number, self.units
+        expected = 'a number, or a text with a unit, as "20 mrad" or "10 px"'
+        raise TilingError(f"{name} is no length", expected=expected, found=repr(value))
+
+
+def distances(
+    shape: Sequence[int], center: Place, steps: Sequence[float]
+) -> npt.NDArray[np.float64]:
+    """Return how far each pixel of a frame is from a place; steps are the sizes of a pixel."""
+    squares: Any = 0.0
+    for k, (n, at, step) in enumerate(zip(shape, center, steps, strict=True)):
+        along = [n if axis == k else 1 for axis in range(len(shape))]
+        squares = squares + np.square((np.arange(n) - at) * step).reshape(along)
+    return np.sqrt(np.broadcast_to(squares, shape))
+
+
+def found_center(x: Reducible, frame: Frame) -> Place:
+    """Find the middle of the bright disc in the mean of a sample of the frames: that is computed.
+
+    Raises
+    ------
+    TilingError
+        Frames are no images, or their mean has no disc.
+    """
+    hint = f"Pass center=({', '.join(axis.name for axis in frame.axes)})."
+    if len(frame.shape) != 2:
+        expected, found = "two signal axes", f"{len(frame.shape)}"
+        raise TilingError("a centre is found in images", expected=expected, found=found, hint=hint)
+    pixels = sampled(x.arr, x.nav_ndim)
+    disc = find_disc(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
+    if disc is None:
+        raise TilingError("no bright disc is found in the mean of the frames", hint=hint)
+    return disc.y, disc.x
+
+
+def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Place:
+    """Return a center that is given, or found."""
+    return found_center(x, frame) if center is None else frame.place(center)
+
+
+def _factor(axis: Axis, unit: str) -> float:
+    """Return how much the unit of an axis is in another one."""
+    if axis.units == unit:
+        return 1.0
+    told = {"expected": f"{axis.units} or pixels" if axis.units else "pixels", "found": unit}
+    problem = f"a length does not fit the axis {axis.name}"
+    if not axis.units:
+        hint = 'The axis has no units: calibrate it, or use "px".'
+        raise TilingError(problem, **told, hint=hint)
+    try:
+        import pint
+    except ImportError as error:
+        raise TilingError(problem, **told, hint="pint converts units; install it.") from error
+    registry = pint.get_application_registry()
+    try:
+        return float(registry.Quantity(1.0, axis.units).to(unit).magnitude)
+    except Exception as error:  # of many kinds, for units as files write them
+        raise TilingError(problem, **told) from error

@@ -1,0 +1,129 @@
+"""Radial profiles: means over rings around a centre."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+
+from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.array.tile_functions import map_tiles, reducible
+from dask_tiled.engine.jobs import TileInfo
+from dask_tiled.errors import TilingError, check_whole
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.tiles.lengths import Frame, Length, Place, center_of, distances
+from dask_tiled.tiles.masks import weights_of
+from dask_tiled.tiles.shapes import ROUNDING
+from dask_tiled.tiles.sparse_masks import SparseMasks
+
+
+def radial_profile(
+    arr: Any,
+    center: Sequence[Length] | None = None,
+    step: Length | None = None,
+    *,
+    bins: int | None = None,
+    mask: npt.ArrayLike | None = None,
+    sig_ndim: int | None = None,
+) -> da.Array:
+    """Return the mean of every frame over rings around a centre.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        Numbers: nav + sig.
+    center : sequence of float or str, optional
+        As in :func:`disk`: found by default.
+    step : float or str, optional
+        Width of the rings, given as the radius of :func:`disk`; by default that of a pixel, of the
+        longer side if its sides differ.
+    bins : int, optional
+        Number of rings; by default all pixels are in one.
+    mask : array-like, optional
+        Weights of the pixels, of the shape of a frame: those with 0, as behind a beam stop, do not
+        count.
+    sig_ndim : int, optional
+        As in :func:`dask_tiled.map_tiles`.
+
+    Returns
+    -------
+    dask.array.Array
+        nav + (bins,), float32, or a wider type where the pixels ask for it. Ring ``k`` holds the
+        pixels at a distance of ``k * step`` or more, and less than ``(k + 1) * step``; the axis
+        ``radius`` has the middle of that. It is NaN where no pixel counts.
+
+    Raises
+    ------
+    TilingError
+        As in :func:`disk`, or the mask does not have the shape of a frame.
+    """
+    x = reducible(arr, sig_ndim)
+    frame = Frame.of(x)
+    if step is None:
+        unit = frame.units
+        width = max(frame.steps(unit), default=1.0)
+    else:
+        width, unit = frame.length("step", step)
+    if not width:
+        raise TilingError("step is 0", expected="a width of rings")
+    weights = None if mask is None else weights_of(mask, frame.shape)
+    at = center_of(x, frame, center)
+    token = "" if weights is None else tokenize(weights)
+    rings = Rings(frame.shape, at, frame.steps(unit), width, weights, token)
+    if bins is None:
+        bins = 1 + int(rings.numbers().max(initial=-1))
+    count = check_whole("bins, the number of rings,", bins, least=1, error=TilingError)
+    dtype = np.result_type(x.arr.dtype, np.float32)
+    means = partial(_means, rings=rings, count=count)
+    sig = len(frame.shape)
+    found = map_tiles(means, x.arr, dtype=dtype, sig_shape=(count,), sig_ndim=sig)
+    radius = Axis("radius", unit, width, width / 2)
+    shown = shown_of(x.arr)
+    return labelled(found, [*shown.axes[: x.nav_ndim], radius], shown.units)
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Rings around a place in a frame: few numbers, of which each process makes the masks once."""
+
+    shape: tuple[int, ...]
+    center: Place
+    steps: tuple[float, ...]
+    """Size of a pixel along each axis, in the unit of the width."""
+    width: float
+    weights: Array | None = field(compare=False)
+    token: str = ""
+    """Tells the weights apart."""
+
+    def numbers(self) -> Index:
+        """Return the number of the ring of each pixel."""
+        rings = distances(self.shape, self.center, self.steps) / self.width
+        return np.floor(rings * (1 + ROUNDING)).astype(np.int64)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        numbers = self.shape, self.center, self.steps, self.width, self.token
+        return "dask_tiled.Rings", *map(tokenize, numbers)
+
+
+@lru_cache(maxsize=8)
+def _masks(rings: Rings, count: int) -> tuple[SparseMasks, Array]:
+    """Return a mask for each of the first rings, and the sum of its weights."""
+    numbers = rings.numbers().reshape(-1)
+    weights = np.ones(numbers.shape) if rings.weights is None else rings.weights.reshape(-1)
+    places = np.flatnonzero((numbers < count) & (weights != 0))
+    numbers, weights = numbers[places], weights[places]
+    masks = SparseMasks.sorted(numbers, places, weights, count)
+    return masks, np.bincount(numbers, weights, count)
+
+
+def _means(tile: Array, _: TileInfo, rings: Rings, count: int) -> Array:
+    masks, sizes = _masks(rings, count)
+    with np.errstate(all="ignore"):
+        return masks.sums(tile) / sizes

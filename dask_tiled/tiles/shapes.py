@@ -1,0 +1,117 @@
+"""Masks of simple shapes, of the size of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.tile_functions import reducible
+from dask_tiled.errors import TilingError
+from dask_tiled.tiles.lengths import Frame, Length, Place, center_of, distances
+
+Mask = npt.NDArray[np.bool_]
+
+ROUNDING = 1e-9
+"""Distances that differ from a radius by this share of it only are equal to it."""
+
+
+def disk(
+    arr: Any,
+    radius: Length,
+    center: Sequence[Length] | None = None,
+    *,
+    sig_ndim: int | None = None,
+) -> Mask:
+    """Return a mask of the pixels of a frame that are nearer to a centre than a radius.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        An opened array, or any other: nav + sig.
+    radius : float or str
+        A number in the units of the signal axes, or in pixels of ``arr`` where these have none. A
+        text with a unit, as ``"20 mrad"`` or ``"2.5 1/nm"``, is converted to the units of the
+        axes, by pint if these are others; ``"10 px"`` means pixels in any case.
+    center : sequence of float or str, optional
+        A position on each signal axis, (y, x), given as the radius is; the offsets of the axes
+        count. By default the centre is found: of the bright disc in the mean of a sample of the
+        frames, which is computed now, the mean position of its pixels.
+    sig_ndim : int, optional
+        As in :func:`dask_tiled.map_tiles`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Booleans, of the shape of a frame. A pixel belongs to the disk if its middle does, so that
+        sums of counts are exact. Where pixels are not as high as they are wide, it is an ellipse.
+
+    Raises
+    ------
+    TilingError
+        The radius or the centre is no length, or has a unit that the axes cannot have; or no
+        bright disc is found.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_tiled import tiles
+    >>> tiles.disk(da.zeros((4, 5, 5)), radius=1.5, center=(2, 2)).astype(int)
+    array([[0, 0, 0, 0, 0],
+           [0, 1, 1, 1, 0],
+           [0, 1, 1, 1, 0],
+           [0, 1, 1, 1, 0],
+           [0, 0, 0, 0, 0]])
+    """
+    x = reducible(arr, sig_ndim)
+    frame = Frame.of(x)
+    number, unit = frame.length("radius", radius)
+    return _nearer(frame, center_of(x, frame, center), number, unit)
+
+
+def ring(
+    arr: Any,
+    inner: Length,
+    outer: Length,
+    center: Sequence[Length] | None = None,
+    *,
+    sig_ndim: int | None = None,
+) -> Mask:
+    """Return a mask of the pixels of a frame between two distances from a centre.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        An opened array, or any other: nav + sig.
+    inner, outer : float or str
+        Distances, given as the radius of :func:`disk`. The pixels at ``inner`` belong to the ring,
+        those at ``outer`` do not: with ``disk(arr, inner)`` it makes ``disk(arr, outer)``.
+    center, sig_ndim : optional
+        As in :func:`disk`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Booleans, of the shape of a frame.
+
+    Raises
+    ------
+    TilingError
+        As in :func:`disk`, or ``outer`` is less than ``inner``.
+    """
+    x = reducible(arr, sig_ndim)
+    frame = Frame.of(x)
+    lengths = frame.length("inner", inner), frame.length("outer", outer)
+    (least, unit), (most, other) = lengths
+    if unit == other and most < least:
+        raise TilingError("a ring ends before it begins", expected=f"at least {inner}", found=outer)
+    at = center_of(x, frame, center)
+    inside, within = (_nearer(frame, at, *length) for length in lengths)
+    return within & ~inside
+
+
+def _nearer(frame: Frame, at: Place, length: float, unit: str) -> Mask:
+    found: Mask = distances(frame.shape, at, frame.steps(unit)) < length * (1 - ROUNDING)
+    return found
