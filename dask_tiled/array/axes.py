@@ -79,7 +79,7 @@ def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.
     if isinstance(arr, TiledArray) and arr.description is not None and not units:
         named = tuple(axis for axis in found if axis is not None)
         if len(named) == arr.ndim:
-            return arr.with_description(replace(arr.description, axes=named))
+            return arr.with_axes(named)
     if not isinstance(arr.dask, HighLevelGraph):  # an array expression
         return arr
     return with_labels(arr, Labelling(found, units))
