@@ -44,7 +44,7 @@ class Opening(NamedTuple):
         check_continues(old.layout, new.layout)
         if self.sample is not None:
             self.sample.check(new.layout)
-        axes = replaced(new.axes, old.calibrated(BY_USER), new.shape, new.files[0].path)
+        axes = replaced(new.axes, old.overridden(BY_USER), new.shape, new.files[0].path)
         new = new.with_axes(axes, BY_USER)
         scheme = negotiate(
             new,

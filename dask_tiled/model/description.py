@@ -140,7 +140,7 @@ class Description:
         found = self.metadata.get(self.format, {}).get(key)
         return found if isinstance(found, Mapping) else {}
 
-    def calibrated(self, by: str | None = None) -> dict[str, Axis]:
+    def overridden(self, by: str | None = None) -> dict[str, Axis]:
         """Return the axes that the file does not describe so, by the names that it gives them."""
         former = self._told(RENAMED)
         pairs = ((axis, self.calibrations.get(axis.name)) for axis in self.axes)

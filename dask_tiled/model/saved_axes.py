@@ -72,7 +72,7 @@ def save_axes(desc: Description) -> str:
     if is_url(path):
         hint = "Pass axes= whenever you open it."
         raise DatasetError("nothing is saved beside what lies behind a URL", path=path, hint=hint)
-    axes = desc.calibrated()
+    axes = desc.overridden()
     if not axes:
         hint = "Describe them with with_axes() before."
         raise DatasetError("the axes are those of the file", path=desc.files[0].path, hint=hint)
