@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +13,7 @@ from dask_tiled.discs import Disc
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.units import PREFIXES, UNIT
 from dask_tiled.tiling import drawing
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ SAVED_DOTS_PER_INCH = 200
 WIDEST, TALLEST = 9.6, 4.0
 """Inches: of all panels side by side, and of one. A notebook is about as wide."""
 CIRCLE, LINE = "#3ad1f5", "#4a90d9"
-PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
-UNIT = re.compile(r"(1/)?([pnumkMµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 MOST_UNEVEN = 4.0
 """Images that are longer in one direction fill their panel."""
 

@@ -16,6 +16,7 @@ from dask_tiled.discs import find_disc
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
+from dask_tiled.model.units import conversion
 from dask_tiled.sampling import mean_of, sampled
 
 PIXELS = "px"
@@ -143,19 +144,12 @@ def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Pl
 
 def _factor(axis: Axis, unit: str) -> float:
     """Return how much the unit of an axis is in another one."""
-    if axis.units == unit:
-        return 1.0
-    told = {"expected": f"{axis.units} or pixels" if axis.units else "pixels", "found": unit}
-    problem = f"a length does not fit the axis {axis.name}"
-    if not axis.units:
-        hint = 'The axis has no units: calibrate it, or use "px".'
-        raise TilingError(problem, **told, hint=hint)
-    try:
-        import pint
-    except ImportError as error:
-        raise TilingError(problem, **told, hint="pint converts units; install it.") from error
-    registry = pint.get_application_registry()
-    try:
-        return float(registry.Quantity(1.0, axis.units).to(unit).magnitude)
-    except Exception as error:  # of many kinds, for units as files write them
-        raise TilingError(problem, **told) from error
+    found = conversion(axis.units, unit)
+    if found is not None:
+        return found
+    raise TilingError(
+        f"a length does not fit the axis {axis.name}",
+        expected=f"{axis.units} or pixels" if axis.units else "pixels",
+        found=unit,
+        hint=None if axis.units else 'The axis has no units: calibrate it, or use "px".',
+    )

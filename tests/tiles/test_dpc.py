@@ -1,0 +1,222 @@
+"""The phase that centres of mass come from, and the angle between scan and detector."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_tiled import Axis, TilingError, open_dataset, tiles
+from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.testing import write_dm
+from dask_tiled.tiles.dpc import wavelength
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+SHAPE = (40, 48)
+STEP = 0.25  # nm
+BEAM = (12.5, -3.0)
+Y, X = (STEP * places for places in np.indices(SHAPE))
+
+
+def periodic():
+    """A phase that is periodic in the map, and its gradient (y, x)."""
+    ky, kx = 2 * np.pi * 2 / (SHAPE[0] * STEP), 2 * np.pi * 3 / (SHAPE[1] * STEP)
+    phase = 0.4 * np.sin(ky * Y) * np.cos(kx * X) + 0.1 * np.cos(2 * kx * X)
+    dy = 0.4 * ky * np.cos(ky * Y) * np.cos(kx * X)
+    dx = -0.4 * kx * np.sin(ky * Y) * np.sin(kx * X) - 0.2 * kx * np.sin(2 * kx * X)
+    return phase, np.stack([dy, dx], axis=-1)
+
+
+def bounded():
+    """Atoms on a wedge: the phase goes on beyond the edges, and is not periodic."""
+    phase, gradient = 0.05 * X + 0.03 * Y, np.broadcast_to([0.03, 0.05], (*SHAPE, 2)).copy()
+    for y, x in [(2, 3), (5, 5.5), (8.7, 1), (4, 11.4)]:
+        atom = np.exp(-((Y - y) ** 2 + (X - x) ** 2) / (2 * 0.8**2))
+        phase = phase + atom
+        gradient -= np.stack([(Y - y) * atom, (X - x) * atom], axis=-1) / 0.8**2
+    return phase, gradient
+
+
+def maps(gradient, units="1/nm", factor=1 / (2 * np.pi), **axes):
+    """Centres of mass on a scan, around a beam that is not in the middle."""
+    scan = [Axis("scan_y", "nm", STEP), Axis("scan_x", "nm", STEP)]
+    axes = [*[None] * (gradient.ndim - 3), *scan, Axis("component", labels=("y", "x"))]
+    com = gradient * factor + BEAM
+    return labelled(da.from_array(com, chunks=(*[1] * (gradient.ndim - 3), 15, 20, 1)), axes, units)
+
+
+def error_of(found, phase):
+    """The largest difference, as a share of the range of the phase."""
+    difference = found - (phase - phase.mean())
+    return abs(difference).max() / np.ptp(phase)
+
+
+def test_a_periodic_phase_is_exact():
+    phase, gradient = periodic()
+    found = tiles.phase_from_com(maps(gradient), padding="periodic")
+    assert (found.shape, found.dtype) == (SHAPE, "f8")
+    assert error_of(found.compute(), phase) < 1e-12
+    shown = shown_of(found)
+    assert shown.units == "rad"
+    assert shown.axes == (Axis("scan_y", "nm", STEP), Axis("scan_x", "nm", STEP))
+
+
+@pytest.mark.parametrize("make", [periodic, bounded])
+def test_with_mirrors_any_phase_is_right_to_some_percent(make):
+    phase, gradient = make()
+    found = tiles.phase_from_com(maps(gradient), center=BEAM).compute()
+    assert error_of(found, phase) < 0.03
+    inner = found[5:-5, 5:-5] - phase[5:-5, 5:-5]
+    assert np.ptp(inner) < 0.02 * np.ptp(phase)
+
+
+def test_without_a_center_the_slope_is_lost():
+    phase, gradient = bounded()
+    found = tiles.phase_from_com(maps(gradient)).compute()
+    slope = gradient.mean((0, 1))
+    assert error_of(found, phase - slope[0] * Y - slope[1] * X) < 0.03
+
+
+def test_mirrors_are_needed_where_a_phase_is_not_periodic():
+    phase, gradient = bounded()
+    found = tiles.phase_from_com(maps(gradient), padding="periodic").compute()
+    assert error_of(found, phase) > 0.1
+
+
+def test_angles_need_the_wavelength():
+    phase, gradient = periodic()
+    volts = 300e3
+    com = maps(gradient, "mrad", 1e3 * wavelength(volts) / (2 * np.pi))
+    for energy in (volts, "300 kV", "300 keV"):
+        found = tiles.phase_from_com(com, beam_energy=energy, padding="periodic")
+        assert shown_of(found).units == "rad"
+        assert error_of(found.compute(), phase) < 1e-12
+    with pytest.raises(TilingError, match=r"energy of the beam.*beam_energy="):
+        tiles.phase_from_com(com)
+
+
+@pytest.mark.parametrize(
+    ("volts", "picometres"), [(100e3, 3.7014), (200e3, 2.5079), (300e3, 1.9687), (1e6, 0.8719)]
+)
+def test_wavelengths_are_those_of_textbooks(volts, picometres):
+    """Williams and Carter, Transmission Electron Microscopy, table 1.2 (rounded there)."""
+    assert wavelength(volts) * 1e3 == pytest.approx(picometres, abs=1e-4)
+
+
+def test_pixels_and_steps_with_units_that_are_said():
+    phase, gradient = periodic()
+    pixels = gradient / (2 * np.pi) / 0.04  # of 0.04 1/nm
+    plain = da.from_array(pixels)
+    found = tiles.phase_from_com(plain, scale="0.04 1/nm", step="250 pm", padding="periodic")
+    assert error_of(found.compute(), phase) < 1e-12
+    assert shown_of(found).units == "rad"
+    bare = tiles.phase_from_com(plain, padding="periodic")
+    assert shown_of(bare).units == ""
+    expected = (phase - phase.mean()) / (2 * np.pi) / 0.04 / STEP
+    np.testing.assert_allclose(bare.compute(), expected, atol=1e-10)
+    scaled = tiles.phase_from_com(plain, scale=0.04, step=(STEP, STEP), padding="periodic")
+    np.testing.assert_allclose(scaled.compute(), (phase - phase.mean()) / (2 * np.pi), atol=1e-12)
+
+
+def test_steps_that_differ():
+    phase, gradient = periodic()
+    wide = gradient * [1, 0.5]  # of a map that is twice as wide
+    found = tiles.phase_from_com(maps(wide), step=("0.25 nm", "0.5 nm"), padding="periodic")
+    assert error_of(found.compute(), phase) < 1e-12
+
+
+def turned(gradient, degrees, flip):
+    """What a detector sees that is turned so that the rotation by so many degrees puts it right."""
+    angle = np.deg2rad(degrees)
+    back = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return gradient @ back.T * ([-1, 1] if flip else [1, 1])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("degrees", [0, 30, -75, 90, 137])
+def test_turned_detectors(degrees, flip):
+    _, gradient = bounded()
+    com = maps(turned(gradient, degrees, flip))
+    straight = tiles.phase_from_com(maps(gradient)).compute()
+    found = tiles.phase_from_com(com, rotation=degrees, flip=flip).compute()
+    np.testing.assert_allclose(found, straight, atol=1e-10)
+    rotation = tiles.scan_rotation(com)
+    assert rotation.flip == flip
+    assert -90 < rotation.rotation <= 90
+    assert abs((rotation.rotation - degrees + 90) % 180 - 90) < 0.1
+    by_hand = tiles.phase_from_com(com, **rotation._asdict()).compute()
+    sign = np.sign((by_hand * straight).sum())
+    np.testing.assert_allclose(sign * by_hand, straight, atol=0.01)
+
+
+def test_the_same_directions_as_libertem():
+    """A positive rotation turns shifts clockwise, after the flip."""
+    com = pytest.importorskip("libertem.udf.com")
+    rng = np.random.default_rng(0)
+    y, x = rng.normal(size=(2, *SHAPE))
+    for flip in (False, True):
+        new = com.apply_correction(y - y.mean(), x - x.mean(), 33.0, flip)
+        turned = tiles.phase_from_com(da.from_array(np.stack([y, x], -1)), rotation=33, flip=flip)
+        expected = tiles.phase_from_com(da.from_array(np.stack(new[:2], -1)))
+        np.testing.assert_allclose(turned.compute(), expected.compute(), atol=1e-10)
+
+
+def test_several_maps_and_empty_frames():
+    phase, gradient = periodic()
+    both = np.stack([gradient, 2 * gradient])
+    found = tiles.phase_from_com(maps(both), padding="periodic")
+    assert (found.shape, found.numblocks) == ((2, *SHAPE), (2, 1, 1))
+    expected = phase - phase.mean()
+    np.testing.assert_allclose(found.compute(), [expected, 2 * expected], atol=1e-12)
+    both[0, 3, 4] = np.nan
+    holes = tiles.phase_from_com(maps(both), padding="periodic").compute()
+    assert np.isfinite(holes).all()
+    np.testing.assert_allclose(holes[1], 2 * expected, atol=1e-12)
+    assert error_of(holes[0], phase) < 0.05
+
+
+def test_from_a_file_to_a_phase(tmp_path):
+    """A beam of one pixel's width whose shifts are the gradient of a phase."""
+    phase, gradient = periodic()
+    shifts = gradient / (2 * np.pi) / 0.01  # in pixels of 0.01 1/nm
+    y, x = np.indices((32, 32))
+    at = shifts[..., None, None] + 15.0
+    frames = np.exp(-((y - at[:, :, 0]) ** 2 + (x - at[:, :, 1]) ** 2) / 8) * 60000
+    nm, per_nm = (0.0, STEP, "nm"), (0.0, 0.01, "1/nm")
+    calibrations = [nm, nm, per_nm, per_nm]
+    path = write_dm(tmp_path / "scan.dm4", frames.astype("u2"), calibrations=calibrations)
+    com = tiles.center_of_mass(open_dataset(path))
+    found = tiles.phase_from_com(com, scale="0.01 1/nm", padding="periodic")
+    assert error_of(found.compute(), phase) < 0.01
+    assert [axis.name for axis in shown_of(found).axes] == ["scan_y", "scan_x"]
+    assert shown_of(found).units == "rad"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"padding": "zeros"}, "no such padding"), ({"rotation": np.nan}, "rotation is no angle"),
+        ({"scale": 0}, "scale is no such number"), ({"scale": "far"}, "scale is no such number"),
+        ({"scale": "2 kg"}, "com has a unit that does not fit"), ({"step": (1, 2, 3)}, "no pair"),
+        ({"step": "2 mrad"}, "step has a unit that does not fit"), ({"step": True}, "step is no"),
+        ({"scale": "1 mrad", "beam_energy": "2 nm"}, "beam_energy is no voltage"),
+        ({"scale": "1 mrad", "beam_energy": -2.0}, "beam_energy is no voltage"),
+        ({"step": 0.5}, "steps of the scan have no unit"), ({"center": 3}, "center is no position"),
+        ({"center": (1, np.nan)}, "center is no position"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_are_none(options, problem):
+    with pytest.raises(TilingError, match=problem):
+        tiles.phase_from_com(maps(periodic()[1]), **options)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (4, 5, 3), (0, 5, 2)])
+def test_maps_that_are_none(shape):
+    for call in (tiles.phase_from_com, tiles.scan_rotation):
+        with pytest.raises(TilingError, match="no maps of centres") as caught:
+            call(da.zeros(shape))
+        assert caught.value.found is not None
+        with pytest.raises(TilingError, match="no real numbers"):
+            call(da.zeros((4, 5, 2), dtype="c8"))
+    with pytest.raises(TilingError, match="no curl"):
+        tiles.scan_rotation(da.zeros((1, 5, 2)))
