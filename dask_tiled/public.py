@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - from the package, it would ask this module
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.array.tiled_array import TiledArray, scheme_of
+from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
@@ -50,7 +51,8 @@ __all__ = [
     "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "OutsideFolderError",
     "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray",
     "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
-    "VerificationError", "as_zarr", "describe", "file_reader", "formats", "frame_facts",
+    "VerificationError", "as_zarr", "describe", "file_reader", "find_bad_pixels", "formats",
+    "frame_facts",
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "show",
     "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr",

@@ -62,7 +62,8 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     remote = any(is_url(one.files[0].path) for one in shown.of)
     budget = REMOTE_SAMPLE_BYTES if remote else SAMPLE_BYTES
     steps, counts = [1] * nav_ndim, [*arr.shape[:nav_ndim]]
-    if limit is None and math.prod(counts) * frame <= budget:
+    count = math.prod(counts)
+    if not count or (limit is None and count * frame <= budget):
         return steps
     blocks = _blocks(arr, nav_ndim)
 

@@ -1,0 +1,219 @@
+"""Planted bad pixels are found in scans as detectors make them, and no others."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dask_tiled import Corrections, DatasetError, TilingError, find_bad_pixels, open_dataset
+from dask_tiled.testing import write_mib, write_npy
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+SIG = (44, 40)
+Y, X = np.indices(SIG)
+
+
+def flat(rng):
+    return np.full(SIG, rng.uniform(2, 300))
+
+
+def disc(rng):
+    at = rng.uniform(14, 26, 2)
+    inside = np.hypot(Y - at[0], X - at[1]) < rng.uniform(6, 11)
+    return np.where(inside, rng.uniform(20, 2000), rng.choice([0, 0.01, 1, 5]))
+
+
+def gradient(rng):
+    return 1 + rng.uniform(10, 300) * (Y + 2 * X) / 100
+
+
+def spots(rng):
+    rates = np.full(SIG, rng.choice([0, 0.1, 3]))
+    for y, x in rng.uniform(0, 40, (12, 2)):
+        squares = (Y - y) ** 2 + (X - x) ** 2
+        rates = rates + rng.uniform(1, 500) * np.exp(-squares / 2 / rng.uniform(0.8, 3) ** 2)
+    return rates
+
+
+def sparse(rng):
+    """Most pixels of most frames are 0."""
+    return np.full(SIG, rng.uniform(0.001, 0.05))
+
+
+def decay(rng):
+    return 3000 * np.exp(-np.hypot(Y - 20, X - 22) / rng.uniform(2, 8)) + 0.01
+
+
+SCENES = [flat, disc, gradient, spots, sparse, decay]
+
+
+def scan(scene, rng, count):
+    """Count electrons in a scan whose brightness may vary, on pixels that count a bit otherwise."""
+    rates = scene(rng) * rng.normal(1, rng.choice([0, 0.02, 0.04]), SIG).clip(0.8, 1.2)
+    brightness = rng.uniform(0.2, 1.8, (count // 10, 10, 1, 1)) ** rng.integers(0, 2)
+    frames = rng.poisson(rates * brightness)
+    return frames.astype(rng.choice(["u2", "f4"])), rates
+
+
+def found_in(frames, **options):
+    arr = da.from_array(frames, chunks=(-1, 5, -1, -1))
+    return {tuple(p) for p in find_bad_pixels(arr, **options).excluded_pixels.tolist()}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scene", SCENES)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.sampled_from([30, 100, 300]))
+def test_none_is_invented(scene, seed, count):
+    frames, _ = scan(scene, np.random.default_rng(seed), count)
+    assert found_in(frames) == set()
+
+
+PLANTED = (5, 6), (20, 21), (30, 9), (11, 33), (38, 30), (25, 14)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scene", SCENES)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_hot_pixels_are_found(scene, seed):
+    """Always the same number, or some at random; two of them are neighbours."""
+    rng = np.random.default_rng(seed)
+    frames, _ = scan(scene, rng, 200)
+    level = 8 * frames.mean((0, 1)).max() + 20
+    for k, place in enumerate(PLANTED):
+        frames[:, :, *place] = level if k % 2 else rng.poisson(level, frames.shape[:2])
+    frames[:, :, 5, 7] = level
+    assert found_in(frames) == {*PLANTED, (5, 7)}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scene", [flat, gradient, disc])
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32), kind=st.sampled_from(["dead", "stuck", "weak"]))
+def test_dead_pixels_are_found_where_there_is_light(scene, seed, kind):
+    """They show 0, always the same, or a tenth of what they should."""
+    rng = np.random.default_rng(seed)
+    frames, rates = scan(scene, rng, 300)
+    assume(rates.max() > 30)
+    boxes = np.lib.stride_tricks.sliding_window_view(np.pad(rates, 3), (7, 7))
+    lit = boxes.min((2, 3)) > 0.3 * rates.max()
+    planted = {place for place in PLANTED if lit[place]}
+    for place in planted:
+        pixel = frames[:, :, *place]
+        pixel[...] = {"dead": 0, "stuck": int(rates[place]), "weak": pixel // 10}[kind]
+    assert found_in(frames) == planted
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scene", [flat, gradient, sparse])
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_noisy_pixels_are_found(scene, seed):
+    """Their mean is that of others."""
+    rng = np.random.default_rng(seed)
+    frames, rates = scan(scene, rng, 400)
+    frames = frames.astype("f4")
+    for place in PLANTED:
+        noise = 8 * (frames[:, :, *place].std() + 0.1 * rates[place] + 1)
+        frames[:, :, *place] += rng.normal(0, noise, frames.shape[:2])
+    assert found_in(frames) == {*PLANTED}
+
+
+def test_events_in_single_frames_are_no_fault():
+    """Cosmic rays, and a detector that shows nothing for a while."""
+    rng = np.random.default_rng(0)
+    frames = rng.poisson(gradient(rng), (20, 20, *SIG)).astype("u2")
+    for k in range(60):
+        frames[k // 20, k % 20, rng.integers(44), rng.integers(40)] = 60000
+    frames[15, 3:9] = 0
+    assert found_in(frames) == set()
+
+
+def test_lines_in_which_nothing_is_seen():
+    rng = np.random.default_rng(0)
+    frames = rng.poisson(gradient(rng), (10, 20, *SIG)).astype("u2")
+    frames[..., 17, :] = 0
+    frames[..., :, 30] = 0
+    expected = {(17, x) for x in range(40)} | {(y, 30) for y in range(44)}
+    assert found_in(frames) == expected
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_numbers_are_bad():
+    rng = np.random.default_rng(0)
+    frames = rng.poisson(20, (5, 20, *SIG)).astype("f4")
+    frames[..., 7, 8], frames[0, 3, 9, 9] = np.nan, np.nan
+    assert found_in(frames) == {(7, 8)}
+
+
+@pytest.mark.parametrize("sig", [(300,), (9, 12, 10)])
+def test_spectra_and_volumes(sig):
+    rng = np.random.default_rng(1)
+    places = np.indices(sig).sum(axis=0)
+    frames = rng.poisson(20 + 0.2 * places, (300, *sig)).astype("u4")
+    planted = [(100,), (250,)] if len(sig) == 1 else [(4, 5, 6), (2, 8, 3)]
+    frames[:, *planted[0]], frames[:, *planted[1]] = 900, 0
+    arr = da.from_array(frames, chunks=(50, *sig))
+    found = find_bad_pixels(arr, sig_ndim=len(sig))
+    assert {tuple(p) for p in found.excluded_pixels.tolist()} == {*planted}
+    assert found.sig_shape == sig
+
+
+def test_from_a_file_and_back(tmp_path):
+    """What is found repairs the file; what it was opened with is kept."""
+    rng = np.random.default_rng(0)
+    frames = rng.poisson(50, (8, 16, 64, 64)).astype("u2")
+    frames[..., 10, 20], frames[..., 40, 41] = 4000, 0
+    path = write_mib(tmp_path / "scan.mib", frames)
+    arr = open_dataset(path)
+    found = find_bad_pixels(arr)
+    assert found == find_bad_pixels(open_dataset(path, chunks=(2, 5, 64, 64)))
+    assert found.excluded_pixels.tolist() == [[10, 20], [40, 41]]
+    better = open_dataset(path, corrections=found)
+    assert abs(better.mean((0, 1)).compute() - 50).max() < 5
+    assert find_bad_pixels(better) == found
+
+    known = Corrections(np.full((64, 64), 3.0), None, [(1, 2)], fill=np.nan)
+    more = find_bad_pixels(open_dataset(path, corrections=known))
+    assert more.excluded_pixels.tolist() == [[1, 2], [10, 20], [40, 41]]
+    assert (more.dark == 3).all()
+    assert np.isnan(more.fill)
+    with pytest.raises(TilingError, match="frames are cut"):
+        find_bad_pixels(arr[..., 3:, :])
+
+
+def test_a_sample_is_read_once(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = rng.poisson(50, (1000, 16, 16)).astype("u2")
+    frames[:, 3, 4] = 999
+    frames[1::2] = 0  # which are not in the sample
+    path = write_npy(tmp_path / "scan.npy", frames)
+    arr = open_dataset(path, nav_shape=(1000,), missing="fill")
+    assert find_bad_pixels(arr, frames=500).excluded_pixels.tolist() == [[3, 4]]
+    late = open_dataset(path, nav_shape=(3000,), missing="fill")
+    assert find_bad_pixels(late[::2]).excluded_pixels.tolist() == [[3, 4]]
+    with dask.config.set(scheduler="threads"):
+        assert find_bad_pixels(arr[::2]).excluded_pixels.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("arr", "options", "problem"),
+    [
+        (da.zeros((19, 8, 8)), {}, "too few frames"),
+        (da.zeros((8, 8)), {}, "too few frames"),
+        (da.zeros((30, 8, 8)), {"frames": 19}, "frames, the size of the sample"),
+        (da.zeros((30, 8, 8)), {"threshold": 0}, "threshold is not positive"),
+        (da.zeros((30, 8, 8), dtype="c8"), {}, "real numbers"),
+        (da.zeros((0, 8, 8)), {}, "no frames"),
+        ("scan.mib", {}, "array"),
+    ],
+    ids=range(7),
+)
+def test_what_is_no_scan(arr, options, problem):
+    with pytest.raises(DatasetError, match=problem) as caught:
+        find_bad_pixels(arr, **options)
+    assert caught.value.found is not None
