@@ -223,6 +223,7 @@ def _lines(mean: Array) -> Bools:
     for axis in range(mean.ndim if mean.ndim > 1 else 0):
         others = tuple(k for k in range(mean.ndim) if k != axis)
         near = _around(np.median(mean, others))
-        dead = (mean.max(others) <= DEAD * near.second) & (near.second > 0)
+        darker = near.second - mean.max(others)  # than a slope that ends at the edge
+        dead = (darker >= (1 - DEAD) * near.second) & (darker > 2 * (near.most - near.second))
         bad |= np.expand_dims(dead, others)
     return bad

@@ -142,6 +142,28 @@ def test_lines_in_which_nothing_is_seen():
     assert found_in(frames) == expected
 
 
+def test_a_slope_that_ends_at_an_edge_is_no_line():
+    frames = np.broadcast_to(X, (30, *SIG)).astype("u2")
+    assert found_in(frames[:, None]) == set()
+
+
+REAL = "npy/lfw_subset.npy", "tiff/exampletiffs/mri.tif", "mrc/mrcfile/EMD-3001.map"
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_pictures_have_none_but_planted_ones(data, name):
+    """Faces, a head and a molecule have edges and texture, but no bad pixels."""
+    arr = open_dataset(data / name)
+    assert find_bad_pixels(arr).excluded_pixels.size == 0
+    frames = arr.compute().astype("f8")
+    frames -= frames.min()
+    planted = (10, 12), (17, 9)
+    for place in planted:
+        frames[:, *place] = 12 * frames.mean(0).max()
+    found = find_bad_pixels(da.from_array(frames)).excluded_pixels.tolist()
+    assert {*map(tuple, found)} == {*planted}
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_numbers_are_bad():
     rng = np.random.default_rng(0)
