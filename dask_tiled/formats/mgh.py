@@ -64,7 +64,10 @@ def _affine(header: Mapping[str, Any]) -> dict[str, Any]:
     corner = header["Pxyz_c"] - matrix @ [header[name] / 2 for name in SIZES[:3]]
     affine = np.vstack([np.column_stack([matrix, corner]), (0, 0, 0, 1)])
     told = header["goodRASFlag"] > 0 and np.isfinite(affine).all()
-    return {"affine": tuple(map(tuple, affine.tolist()))} if told else {}
+    if not told:
+        return {}
+    directions = tools.anatomical("xyz", matrix.T)
+    return {"affine": tuple(map(tuple, affine.tolist())), "directions": directions}
 
 
 FORMAT = tools.Format(

@@ -150,7 +150,10 @@ def _facts(kind: Kind, parsed: Any) -> dict[str, Any]:
         for name, code in codes.items():
             known = code in xform_codes.value_set("code")
             facts[name] = xform_codes.label[code] if known else f"code {code}"
-        facts["affine_from"] = next((name for name in codes if codes[name]), "pixdim")
+        told_by = next((name for name in codes if codes[name]), None)
+        facts["affine_from"] = told_by or "pixdim"
+        if told_by and "affine" in facts:
+            facts["directions"] = tools.anatomical("xyz", np.array(facts["affine"])[:3, :3].T)
         with suppress(Exception):
             names = ("code", "parameters", "name")
             facts["intent"] = dict(zip(names, parsed.get_intent(), strict=True))

@@ -43,6 +43,8 @@ KINDS |= {f"{colours}-color": "s" for colours in ("rgb", "rgba", "hsv", "xyz", "
 """What axes of other kinds are called; ``component`` without a name here."""
 ONE_LINE = bytes.maketrans(b"\r\n\t,", b"    ")
 """What stands between the numbers of a text."""
+SPACES = re.compile("[rl][ap][si]")
+"""The directions of a body, as RAS or right-anterior-superior begin; with time behind them, too."""
 VECTOR = re.compile(r"none|\(([^()]*)\)", re.IGNORECASE)
 
 
@@ -89,7 +91,12 @@ def describe(paths: Sequence[str]) -> tools.Description:
     parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)
     shape, encoding, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
-    header = {tools.printable(k): tools.printable(v.lstrip("= ")) for k, v in pairs.items()}
+    facts: dict[str, Any] = {
+        "header": {tools.printable(k): tools.printable(v.lstrip("= ")) for k, v in pairs.items()}
+    }
+    directions = _directions(values, fields.get("space", ""), axes)
+    if directions:
+        facts["directions"] = directions
     options: dict[str, Any] = {"packed": encoding == "packed", "skip": skip, "sig_dims": sig_dims}
     if encoding == "text":
         parts = [(part, at + skip) for part, at in parts]
@@ -98,7 +105,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
         options["decoder"] = tools.BlockDecoder(
             f"{__name__}:decode", dtype, (("dtype", dtype.str),)
         )
-    return tools.describe_volume("nrrd", parts, shape, dtype, axes, {"header": header}, **options)
+    return tools.describe_volume("nrrd", parts, shape, dtype, axes, facts, **options)
 
 
 def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) -> None:
@@ -151,6 +158,19 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
             scale = sum(step)
             axes.append(tools.Axis.calibrated(name, "".join(units), scale, signed=True))
     return axes[::-1], 2 + [*in_space, True].index(True)
+
+
+def _directions(values: dict[str, Any], space: str, axes: Sequence[tools.Axis]) -> dict[str, str]:
+    """Find from where to where in a body the axes run, if the header names its space so."""
+    words = space.lower().split("-")[:3]
+    letters = "".join(word[:1] for word in words) if len(words) == 3 else words[0][:3]
+    signs = [(letter in "ras") - (letter in "lpi") for letter in letters]
+    along = [k for k, step in enumerate(values["spacedirections"]) if len(step) == 3]
+    if not SPACES.fullmatch(letters) or len(along) != 3:
+        return {}
+    names = [axis.name for axis in axes[::-1]]
+    steps = [np.multiply(values["spacedirections"][k], signs) for k in along]
+    return tools.anatomical([names[k] for k in along], steps)
 
 
 FORMAT = tools.Format(

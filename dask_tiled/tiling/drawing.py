@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import importlib
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dask_tiled.tiling.pictures import Picture, Shape, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from dask_tiled.tiling.figures import ShownFigure
 
 BLUE, ORANGE = "#4a90d9", "#e8833a"
 # The colour of lines and fillings (None is that of the text), width of lines, opacity of fillings.
@@ -55,8 +54,8 @@ def _svg_text(text: Text) -> str:
     )
 
 
-def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
-    """Make a figure of so many inches, which shows itself in a notebook.
+def figures() -> ModuleType:
+    """Return the module of figures, which needs matplotlib.
 
     Raises
     ------
@@ -68,18 +67,16 @@ def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
     except ImportError as error:
         hint = 'drawing needs matplotlib. Run: pip install "dask-tiled[plot]"'
         raise ImportError(hint, name="matplotlib") from error
-    from dask_tiled.tiling.figures import ShownFigure
-
-    return ShownFigure(width, height, **options)
+    return importlib.import_module("dask_tiled.tiling.figures")
 
 
 def figure(picture: Picture) -> Figure:
     """Draw a picture with matplotlib, in a colour for every background."""
-    fig = new_figure(picture.width / 72, picture.height / 72)
+    module = figures()
     from matplotlib.patches import Polygon
 
-    from dask_tiled.tiling.figures import INK
-
+    ink = module.INK
+    fig: Figure = module.open_figure(picture.width / 72, picture.height / 72)
     axes = fig.add_axes((0, 0, 1, 1), facecolor="none")
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
     axes.set_axis_off()
@@ -89,7 +86,7 @@ def figure(picture: Picture) -> Figure:
                 part.x,
                 part.y,
                 part.text,
-                color=INK,
+                color=ink,
                 ha="left" if part.anchor == "start" else "center",
                 size=FONT_SIZE,
                 weight="bold" if part.bold else "normal",
@@ -102,9 +99,10 @@ def figure(picture: Picture) -> Figure:
             part.points,
             closed=part.style != "cut",
             facecolor=(colour, opacity) if colour else "none",
-            edgecolor=(colour or INK) if width else "none",
+            edgecolor=(colour or ink) if width else "none",
             linewidth=width,
             joinstyle="round",
         )
         axes.add_patch(patch)
+    module.bring_up(fig)
     return fig

@@ -1,9 +1,14 @@
-"""Figures that show themselves in a notebook, where nobody has set up matplotlib for that."""
+"""Figures that show themselves once: in a window, in a notebook, or nowhere without a display."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from io import BytesIO
+from typing import Any
 
+import matplotlib
+from matplotlib.backends import BackendFilter, backend_registry
 from matplotlib.figure import Figure
 
 INK = "#767676"
@@ -12,16 +17,77 @@ DOTS_PER_INCH = 192
 """Of pictures in notebooks, which show them at half their size: screens are fine nowadays."""
 WIDEST = 960
 """Points of a screen: as wide as a notebook."""
+MOST_OPEN = 20
+"""So many pictures wait in pyplot to be shown; it warns of more."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]
-    """A figure that pyplot does not know of, on no background."""
+    """A figure on no background; pyplot knows of it where it can show it."""
 
-    def __init__(self, width: float, height: float, **options: object) -> None:
-        super().__init__(figsize=(width, height), facecolor="none", **options)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, facecolor="none", **options)
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         file = BytesIO()
         self.savefig(file, format="png", dpi=DOTS_PER_INCH)
         width = min(int(self.get_figwidth() * DOTS_PER_INCH / 2), WIDEST)
         return file.getvalue(), {"width": width}
+
+    def _ipython_display_(self) -> None:
+        """Show the picture in a notebook, where pyplot would show it again at the cell's end."""
+        if self.canvas.manager is None:
+            raise NotImplementedError  # IPython goes on with the picture, or the text
+        if _is_inline():
+            from IPython.display import display
+            from matplotlib import pyplot
+
+            pyplot.close(self)
+            png, told = self._repr_png_()
+            display({"image/png": png, "text/plain": repr(self)}, {"image/png": told}, raw=True)
+
+
+def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
+    """Make a figure of so many inches that nobody else knows of."""
+    return ShownFigure(figsize=(width, height), **options)
+
+
+def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
+    """Make a figure that ``pyplot.show()`` shows, if it can show any.
+
+    Of those that were never closed the oldest is, so that a loop does not collect them.
+    """
+    from matplotlib import pyplot
+
+    if not _can_be_shown():
+        return new_figure(width, height, **options)
+    figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+    ours = [figure for figure in figures if isinstance(figure, ShownFigure)]
+    for figure in ours[: len(ours) - MOST_OPEN + 1]:
+        pyplot.close(figure)
+    with matplotlib.rc_context({"figure.max_open_warning": 0}):  # those of the user do not count
+        made: ShownFigure = pyplot.figure(
+            figsize=(width, height), FigureClass=ShownFigure, **options
+        )
+    return made
+
+
+def bring_up(figure: Figure) -> None:
+    """Open the window of a figure, where a user types and nothing else would open it."""
+    is_window = figure.canvas.required_interactive_framework is not None
+    if is_window and figure.canvas.manager is not None and hasattr(sys, "ps1"):
+        figure.show()
+
+
+def _can_be_shown() -> bool:
+    """Whether pyplot has windows or notebooks, and may open them in this thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    try:
+        name = matplotlib.get_backend().lower()
+    except ImportError:  # windows were asked for, and there is no display
+        return False
+    return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
+
+
+def _is_inline() -> bool:
+    return "inline" in matplotlib.get_backend().lower()

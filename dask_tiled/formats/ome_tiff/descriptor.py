@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,9 @@ def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
 def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
     """Return an axis whose positions are ``factor`` times as far apart as the XML says."""
     scale, units = image.scales.get(letter, (math.nan, ""))
-    return tools.Axis.calibrated(letter.lower(), units, scale * factor)
+    named = letter == "C" and factor == 1 and all(image.channels)
+    labels = image.channels if named and len(image.channels) == image.sizes["C"] else ()
+    return replace(tools.Axis.calibrated(letter.lower(), units, scale * factor), labels=labels)
 
 
 def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:

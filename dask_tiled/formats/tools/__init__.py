@@ -31,7 +31,7 @@ from dask_tiled.formats.tools.series import (
 )
 from dask_tiled.formats.tools.text_headers import Place, decode_text, fields_between
 from dask_tiled.formats.tools.volumes import (
-    axis_along, axis_names, check_bytes, describe_volume, volume_layout,
+    anatomical, axis_along, axis_names, check_bytes, describe_volume, volume_layout,
 )
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
@@ -51,7 +51,7 @@ __all__ = [
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Entry", "Fetch", "Fields",
     "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "OutsideFolderError", "Part",
     "Piece", "Place", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
-    "after_lines", "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
+    "after_lines", "anatomical", "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
     "check_bytes", "check_fields", "check_lengths", "check_room", "check_whole", "choice",
     "choose_dataset", "codec", "common_stem", "content_reader", "converted", "count_frames",
     "decode_text", "describe_volume", "fields_between", "file_size", "gather", "in_sequence",

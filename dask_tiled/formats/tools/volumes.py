@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.compression import check_ratio, is_compressed, unpacker
@@ -20,6 +21,8 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, strides_of
 
 Parts = File | Sequence[tuple[File, int]]
+ENDS = "LR", "PA", "IS"
+"""Left and right, posterior and anterior, inferior and superior."""
 
 
 def describe_volume(
@@ -175,6 +178,27 @@ def axis_along(name: str, units: str, step: Sequence[float], origin: Sequence[fl
     scale = math.hypot(*step)
     along = sum((a / (scale or 1.0) * b for a, b in zip(step, origin, strict=False)), 0.0)
     return Axis.calibrated(name, units, scale, along)
+
+
+def anatomical(names: Sequence[str], steps: npt.ArrayLike) -> dict[str, str]:
+    """Return from where to where in a body each axis runs, as ``"LR"``, ``"PA"`` and ``"IS"``.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The three axes of space.
+    steps : array-like of shape (3, 3)
+        One step along each, as lengths to the right, to the front and up of the body. Oblique axes
+        are named after those that they are nearest to, all three together.
+    """
+    along = np.array(steps, float)
+    lengths = np.linalg.norm(along, axis=1, keepdims=True)
+    if along.shape != (3, 3) or not (np.isfinite(along).all() and (lengths > 0).all()):
+        return {}
+    along /= lengths
+    order = max(itertools.permutations(range(3)), key=lambda p: abs(along[range(3), p]).sum())
+    ends = [ENDS[k] if along[axis, k] > 0 else ENDS[k][::-1] for axis, k in enumerate(order)]
+    return dict(zip(names, ends, strict=True))
 
 
 def check_bytes(
