@@ -1,46 +1,37 @@
-"""A picture of an array: what a few frames of it show, on its axes."""
+"""A picture of an array: what is drawn of it, by the kind of its axes."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
 from dask.base import compute
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import read_once
 from dask_tiled.discs import Disc, find_disc
-from dask_tiled.errors import DatasetError, check_whole, printable
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
 from dask_tiled.opening import open_dataset
-from dask_tiled.panels import (
-    SAVED_DOTS_PER_INCH,
-    Image,
-    Line,
-    Panel,
-    check_target,
-    draw,
-)
-from dask_tiled.sampling import SAMPLE_BYTES, mean_of, steps_between
+from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
+from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
+from dask_tiled.sampling import steps_between
+from dask_tiled.subject import Subject, numbers, ordinal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Path = str | os.PathLike[str]
+Drawn = tuple[list[Panel], list[str]]
+"""Panels, and notes on what they show."""
 
-LONGEST = 4096
-LONGEST_OF_LARGE = (4096, 1024, 256)
-"""Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
-DEPTHS = "z", "depth"
-"""What formats call the axis along which images make a volume."""
-COLOURS = "s", "c", "channel", "component", "colour", "rgb"
-"""What formats call an axis of three or four colours."""
+MOST_PANELS = 6
+"""Of so many channels each is drawn."""
+MOST_LINES, LEAST_POINTS = 8, 32
+"""So many spectra of so many channels at least are lines, more of them an image."""
 
 
 def show(
@@ -51,10 +42,17 @@ def show(
 ) -> Figure:
     """Draw what is in an array, on its axes and with their units.
 
-    A scan is shown by its mean frame, and by what is inside and outside of the bright disc of that,
-    as virtual detectors see it; where there is no disc, by sums of its frames. Of a stack the mean
-    of each frame is shown beside, of a volume three planes through its middle. Images, spectra and
-    what is computed of files are drawn as they are.
+    What is drawn follows from the axes:
+
+    - a scan: its mean frame, and what is inside and outside of the bright disc of that, as virtual
+      detectors see it; where there is no disc, the sums of its frames;
+    - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
+      of each;
+    - channels and masks: an image for each, by its name, and channels in colours together; they
+      are never averaged;
+    - vectors, as centres of mass: directions as hues, lengths as brightness, and both components;
+    - a volume: three planes through its middle, the head up where the file says where that is;
+    - images, colours and spectra as they are; of complex numbers the moduli.
 
     Of a large file a sample of frames is read, at equal distances, and the picture says how many
     of how many. Contrast leaves out half a percent of the pixels at both ends.
@@ -63,7 +61,7 @@ def show(
     ----------
     arr : dask.array.Array, numpy.ndarray, path-like or sequence of path-like
         An opened array, or what is computed of one; or files, as for :func:`open_dataset`. Numbers,
-        truth values or colours; of complex numbers the moduli are shown.
+        truth values or colours.
     target : path-like or file, optional
         Where to save the picture; the suffix tells its kind, which is PNG for a file object.
     frames : int, optional
@@ -73,7 +71,9 @@ def show(
     Returns
     -------
     matplotlib.figure.Figure
-        It shows itself in a notebook.
+        It shows itself in a notebook, and in a window at the prompt of Python or IPython; in a
+        script ``matplotlib.pyplot.show()`` shows it. Of pictures that are not closed the last 20
+        are kept. What is saved to ``target`` is not shown.
 
     Raises
     ------
@@ -93,215 +93,237 @@ def show(
     limit = None if frames is None else check_whole("frames", frames, least=1)
     given: Any = da.from_array(arr, chunks=-1) if isinstance(arr, np.ndarray) else arr
     opened = given if isinstance(given, da.Array) else open_dataset(given, missing="fill")
-    source = _Source.of(opened)
-    drawn, notes = source.panels(limit)
-    figure = draw(drawn, source.title, source.subtitle, notes)
+    subject = Subject.of(opened)
+    drawn, notes = _panels(subject, limit)
+    figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
     if target is not None:
         figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
     return figure
 
 
-class _Source(NamedTuple):
-    """An array, and what is known of its axes."""
+def _panels(subject: Subject, limit: int | None) -> Drawn:
+    """Compute what is drawn, and say how much of the array that is."""
+    apart, colours = subject.apart, subject.colours
+    sig_ndim = len(subject.axes) - subject.nav_ndim
+    if colours is None and apart is not None:
+        kinds = {"component": _vectors} if len(subject.axes) - 1 == apart else {}
+        return kinds.get(subject.axes[apart].name, _channels)(subject, apart, limit)
+    if subject.is_volume and colours is None:
+        return _volume(subject)
+    is_image = sig_ndim - (colours is not None) < 3
+    if subject.nav_ndim and sig_ndim and len(subject.axes) > 2 and is_image:
+        return _scan(subject, limit)
+    return _plain(subject)
 
-    arr: da.Array
-    axes: tuple[Axis, ...]
-    nav_ndim: int
-    title: str
-    subtitle: str
 
-    @property
-    def desc(self) -> Description | None:
-        """Of the array as it was opened, or a slice of it."""
-        return getattr(self.arr, "description", None)
+def _plain(subject: Subject) -> Drawn:
+    """Show one image or some lines; of what is more, the middle."""
+    colours = subject.colours
+    image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
+    middle, notes = _middle(subject, image_ndim)
+    shown = middle.thinned()
+    notes += shown.left_out(middle)
+    (pixels,) = compute(numbers(shown.arr))
+    if colours is None:
+        return [_panel(shown, "", pixels)], notes
+    at = middle.colours or 0
+    axes = _without(shown.axes, at)
+    return [Image("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
 
-    @classmethod
-    def of(cls, arr: da.Array) -> _Source:
-        """Find out what an array shows; axes of length 1 are left out."""
-        fields = {*(arr.dtype.names or ())}
-        if arr.dtype.kind not in "biufc" and not {*"RGB"} <= fields:
-            problem, expected = "this type has no picture", "numbers, truth values or colours"
-            raise DatasetError(problem, expected=expected, found=arr.dtype)
-        if any(map(math.isnan, arr.shape)):
-            problem, hint = "the shape is not known", "Call its compute_chunk_sizes() first."
-            raise DatasetError(problem, found=f"shape {arr.shape}", hint=hint)
-        if not all(n > 0 for n in arr.shape) or max(arr.shape, default=1) == 1:
-            problem, expected = "there is nothing to draw", "more than one pixel"
-            raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")
-        subtitle = f"{arr.dtype if not fields else 'colours'}, {_by(arr.shape)}"
-        known = shown_of(arr)
-        title = "an array"
-        if known.of:
-            first = known.of[0]
-            title = printable(os.path.basename(first.files[0].path.rstrip("/")))
-            computed = "" if getattr(arr, "description", None) else "computed of "
-            subtitle = f"{computed}{first.format}, {subtitle}"
-        nav = {axis.name for one in known.of for axis in one.axes[: one.nav_ndim]} | {None}
-        names = [axis and axis.name for axis in known.axes]
-        outer = [name in nav for name in names]
-        nav_ndim = outer.index(False) if False in outer else len(outer)
-        if nav_ndim == arr.ndim:
-            nav_ndim = max(arr.ndim - 2, 0)
-        index = tuple(0 if n == 1 else slice(None) for n in arr.shape)
-        kept = [k for k, n in enumerate(arr.shape) if n > 1]
-        axes = [known.axes[k] or Axis(f"axis {k}") for k in kept]
-        arr = read_once(arr[index])  # to map a few pages here and there takes longer
-        nav_ndim = sum(k < nav_ndim for k in kept)
-        if nav_ndim == 1 and arr.ndim == 3 and axes[0].name in DEPTHS:
-            nav_ndim = 0
-        return cls(arr, tuple(axes), nav_ndim, title, subtitle)
 
-    def panels(self, limit: int | None) -> tuple[list[Panel], list[str]]:
-        """Compute what is drawn, and tell how much of the array that is."""
-        sig_ndim = self.arr.ndim - self.nav_ndim
-        image_ndim = sig_ndim - (self._colours() is not None)
-        is_scan = self.nav_ndim and self.arr.ndim > 2 and image_ndim < 3
-        return self._scan(limit) if is_scan and sig_ndim else self._plain()
+def _volume(subject: Subject) -> Drawn:
+    """Show three planes through the middle."""
+    middle, notes = _middle(subject, 3)
+    planes = []
+    for k in range(3):
+        place = middle.shape[k] // 2
+        plane = middle.at(k, place)
+        planes.append((f"{middle.axes[k].name} = {place}", plane, plane.thinned()))
+    found = compute(*(numbers(thin.arr) for *_, thin in planes))
+    drawn = [_panel(thin, name, x) for (name, _, thin), x in zip(planes, found, strict=True)]
+    left_out = dict.fromkeys(note for _, plane, thin in planes for note in thin.left_out(plane))
+    return drawn, [*notes, "three planes through the middle", *left_out]
 
-    def _colours(self) -> int | None:
-        """Return which of the last three axes are colours."""
-        return colour_axis([axis.name for axis in self.axes], self.arr.shape, self.nav_ndim)
 
-    def _plain(self) -> tuple[list[Panel], list[str]]:
-        """Show one image, one line or three planes."""
-        colours = self._colours()
-        rest = self.arr.ndim - (3 if colours is not None else min(self.arr.ndim, 3))
-        middle = [n // 2 for n in self.arr.shape[:rest]]
-        notes = [
-            f"{axis.name}: {place} of {n}"
-            for axis, place, n in zip(self.axes, middle, self.arr.shape, strict=False)
-        ]
-        cuts = [*middle, *_every(self.arr.shape[rest:], self.arr.dtype)]
-        if colours is not None:
-            shown = self._cut(cuts)
-            pixels = np.moveaxis(_computed(shown.arr), colours - rest, -1)
-            axes = tuple(axis for k, axis in enumerate(shown.axes) if k != colours - rest)
-            return [Image("", pixels, (axes[0], axes[1]))], notes + shown.strides(self)
-        if self.arr.ndim - rest < 3:
-            shown = self._cut(cuts)
-            return [_panel("", _computed(shown.arr), shown.axes)], notes + shown.strides(self)
-        planes = []
-        for k in range(3):
-            place = self.arr.shape[rest + k] // 2
-            plane = self._cut([*cuts[: rest + k], place, *cuts[rest + k + 1 :]])
-            planes.append((f"{self.axes[rest + k].name} = {place}", plane))
-        found = _computed(*(plane.arr for _, plane in planes))
-        drawn = [
-            _panel(name, x, plane.axes) for (name, plane), x in zip(planes, found, strict=True)
-        ]
-        return drawn, [*notes, "three planes through the middle", *planes[0][1].strides(self)]
+def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
+    """Show channels, masks or components side by side; channels in one image of colours, too."""
+    along, count = subject.axes[axis], subject.shape[axis]
+    places = range(min(count, MOST_PANELS))
+    names = along.labels if len(along.labels) == count else [f"{along.name} = {k}" for k in places]
+    images, notes = _images([subject.at(axis, k) for k in places], limit)
+    drawn = [_panel(shown, names[k], pixels) for k, (shown, pixels) in enumerate(images)]
+    if count > len(places):
+        notes = [f"{len(places)} of {count} along {along.name}", *notes]
+    channels = [panel for panel in drawn if isinstance(panel, Image)]
+    is_result = axis == len(subject.axes) - 1
+    return drawn if is_result else [*drawn, Composite("together", channels)], notes
 
-    def _scan(self, limit: int | None) -> tuple[list[Panel], list[str]]:
-        """Show the mean frame, and what virtual detectors see."""
-        nav, whole = self.nav_ndim, math.prod(self.arr.shape[: self.nav_ndim])
-        every = [slice(None, None, step) for step in steps_between(self.arr, nav, limit)]
-        colours = self._colours()
-        sample = self._cut([*every, *_every(self.arr.shape[nav:], self.arr.dtype)])
-        there = np.ones(sample.arr.shape[:nav], bool)
-        if sample.desc is not None:
-            there.ravel()[sample.desc.missing] = False
-        notes = [
-            sample.said(every, whole, int(np.count_nonzero(~there))),
-            *sample.strides(self, nav),
-        ]
-        if not there.any():
-            raise DatasetError("there is nothing to draw", found="missing frames alone")
-        pixels = numbers(sample.arr if there.all() else sample.arr[there])
-        outer = pixels.ndim - (sample.arr.ndim - nav)
-        mean = mean_of(pixels, outer)
-        axes = sample.axes[nav:]
-        if colours is not None:
-            mean, axes = np.moveaxis(mean, colours - nav, -1), _without(axes, colours - nav)
-        disc = find_disc(mean) if mean.ndim == 2 and nav > 1 else None
-        masks = np.ones((1, *pixels.shape[outer:]))
-        titles = ["Sum of each frame"]
-        if disc is not None:
-            inside = disc.mask(mean.shape)
-            masks, titles = np.stack([inside, ~inside]), ["Bright field", "Dark field"]
-        seen = np.full((*there.shape, len(masks)), np.nan)
-        seen[there] = _sums(pixels, masks.astype(float), outer).reshape(-1, len(masks))
-        if nav > 2:
-            notes.append(f"mean along {', '.join(a.name for a in sample.axes[: nav - 2])}")
-            seen = _mean_over(seen, nav - 2)
-        outer_axes = sample.axes[max(0, nav - 2) : nav]
-        drawn: list[Panel] = [_panel("Mean frame", mean, axes, disc)]
-        drawn += [_panel(t, seen[..., k], outer_axes) for k, t in enumerate(titles)]
+
+def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
+    """Show directions and lengths of vectors on a plane, and their components."""
+    drawn, notes = _channels(subject, axis, limit)
+    components = dict(zip(subject.axes[axis].labels, drawn, strict=False))
+    y, x = components.get("y"), components.get("x")
+    if len(drawn) != 2 or y is None or x is None:
         return drawn, notes
-
-    def _cut(self, cuts: Sequence[int | slice]) -> _Source:
-        """Show a part, on its axes."""
-        axes = [
-            axis.cut(0, cut.step or 1)
-            for axis, cut in zip(self.axes, cuts, strict=True)
-            if isinstance(cut, slice)
-        ]
-        arr = self.arr[tuple(cuts)]
-        nav_ndim = sum(isinstance(cut, slice) for cut in cuts[: self.nav_ndim])
-        return self._replace(arr=arr, axes=tuple(axes), nav_ndim=nav_ndim)
-
-    def strides(self, whole: _Source, first: int = 0) -> list[str]:
-        """Say of which axes, from one on, not every position is shown."""
-        scales = {axis.name: axis.scale for axis in whole.axes}
-        steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
-        names = [f"{_ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]
-        return [f"every {' and '.join(names)}"] if names else []
-
-    def said(self, every: Iterable[slice], whole: int, missing: int) -> str:
-        """Say how many frames were read."""
-        count = math.prod(self.arr.shape[: self.nav_ndim])
-        text = f"all {whole:,} frames"
-        if count < whole:
-            steps = ", ".join(
-                f"every {_ordinal(cut.step)} along {axis.name}"
-                for axis, cut in zip(self.axes, every, strict=False)
-                if cut.step > 1
-            )
-            text = f"a sample: {count:,} of {whole:,} frames, {steps}"
-        return f"{text}, of which {missing:,} are missing" if missing else text
+    if isinstance(y, Line) and isinstance(x, Line):
+        values, names = [*y.values, *x.values], ("y", "x")
+        return [y._replace(title="", values=np.stack(values), names=names)], notes
+    if not (isinstance(y, Image) and isinstance(x, Image)):
+        return drawn, notes
+    vectors, mean = _around_mean(np.stack([y.values, x.values]).astype(float))
+    if mean.any():
+        units = subject.units and f" {subject.units}"
+        notes.append(f"vectors from their mean, y = {mean[0]:.4g}{units}, x = {mean[1]:.4g}{units}")
+    return [Vectors("Direction and length", vectors, y.axes, subject.units), y, x], notes
 
 
-def _every(shape: Sequence[int], dtype: np.dtype) -> list[slice]:
-    """Choose which pixels of an image or a volume are shown."""
-    large = math.prod(shape) * dtype.itemsize > SAMPLE_BYTES
-    longest = LONGEST_OF_LARGE[min(len(shape), 3) - 1] if large else LONGEST
-    return [slice(None, None, -(-n // longest)) for n in shape]
+def _around_mean(vectors: Array) -> tuple[Array, Array]:
+    """Return vectors, and what was subtracted: their mean, where all of them point its way.
+
+    So do positions as those of centres of mass, of which only the differences say something.
+    """
+    there = np.isfinite(vectors).all(axis=0)
+    mean = vectors[:, there].mean(axis=1) if there.any() else np.zeros(2)
+    if not there.any() or not (np.tensordot(mean, vectors[:, there], 1) > 0).all():
+        return vectors, np.zeros(2)
+    return vectors - mean[:, np.newaxis, np.newaxis], mean
 
 
-def _ordinal(n: int) -> str:
-    suffix = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n:,}{'th' if n % 100 in (11, 12, 13) else suffix}"
+def _scan(subject: Subject, limit: int | None) -> Drawn:
+    """Show the mean frame, and what virtual detectors see."""
+    nav, colours = subject.nav_ndim, subject.colours
+    sample, there, notes = _sample(subject, limit)
+    pixels = numbers(sample.arr if there.all() else sample.arr[there])
+    outer = pixels.ndim - (sample.arr.ndim - nav)
+    mean = _mean(pixels, outer)
+    is_image = mean.ndim - (colours is not None) == 2
+    disc = find_disc(mean) if mean.ndim == 2 and nav > 1 else None
+    masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
+    if not is_image:
+        titles = ["Sum of each spectrum"]
+    if disc is not None:
+        inside = disc.mask(mean.shape)
+        masks, titles = np.stack([inside, ~inside]), ["Bright field", "Dark field"]
+    seen = np.full((*there.shape, len(masks)), np.nan)
+    seen[there] = _sums(pixels, masks.astype(float), outer).reshape(-1, len(masks))
+    if nav > 2:
+        notes.append(f"mean along {', '.join(axis.name for axis in sample.axes[: nav - 2])}")
+        seen = _mean_over(seen, nav - 2)
+    frame = sample._replace(axes=sample.axes[nav:])
+    if colours is not None:
+        mean = np.moveaxis(mean, colours - nav, -1)
+        frame = frame._replace(axes=_without(frame.axes, colours - nav))
+    scan = sample._replace(axes=sample.axes[max(0, nav - 2) : nav])
+    drawn = [_panel(frame, "Mean frame" if is_image else "Mean spectrum", mean, disc, "inferno")]
+    drawn += [_panel(scan, title, seen[..., k]) for k, title in enumerate(titles)]
+    return drawn, notes
 
 
-def _by(shape: Iterable[int]) -> str:
-    return " \N{MULTIPLICATION SIGN} ".join(f"{n}" for n in shape)
+def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
+    """Return the middle along the first axes, and what it is."""
+    notes = []
+    for _ in range(len(subject.axes) - ndim):
+        axis, size = subject.axes[0], subject.shape[0]
+        notes.append(f"{axis.name}: {size // 2} of {size}")
+        subject = subject.at(0, size // 2)
+    return subject, notes
+
+
+def _images(
+    subjects: Sequence[Subject], limit: int | None
+) -> tuple[list[tuple[Subject, Array]], list[str]]:
+    """Return an image of each of some subjects alike: the mean of frames, or the middle."""
+    nav = subjects[0].nav_ndim
+    if not nav or len(subjects[0].axes) - nav != 2:
+        middles = [_middle(subject, min(len(subject.axes), 2)) for subject in subjects]
+        shown = [middle.thinned() for middle, _ in middles]
+        found = compute(*(numbers(one.arr) for one in shown))  # in one pass
+        notes = [*middles[0][1], *shown[0].left_out(middles[0][0])]
+        return [*zip(shown, found, strict=True)], notes
+    images = []
+    for subject in subjects:
+        sample, there, notes = _sample(subject, limit)
+        pixels = numbers(sample.arr if there.all() else sample.arr[there])
+        mean = _mean(pixels, pixels.ndim - (sample.arr.ndim - nav))
+        images.append((sample._replace(axes=sample.axes[nav:]), mean))
+    along = ", ".join(axis.name for axis in subjects[0].axes[:nav])
+    return images, [f"mean of each along {along}", *notes]
+
+
+def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[str]]:
+    """Return some frames at equal distances, which of them are there, and how many they are."""
+    nav, whole = subject.nav_ndim, math.prod(subject.shape[: subject.nav_ndim])
+    thin, steps = subject.thinned(nav), steps_between(subject.arr, nav, limit)
+    rest = [slice(None)] * (len(thin.axes) - nav)
+    sample = thin.cut([*(slice(None, None, step) for step in steps), *rest])
+    there = np.ones(sample.shape[:nav], bool)
+    if sample.desc is not None:
+        there.ravel()[sample.desc.missing] = False
+    if not there.any():
+        raise DatasetError("there is nothing to draw", found="missing frames alone")
+    count, missing = there.size, there.size - np.count_nonzero(there)
+    text = f"all {whole:,} frames"
+    if count < whole:
+        along = zip(subject.axes, steps, strict=False)
+        every = [f"every {ordinal(step)} along {axis.name}" for axis, step in along if step > 1]
+        text = f"a sample: {count:,} of {whole:,} frames, {', '.join(every)}"
+    text += f", of which {missing:,} are missing" if missing else ""
+    return sample, there, [text, *thin.left_out(subject, nav)]
 
 
 def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
     return axes[:place] + axes[place + 1 :]
 
 
-def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> int | None:
-    """Find the axis of colours among the last three, from the first one that may be it on."""
-    places = range(max(first, len(shape) - 3), len(shape))
-    if len(places) == 3:
-        for k in (places[2], places[0]):
-            if names[k] in COLOURS and shape[k] in (3, 4):
-                return k
-    return None
+def _panel(
+    subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
+) -> Panel:
+    """Draw values on the axes of a subject, up and to the right as in a body where that is known.
+
+    Some spectra are lines.
+    """
+    axes, units = subject.axes, subject.units
+    if len(axes) == 1:
+        return Line(title, values[np.newaxis], axes[0], units)
+    if subject.nav_ndim == 1 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS:
+        names = axes[0].labels or tuple(f"{axes[0].name} = {k}" for k in range(len(values)))
+        return Line(title, values, axes[1], units, names)
+    return _upright(Image(title, values, (axes[0], axes[1]), units, disc, colours), subject)
 
 
-def numbers(pixels: da.Array) -> Any:
-    """Return what is shown of pixels: moduli, and whole numbers for truth values."""
-    if pixels.dtype.names:
-        return da.stack([pixels[name] for name in "RGB"], axis=-1)
-    if pixels.dtype.kind == "c":
-        return abs(pixels)
-    return pixels.astype(np.uint8) if pixels.dtype == bool else pixels
+def _upright(image: Image, subject: Subject) -> Image:
+    """Turn an image so that the head, or else the front, is up, and the right on the right."""
+    ends = [subject.directions.get(axis.name, "") for axis in image.axes]
+    ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]
+    if not all(ends):
+        return image
+    values, axes = image.values, list(image.axes)
+    if "LAS".index(_towards(ends[0])) < "LAS".index(_towards(ends[1])):
+        values, axes, ends = np.swapaxes(values, 0, 1), axes[::-1], ends[::-1]
+    for k, first in ((0, "SA"), (1, "LP")):  # what comes first: at the top, on the left
+        if ends[k][0] not in first:
+            values, ends[k] = np.flip(values, k), ends[k][::-1]
+            axes[k] = axes[k].cut(values.shape[k] - 1, -1)
+    return image._replace(values=values, axes=(axes[0], axes[1]), ends=(ends[0], ends[1]))
 
 
-def _computed(*arrays: da.Array) -> Any:
-    found = compute(*map(numbers, arrays))
-    return found if len(arrays) > 1 else found[0]
+def _towards(ends: str) -> str:
+    """Return the pair of directions that an axis is one of."""
+    return next(letter for letter in "LAS" if letter in ends)
+
+
+def _mean(pixels: da.Array, ndim: int) -> Array:
+    """Return the mean of all frames; pixels that are not finite do not count."""
+    nav = tuple(range(ndim))
+    if pixels.dtype.kind != "f":
+        found: Array = pixels.mean(nav).compute()
+        return found
+    finite = da.isfinite(pixels)
+    total = da.where(finite, pixels, 0).sum(nav, dtype=np.float64)
+    sums = compute(total, finite.sum(nav))
+    with np.errstate(invalid="ignore"):
+        return np.divide(*sums)
 
 
 def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
@@ -320,9 +342,3 @@ def _mean_over(values: Array, ndim: int) -> Array:
     axes, there = tuple(range(ndim)), ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.divide(np.nansum(values, axis=axes), there.sum(axis=axes))
-
-
-def _panel(title: str, values: Array, axes: tuple[Axis, ...], disc: Disc | None = None) -> Panel:
-    if len(axes) == 1:
-        return Line(title, values, axes[0])
-    return Image(title, values, (axes[0], axes[1]), disc, title == "Mean frame")

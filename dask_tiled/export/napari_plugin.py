@@ -25,16 +25,13 @@ from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
-from dask_tiled.panels import contrast
-from dask_tiled.showing import colour_axis, numbers
+from dask_tiled.panels import CHANNEL_COLOURS, contrast
+from dask_tiled.subject import CHANNELS, colour_axis, numbers
 
 LayerData = tuple[Any, dict[str, Any], str]
 
 SAMPLED = 2048
 """Contrast is chosen by so many pixels in the middle of three images."""
-CHANNELS = "c", "channel"
-"""What formats call the axis of images of one place, each of which is a layer."""
-CHANNEL_COLOURS = "cyan", "magenta", "yellow", "green", "red", "blue"
 NO_UNIT = "pixel"
 
 

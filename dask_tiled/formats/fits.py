@@ -29,6 +29,7 @@ KEYS: tools.Keys = {
     "PCOUNT": LENGTH._replace(default=0), "GCOUNT": LENGTH._replace(default=1),
     "BSCALE": tools.NUMBER._replace(default=1.0), "BZERO": tools.NUMBER,
     "XTENSION": tools.WORD._replace(default="IMAGE"), "EXTNAME": tools.WORD,
+    "BUNIT": tools.WORD,
 }  # fmt: skip
 ALONG: tools.Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), tools.NUMBER)
 ALONG = {**ALONG, "CTYPE": tools.WORD, "CUNIT": tools.WORD}
@@ -84,6 +85,8 @@ def describe(
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
     axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
+    if scaling or moved or (gain, zero) == (1, 0):
+        facts["units"] = values["BUNIT"]
     dtype = np.dtype(kind)
     return tools.describe_volume(
         "fits", file, shape, dtype, axes, facts, skip=offset, decoder=decoder, scaling=scaling

@@ -246,7 +246,7 @@ def describe(
     counts = tools.count_frames(files, record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
-    facts = {"header": read_named_fields(files[0].path, header.nbytes)}
+    facts = {"header": read_named_fields(files[0].path, header.nbytes), "units": "counts"}
     desc = tools.Description.of("mib", layout, {"mib": facts})
     shape = None
     if hdr is not None:

@@ -7,7 +7,7 @@ import threading
 from io import BytesIO
 from typing import Any
 
-import matplotlib
+import matplotlib as mpl
 from matplotlib.backends import BackendFilter, backend_registry
 from matplotlib.figure import Figure
 
@@ -39,9 +39,9 @@ class ShownFigure(Figure):  # type: ignore[misc]
             raise NotImplementedError  # IPython goes on with the picture, or the text
         if _is_inline():
             from IPython.display import display
-            from matplotlib import pyplot
+            from matplotlib import pyplot as plt
 
-            pyplot.close(self)
+            plt.close(self)
             png, told = self._repr_png_()
             display({"image/png": png, "text/plain": repr(self)}, {"image/png": told}, raw=True)
 
@@ -56,18 +56,16 @@ def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
 
     Of those that were never closed the oldest is, so that a loop does not collect them.
     """
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plt
 
     if not _can_be_shown():
         return new_figure(width, height, **options)
-    figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+    figures = [plt.figure(number) for number in plt.get_fignums()]
     ours = [figure for figure in figures if isinstance(figure, ShownFigure)]
     for figure in ours[: len(ours) - MOST_OPEN + 1]:
-        pyplot.close(figure)
-    with matplotlib.rc_context({"figure.max_open_warning": 0}):  # those of the user do not count
-        made: ShownFigure = pyplot.figure(
-            figsize=(width, height), FigureClass=ShownFigure, **options
-        )
+        plt.close(figure)
+    with mpl.rc_context({"figure.max_open_warning": 0}):  # those of the user do not count
+        made: ShownFigure = plt.figure(figsize=(width, height), FigureClass=ShownFigure, **options)
     return made
 
 
@@ -83,11 +81,11 @@ def _can_be_shown() -> bool:
     if threading.current_thread() is not threading.main_thread():
         return False
     try:
-        name = matplotlib.get_backend().lower()
+        name = mpl.get_backend().lower()
     except ImportError:  # windows were asked for, and there is no display
         return False
     return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
 
 
 def _is_inline() -> bool:
-    return "inline" in matplotlib.get_backend().lower()
+    return "inline" in mpl.get_backend().lower()

@@ -103,12 +103,20 @@ def describe(
         "transposed": order.transposed,
         "transposed_from": order.told_by,
         "brightness": group(tags, "ImageData", "Calibrations", "Brightness"),
+        "units": _units(group(tags, "ImageData", "Calibrations", "Brightness")),
         "tags": group(tags, "ImageTags"),
     }
     axes = _read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
         axes = tools.nav_axes(1) + axes
     return tools.Description.of("dm", layout, {"dm": metadata}, axes)
+
+
+def _units(brightness: dict[str, Any]) -> str:
+    """Return the unit of pixels as they are stored; empty where they would have to be scaled."""
+    stored = brightness.get("Scale") == 1 and brightness.get("Origin") == 0
+    units = brightness.get("Units", "")
+    return units if stored and isinstance(units, str) else ""
 
 
 def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from types import NoneType
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
 from dask_tiled.formats.hdf5.apart import EndedError, apart
-from dask_tiled.formats.hdf5.attributes import plain_attributes
+from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
 from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.facts import Facts
@@ -143,6 +143,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         "filters": tuple(number for number, _ in filters_of(first)),
         "orientation": orientation or "axes as they are stored",
         "axes_from": axes.convention or "nothing in the file",
+        "units": label(attribute(first, "units")) if with_facts else "",
         "datasets": {one.path: one.facts() for one in choice.listed[:MOST_LISTED]},
         "attributes": {name: found for name, found in attributes.items() if found},
         "facts": said.found,

@@ -1,0 +1,204 @@
+"""What a picture is of: an array on named axes, of which parts may be taken."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.errors import DatasetError, printable
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
+from dask_tiled.sampling import SAMPLE_BYTES
+
+LONGEST = 4096
+LONGEST_OF_LARGE = (4096, 1024, 256)
+"""Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
+DEPTHS = "z", "depth"
+"""What formats call the axis along which images make a volume."""
+COLOURS = "s", "c", "channel", "component", "colour", "rgb"
+"""What formats call an axis of three or four colours."""
+CHANNELS = "c", "channel"
+"""What formats call the axis of images of one place that are never added up."""
+APART = "component", "mask"
+"""The last axis of results that are images side by side."""
+
+MOST_APART = 16
+"""More channels are a spectrum."""
+
+
+class Subject(NamedTuple):
+    """An array, and what is known of its axes and values."""
+
+    arr: da.Array
+    axes: tuple[Axis, ...]
+    nav_ndim: int
+    title: str
+    subtitle: str
+    units: str = ""
+    """Of the values; empty where they are not known."""
+    directions: Mapping[str, str] = {}
+    """From where to where in a body axes run, as ``"LR"``, by their names."""
+
+    @property
+    def desc(self) -> Description | None:
+        """Of the array as it was opened, or a slice of it."""
+        return getattr(self.arr, "description", None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Without axes of length 1."""
+        return self.arr.shape
+
+    @classmethod
+    def of(cls, arr: da.Array) -> Subject:
+        """Find out what an array shows; axes of length 1 are left out.
+
+        Raises
+        ------
+        DatasetError
+            Nothing of it can be drawn.
+        """
+        _check(arr)
+        known = shown_of(arr)
+        desc: Description | None = getattr(arr, "description", None)
+        title, subtitle = "an array", f"{_kind(arr.dtype)}, {by(arr.shape)}"
+        directions: dict[str, str] = {}
+        if known.of:
+            first = known.of[0]
+            title = printable(os.path.basename(first.files[0].path.rstrip("/")))
+            subtitle = f"{'' if desc else 'computed of '}{first.format}, {subtitle}"
+            directions = _facts(first).get("directions", {})
+        nav = {axis.name for one in known.of for axis in one.axes[: one.nav_ndim]} | {None}
+        outer = [(axis and axis.name) in nav for axis in known.axes]
+        nav_ndim = outer.index(False) if False in outer else max(arr.ndim - 2, 0)
+        kept = [k for k, n in enumerate(arr.shape) if n > 1]
+        axes = tuple(known.axes[k] or Axis(f"axis {k}") for k in kept)
+        arr = arr[tuple(0 if n == 1 else slice(None) for n in arr.shape)]
+        nav_ndim = sum(k < nav_ndim for k in kept)
+        # To map a few pages here and there takes longer.
+        return cls(read_once(arr), axes, nav_ndim, title, subtitle, _units(desc), directions)
+
+    @property
+    def colours(self) -> int | None:
+        """The one of the last three axes that is colours, which have no names."""
+        names = ["" if axis.labels else axis.name for axis in self.axes]
+        return colour_axis(names, self.shape, self.nav_ndim)
+
+    @property
+    def apart(self) -> int | None:
+        """The axis of channels, components or masks, each of which is a picture of its own."""
+        last = len(self.axes) - 1
+        for k, axis in enumerate(self.axes):
+            is_result = k == last and (axis.name in APART or self._is_pair())
+            is_channels = k < last - 1 and axis.name in CHANNELS
+            if last > 0 and (is_result or is_channels) and self.shape[k] <= MOST_APART:
+                return k
+        return None
+
+    def _is_pair(self) -> bool:
+        """Whether the last axis, of which nothing is known, has two positions."""
+        nameless = self.axes[-1].name.startswith("axis ")
+        return len(self.axes) > 2 and nameless and self.shape[-1] == 2
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether the last three axes are those of space."""
+        sig_ndim = len(self.axes) - self.nav_ndim
+        is_stack = sig_ndim == 2 and self.nav_ndim and self.axes[-3].name in DEPTHS
+        return sig_ndim > 2 or bool(is_stack)
+
+    def cut(self, cuts: Sequence[int | slice]) -> Subject:
+        """Return a part, on its axes."""
+        axes = [
+            axis.cut(0, cut.step or 1)
+            for axis, cut in zip(self.axes, cuts, strict=True)
+            if isinstance(cut, slice)
+        ]
+        arr = self.arr[tuple(cuts)]
+        nav_ndim = sum(isinstance(cut, slice) for cut in cuts[: self.nav_ndim])
+        return self._replace(arr=arr, axes=tuple(axes), nav_ndim=nav_ndim)
+
+    def at(self, axis: int, place: int) -> Subject:
+        """Return one position along an axis."""
+        return self.cut([place if k == axis else slice(None) for k in range(len(self.axes))])
+
+    def thinned(self, first: int = 0) -> Subject:
+        """Leave out pixels of images that are too large to draw, from an axis on."""
+        shape = self.shape[first:]
+        large = math.prod(shape) * self.arr.dtype.itemsize > SAMPLE_BYTES
+        longest = LONGEST_OF_LARGE[min(len(shape), 3) - 1] if large else LONGEST
+        steps = [slice(None, None, -(-n // longest)) for n in shape]
+        return self.cut([*[slice(None)] * first, *steps])
+
+    def left_out(self, whole: Subject, first: int = 0) -> list[str]:
+        """Say of which axes, from one on, not every position is shown."""
+        scales = {axis.name: axis.scale for axis in whole.axes}
+        steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
+        names = [f"{ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]
+        return [f"every {' and '.join(names)}"] if names else []
+
+
+def _check(arr: da.Array) -> None:
+    if arr.dtype.kind not in "biufc" and not {*"RGB"} <= {*(arr.dtype.names or ())}:
+        problem, expected = "this type has no picture", "numbers, truth values or colours"
+        raise DatasetError(problem, expected=expected, found=arr.dtype)
+    if any(map(math.isnan, arr.shape)):
+        problem, hint = "the shape is not known", "Call its compute_chunk_sizes() first."
+        raise DatasetError(problem, found=f"shape {arr.shape}", hint=hint)
+    if not all(n > 0 for n in arr.shape) or max(arr.shape, default=1) == 1:
+        problem, expected = "there is nothing to draw", "more than one pixel"
+        raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")
+
+
+def _facts(desc: Description) -> Mapping[str, Any]:
+    facts: Mapping[str, Any] = desc.metadata.get(desc.format, {})
+    return facts
+
+
+def _units(desc: Description | None) -> str:
+    """Return the unit of pixels as they were opened; what was corrected has another."""
+    if desc is None or desc.conversion.corrections is not None:
+        return ""
+    units = _facts(desc).get("units", "")
+    return printable(units) if isinstance(units, str) else ""
+
+
+def _kind(dtype: np.dtype) -> str:
+    return "colours" if dtype.names else str(dtype)
+
+
+def by(shape: Iterable[int]) -> str:
+    """Write a shape."""
+    return " \N{MULTIPLICATION SIGN} ".join(f"{n}" for n in shape)
+
+
+def ordinal(n: int) -> str:
+    """Write an ordinal number."""
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{'th' if n % 100 in (11, 12, 13) else suffix}"
+
+
+def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> int | None:
+    """Find the axis of colours among the last three, from the first one that may be it on."""
+    places = range(max(first, len(shape) - 3), len(shape))
+    if len(places) == 3:
+        for k in (places[2], places[0]):
+            if names[k] in COLOURS and shape[k] in (3, 4):
+                return k
+    return None
+
+
+def numbers(pixels: da.Array) -> Any:
+    """Return what is shown of pixels: moduli, and whole numbers for truth values."""
+    if pixels.dtype.names:
+        return da.stack([pixels[name] for name in "RGB"], axis=-1)
+    if pixels.dtype.kind == "c":
+        return abs(pixels)
+    return pixels.astype(np.uint8) if pixels.dtype == bool else pixels
