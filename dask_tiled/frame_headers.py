@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dask.array as da
 import numpy as np
 from dask.base import annotate, tokenize
@@ -16,11 +18,12 @@ from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
+from dask_tiled.opening import OPENED, opened
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
 
-def frame_facts(arr: da.Array) -> da.Array:
+def frame_facts(arr: Any) -> da.Array:
     """Return what the headers of all frames say, as a lazy array.
 
     Headers alone are read, as the pixels of the array would be: the same frames in the same places
@@ -29,8 +32,8 @@ def frame_facts(arr: da.Array) -> da.Array:
 
     Parameters
     ----------
-    arr : TiledArray
-        An opened array, or a slice of one.
+    arr : TiledArray, DataArray of xarray that holds one, or path-like
+        An opened array, or a slice of one; or what :func:`open_dataset` opens.
 
     Returns
     -------
@@ -47,13 +50,11 @@ def frame_facts(arr: da.Array) -> da.Array:
     CorruptFileError
         When it is computed: a header says something that makes no sense.
     """
+    arr = opened(arr)
     desc = arr.description if isinstance(arr, TiledArray) else None
     if not isinstance(arr, TiledArray) or desc is None:
-        raise DatasetError(
-            "the array has no frame headers",
-            expected="an array from open_dataset, or a slice of one",
-            found=type(arr).__name__,
-        )
+        problem = "the array has no frame headers"
+        raise DatasetError(problem, expected=OPENED, found=type(arr).__name__)
     if VOLUMES in desc.metadata:
         problem, hint = "volumes are no frames with headers", "Open each file by itself."
         raise DatasetError(problem, path=desc.files[0].path, hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.building import build
+from dask_tiled.array.doors import ARRAYS, as_array, is_array
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import (
     DatasetError,
     MissingFramesWarning,
+    TilingError,
     TruncatedFileError,
     check_whole,
     warn,
@@ -38,9 +41,11 @@ from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.refreshing import Opening, check_local
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests
-from dask_tiled.tiling.scheme import negotiate
+from dask_tiled.tiling.scheme import TilingScheme, negotiate
 
 Path = str | os.PathLike[str]
+
+OPENED = "an array from open_dataset, or a slice of one"
 
 
 def open_dataset(
@@ -175,20 +180,47 @@ def open_dataset(
     return tiled(desc, tiling, chunks, io, opening)
 
 
-def opened(data: Path | Sequence[Path] | da.Array, **options: Any) -> da.Array:
-    """Open what is not an array yet.
+def opened(data: Any, **options: Any) -> da.Array:
+    """Return what a user passes as a dask array: an array, an object of xarray, or files.
+
+    Its axes, as :func:`shown_of` returns them, are those of the object of xarray.
 
     Raises
     ------
     DatasetError
-        It is one, and there are options; or as for :func:`open_dataset`.
+        It is something else; it is an array, and there are options; or as for
+        :func:`open_dataset` and :func:`as_array`.
     """
-    if not isinstance(data, da.Array):
-        return open_dataset(data, **options)
-    if options:
-        problem = "the array is open already"
-        raise DatasetError(problem, expected="no options", found=", ".join(options))
-    return data
+    if is_array(data):
+        if options:
+            problem = "the array is open already"
+            raise DatasetError(problem, expected="no options", found=", ".join(options))
+        return as_array(data)
+    is_listed = isinstance(data, Iterable) and not isinstance(data, Mapping)
+    if not is_listed and not isinstance(data, str | os.PathLike):
+        problem, expected = "this is neither an array nor a path", f"{ARRAYS}, or a path"
+        raise DatasetError(problem, expected=expected, found=type(data).__name__)
+    return open_dataset(data, **options)
+
+
+def scheme_of(arr: Any) -> TilingScheme:
+    """Return the tiling scheme of an opened array, or of a slice of one.
+
+    Parameters
+    ----------
+    arr : TiledArray, or DataArray of xarray that holds one
+
+    Raises
+    ------
+    TilingError
+        The array is not one that was opened, or has been computed with.
+    """
+    found = as_array(arr, expected=OPENED, error=TilingError)
+    if not isinstance(found, TiledArray) or found.description is None:
+        raise TilingError(
+            "the array has no tiling scheme", expected=OPENED, found=type(arr).__name__
+        )
+    return found.scheme
 
 
 def warn_of_missing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - from the package, it would ask this module
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
-from dask_tiled.array.tiled_array import TiledArray, scheme_of
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.engine.jobs import TileInfo
@@ -39,7 +39,7 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
-from dask_tiled.opening import describe, open_dataset
+from dask_tiled.opening import describe, open_dataset, scheme_of
 from dask_tiled.showing import show
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import TilingScheme, negotiate

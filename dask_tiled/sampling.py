@@ -9,7 +9,7 @@ import numpy as np
 from dask.base import compute
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import TiledArray, read_once, scheme_of
+from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
@@ -86,7 +86,7 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
 def _blocks(arr: da.Array, nav_ndim: int) -> list[int]:
     """Return the sizes of what is read as a whole along the navigation axes."""
     if isinstance(arr, TiledArray) and arr.description is not None:
-        return [base.size for base in scheme_of(arr).bases[:nav_ndim]]
+        return [base.size for base in arr.scheme.bases[:nav_ndim]]
     if all(axis is not None for axis in shown_of(arr).axes):
         return [1] * nav_ndim  # only what is needed of files is read
     return [int(n) for n in arr.chunksize[:nav_ndim]]

@@ -11,11 +11,12 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 
+from dask_tiled.array.doors import as_array, is_array
 from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening import opened
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
 from dask_tiled.sampling import steps_between
@@ -35,7 +36,7 @@ MOST_LINES, LEAST_POINTS = 8, 32
 
 
 def show(
-    arr: da.Array | Array | Path | Sequence[Path],
+    arr: Any,
     target: Path | IO[bytes] | None = None,
     *,
     frames: int | None = None,
@@ -59,7 +60,7 @@ def show(
 
     Parameters
     ----------
-    arr : dask.array.Array, numpy.ndarray, path-like or sequence of path-like
+    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
         An opened array, or what is computed of one; or files, as for :func:`open_dataset`. Numbers,
         truth values or colours.
     target : path-like or file, optional
@@ -91,9 +92,7 @@ def show(
     """
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
-    given: Any = da.from_array(arr, chunks=-1) if isinstance(arr, np.ndarray) else arr
-    opened = given if isinstance(given, da.Array) else open_dataset(given, missing="fill")
-    subject = Subject.of(opened)
+    subject = Subject.of(as_array(arr) if is_array(arr) else opened(arr, missing="fill"))
     drawn, notes = _panels(subject, limit)
     figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
     if target is not None:

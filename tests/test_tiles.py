@@ -198,8 +198,8 @@ def test_wrong_masks(path, masks):
 
 
 def test_wrong_arrays(path, frames):
-    with pytest.raises(TilingError, match="not a dask array"):
-        tiles.apply_masks(frames, np.ones(SIG))
+    with pytest.raises(TilingError, match="not an array"):
+        tiles.apply_masks(frames.tolist(), np.ones(SIG))
     with pytest.raises(TilingError, match="signal axes"):
         tiles.center_of_mass(opened(path), sig_ndim=5)
     with pytest.raises(TilingError, match="real"):

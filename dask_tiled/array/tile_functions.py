@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.doors import as_array
 from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
@@ -21,7 +23,7 @@ from dask_tiled.tiling.negotiation import TilingRequest, as_requests
 
 def map_tiles(
     func: Callable[[Array, TileInfo], npt.ArrayLike],
-    arr: da.Array,
+    arr: Any,
     *,
     dtype: npt.DTypeLike | None = None,
     sig_shape: Sequence[int] | None = None,
@@ -40,8 +42,8 @@ def map_tiles(
         until it returns, and a :class:`TileInfo`. It returns an array of the tile's shape, or for
         each frame of the tile an array of shape ``sig_shape``; a number for each frame has the
         shape ``()``. Functions compiled by numba do as well as plain ones.
-    arr : dask.array.Array
-        An opened array, or a slice of one; any other dask array does, more slowly.
+    arr : dask.array.Array, or DataArray of xarray that holds one
+        An opened array, or a slice of one; any other array does, more slowly.
     dtype : dtype, optional
         Type of the results.
     sig_shape : tuple of int, optional
@@ -65,6 +67,7 @@ def map_tiles(
         ``func`` cannot be tried, or returns another shape than it promised.
     """
     x = reducible(arr, sig_ndim)
+    arr = x.arr
     frame = arr.shape[x.nav_ndim :]
     if sig_shape is not None:
         sizes = sig_shape if isinstance(sig_shape, Sequence) else (sig_shape,)
@@ -85,7 +88,7 @@ def map_tiles(
 
 
 def reduce_tiles(
-    arr: da.Array,
+    arr: Any,
     *,
     init: npt.ArrayLike | Callable[[], npt.ArrayLike],
     step: Callable[[Array, Array, TileInfo], npt.ArrayLike | None],
@@ -97,8 +100,8 @@ def reduce_tiles(
 
     Parameters
     ----------
-    arr : dask.array.Array
-        An opened array, or a slice of one; any other dask array does, more slowly.
+    arr : dask.array.Array, or DataArray of xarray that holds one
+        An opened array, or a slice of one; any other array does, more slowly.
     init : array-like, or callable that returns one
         What a reduction begins with; every chunk begins with a copy of its own.
     step : callable
@@ -124,6 +127,7 @@ def reduce_tiles(
         another shape than that of ``init``.
     """
     x = reducible(arr, sig_ndim)
+    arr = x.arr
     request = _request(tiling)
     if request.by in {"frame", "chunk"}:
         x = _whole_frames(x)
@@ -133,10 +137,9 @@ def reduce_tiles(
     return job_array(x, job, gone=axes, tail=state.shape, combine=partial(_merge, combine))
 
 
-def reducible(arr: object, sig_ndim: int | None) -> Reducible:
+def reducible(data: object, sig_ndim: int | None) -> Reducible:
     """Find out which axes of an array are signal axes, and where it is read from."""
-    if not isinstance(arr, da.Array):
-        raise TilingError("not a dask array", found=type(arr).__name__)
+    arr = as_array(data, error=TilingError)
     if isinstance(getattr(arr, "_meta", None), np.ma.MaskedArray):
         raise TilingError(
             "pixels are masked, which tiles cannot tell",

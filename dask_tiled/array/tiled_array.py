@@ -424,20 +424,3 @@ def array_name(description: Description, source: Source, grid: Grid) -> str:
     axes = [astuple(axis) if axis.name in told else None for axis in description.axes]
     described = (axes,) if any(axes) else ()  # the axes of files follow from their pixels
     return f"{description.format}-{tokenize(source, grid, *described)}"
-
-
-def scheme_of(arr: da.Array) -> TilingScheme:
-    """Return the tiling scheme of an opened array, or of a slice of one.
-
-    Raises
-    ------
-    TilingError
-        The array is not one that was opened, or has been computed with.
-    """
-    if not isinstance(arr, TiledArray) or arr.description is None:
-        raise TilingError(
-            "the array has no tiling scheme",
-            expected="an array from open_dataset, or a slice of one",
-            found=type(arr).__name__,
-        )
-    return arr.scheme

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.doors import arrays_by_name
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.export.alignment import description_of
@@ -44,9 +45,9 @@ def iter_batches(
 
     Parameters
     ----------
-    fields : mapping of str to array, or path
-        Arrays of one length, of dask or in memory, the first axis of which counts samples; or a
-        sample file, all fields of which are taken.
+    fields : mapping of str to array, Dataset of xarray, or path
+        Arrays of one length, of dask, of xarray or in memory, the first axis of which counts
+        samples; or a sample file, all fields of which are taken.
     batch_size : int
         Samples of a batch; the last one has what is left.
     shuffle : {"pages", "all", False}
@@ -107,7 +108,8 @@ def _arrays(fields: Any) -> dict[str, Any]:
         expected = "arrays by name, or the path of a sample file"
         raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
     arrays = {
-        name: arr if isinstance(arr, da.Array) else np.asarray(arr) for name, arr in fields.items()
+        name: arr if isinstance(arr, da.Array) else np.asarray(arr)
+        for name, arr in arrays_by_name(fields).items()
     }
     lengths = {name: arr.shape[0] if arr.ndim else None for name, arr in arrays.items()}
     if any(isinstance(n, float) for n in lengths.values()):

@@ -22,6 +22,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.doors import arrays_by_name
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.export.attempts import claimed
 from dask_tiled.export.bars import progress_bar
@@ -70,10 +71,10 @@ def to_beton(
     path : path-like
         Where to. The file is written beside it, below ``path + ".part"``, and moved there when it
         is complete.
-    fields : mapping of str to array, or data set
-        Arrays of one length, of dask or in memory, the first axis of which counts samples; or
-        anything with ``len()`` whose items, by number, are samples: tuples of values in the order
-        of the types, or mappings from names to values. :class:`TarSamples` is one.
+    fields : mapping of str to array, Dataset of xarray, or data set
+        Arrays of one length, of dask, of xarray or in memory, the first axis of which counts
+        samples; or anything with ``len()`` whose items, by number, are samples: tuples of values in
+        the order of the types, or mappings from names to values. :class:`TarSamples` is one.
     types : mapping of str to type
         What fields hold: ``"int"``, ``"float"``, ``"bytes"``, ``"json"`` for what JSON can say,
         ``"image"`` or an :class:`ImageField`, or ``(dtype, shape)`` for arrays. By default what
@@ -103,6 +104,7 @@ def to_beton(
         names, or something else is there already. No file is left.
     """
     target = file_path(path)
+    fields = arrays_by_name(fields)
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
         raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)

@@ -5,33 +5,33 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
-import dask.array as da
-
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.facts import attributes_of
 from dask_tiled.export.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
+from dask_tiled.opening import OPENED, opened
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, read_chunks, split
 
 
-def opened(arr: da.Array) -> tuple[Description, Source]:
-    """Return what an opened array shows.
+def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
+    """Return an opened array, what it shows, and what it is read from.
 
     Raises
     ------
     DatasetError
         It is something else, or was computed: there are no files that hold it.
     """
+    arr = opened(data)
     if not isinstance(arr, TiledArray) or arr.description is None:
         raise DatasetError(
             "only what was opened can be shown where it lies",
-            expected="an array from open_dataset, or a part of one",
+            expected=OPENED,
             found=type(arr).__name__,
             hint="Results are written by to_zarr.",
         )
-    return arr.description, arr._source  # noqa: SLF001
+    return arr, arr.description, arr._source  # noqa: SLF001
 
 
 def equal_chunks(chunks: Any, desc: Description) -> tuple[int, ...]:

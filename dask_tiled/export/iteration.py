@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Generator, Iterable, Iterator
 from itertools import accumulate, pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.doors import as_array, is_array
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.export.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.model.indexing import Array
+from dask_tiled.opening import opened
 
 
 class ArrayBlock(NamedTuple):
@@ -57,15 +60,15 @@ class _Wanted(NamedTuple):
 
 
 def iter_blocks(
-    arr: da.Array | Iterable[da.Array], *, prefetch: int = 2, max_bytes: int = AHEAD_BYTES
+    arr: Any, *, prefetch: int = 2, max_bytes: int = AHEAD_BYTES
 ) -> Generator[ArrayBlock]:
     """Go through the chunks of an array in C order, while threads read the next ones.
 
     Parameters
     ----------
-    arr : dask.array.Array or iterable of them
-        One array, or several, one after the other; an iterator is asked for the next one only when
-        it is time to read it.
+    arr : dask.array.Array, DataArray of xarray or path-like, or iterable of arrays
+        One array, or what :func:`open_dataset` opens, or several arrays, one after the other; an
+        iterator is asked for the next one only when it is time to read it.
     prefetch : int
         So many chunks are read ahead at most, by as many threads; with 0 there are none, and every
         chunk is read when it is asked for.
@@ -92,17 +95,17 @@ def iter_blocks(
     """
     prefetch = check_whole("prefetch", prefetch, least=0)
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
-    wanted = _wanted([arr] if isinstance(arr, da.Array) else arr)
+    alone = is_array(arr) or isinstance(arr, str | os.PathLike)
+    wanted = _wanted([opened(arr)] if alone else arr)
     if prefetch:
         return read_ahead(wanted, prefetch, max_bytes)
     return (some.compute() for some in wanted)
 
 
-def _wanted(arrays: Iterable[da.Array]) -> Iterator[_Wanted]:
+def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:
     """List the chunks of arrays."""
-    for number, arr in enumerate(arrays):
-        if not isinstance(arr, da.Array):
-            raise TilingError("not a dask array", where=f"array {number}", found=type(arr).__name__)
+    for number, data in enumerate(arrays):
+        arr = as_array(data, error=TilingError)
         if any(math.isnan(n) for axis in arr.chunks for n in axis):
             raise TilingError("chunks of unknown size", where=f"array {number}", found=arr.chunks)
         edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)

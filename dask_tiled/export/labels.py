@@ -13,7 +13,7 @@ from dask_tiled.export.facts import MARK, attributes_of
 from dask_tiled.export.group import DATA, coordinates_of, dimension_names
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
-from dask_tiled.opening import Path, opened
+from dask_tiled.opening import opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,14 +31,15 @@ class Labels(NamedTuple):
     attrs: dict[str, Any]
 
 
-def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.DataArray:
+def to_xarray(data: Any, **options: Any) -> xr.DataArray:
     """Return an array with named dimensions, coordinates with units, and what the file says.
 
     Parameters
     ----------
-    data : path-like, sequence of path-like or dask.array.Array
+    data : path-like, sequence of path-like, dask.array.Array, or object of xarray
         What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
-        one, as long as it is known which axes are left.
+        one, as long as it is known which axes are left. What is of xarray keeps its coordinates,
+        attributes and name, and holds the lazy array.
     **options
         Those of :func:`open_dataset`, for what is not open yet.
 
@@ -65,6 +66,10 @@ def to_xarray(data: Path | Sequence[Path] | da.Array, **options: Any) -> xr.Data
         raise ImportError(hint) from error
 
     arr = opened(data, **options)
+    if isinstance(data, xr.Dataset):
+        (data,) = data.data_vars.values()
+    if isinstance(data, xr.DataArray):
+        return data.copy(data=arr)
     shown = shown_of(arr)
     labels = labels_of(shown.axes, arr.shape, shown.of)
     return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs)

@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
-import dask.array as da
-
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.documents import create_group, documents_of, opened
+from dask_tiled.export.documents import create_group, documents_of, shown_where_it_lies
 from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
 from dask_tiled.export.stored_blocks import codecs_of, numcodecs_of, stored_blocks
@@ -32,7 +30,7 @@ BEGIN = json.dumps({MARK: ""})[:-2].encode()
 
 
 def to_references(
-    arr: da.Array,
+    arr: Any,
     target: Any = None,
     *,
     zarr_format: Literal[2, 3] | None = None,
@@ -44,9 +42,9 @@ def to_references(
 
     Parameters
     ----------
-    arr : TiledArray
-        An opened array, or a part of one, whose frames, or compressed chunks, are a range of bytes
-        in one file each.
+    arr : TiledArray, DataArray of xarray that holds one, or path-like
+        An opened array, or a part of one, or what :func:`open_dataset` opens, whose frames, or
+        compressed chunks, are a range of bytes in one file each.
     target : path-like or store of an icechunk session, optional
         The JSON file to write; or an empty store, which needs a container of virtual chunks for the
         folder of the files, and knows when they were changed. What it is given is not committed.
@@ -75,7 +73,7 @@ def to_references(
     StaleFileError
         A file is not the one that was opened any more.
     """
-    desc, _ = opened(arr)
+    _, desc, _ = shown_where_it_lies(arr)
     if zarr_format not in (None, 2, 3):
         raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")

@@ -87,12 +87,12 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     return signals
 
 
-def to_hyperspy(data: Path | Sequence[Path] | da.Array, **options: Any) -> BaseSignal:
+def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
     """Return a lazy signal of HyperSpy, with calibrated axes and what the file says.
 
     Parameters
     ----------
-    data : path-like, sequence of path-like or dask.array.Array
+    data : path-like, sequence of path-like, dask.array.Array, or DataArray of xarray
         What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
         one, as long as it is known which axes are left.
     **options

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.doors import is_array
 from dask_tiled.array.tasks import Block
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
@@ -27,6 +27,7 @@ from dask_tiled.export.stored_chunks import StoredChunks
 from dask_tiled.export.stored_levels import in_blocks
 from dask_tiled.export.stores import local_path
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
@@ -43,7 +44,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     ----------
     store : path-like, zarr store, group or array
         Where the array was exported to.
-    arr : dask.array.Array
+    arr : dask.array.Array, object of xarray, or path-like
         What was exported.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
@@ -56,16 +57,13 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         ``found`` there. It is the first difference in its chunk; which chunk is compared first is
         not defined.
     DatasetError
-        ``arr`` is no dask array, or whatever reading it raises.
+        ``arr`` is no array, or whatever reading it raises.
     """
-    if not isinstance(arr, da.Array):
-        swapped = isinstance(store, da.Array)
-        raise DatasetError(
-            "no dask array",
-            expected="a store, then a dask array",
-            found=f"{type(store).__name__}, then {type(arr).__name__}",
-            hint="Pass the store first, then the array." if swapped else None,
-        )
+    if is_array(store):
+        found = f"{type(store).__name__}, then {type(arr).__name__}"
+        hint = "Pass the store first, then the array."
+        raise DatasetError("no store", expected="a store, then an array", found=found, hint=hint)
+    arr = opened(arr)
     path = local_path(store) or str(store)
     with _telling_of(path):
         arrays, binned = _opened(store, path)
@@ -76,10 +74,11 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields without gaps, in order
     shape = arr.shape
     for array in arrays:
-        for what, expected, found in (
+        compared: tuple[tuple[str, Any, Any], ...] = (
             ("shape", shape, array.shape),
             ("dtype", arr.dtype, array.dtype),
-        ):
+        )
+        for what, expected, found in compared:
             if expected != found:
                 raise VerificationError(
                     "another array is stored",

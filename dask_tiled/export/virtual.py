@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import dask.array as da
-
-from dask_tiled.export.documents import documents_of, equal_chunks, largest, opened
+from dask_tiled.export.documents import documents_of, equal_chunks, largest, shown_where_it_lies
 from dask_tiled.export.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
@@ -20,13 +18,13 @@ CHUNK_BYTES = 4 << 20
 """Bytes of a chunk, unless one frame is larger."""
 
 
-def as_zarr(arr: da.Array, *, chunks: Any = None) -> zarr.Array[Any]:
+def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     """Show an opened array as zarr, format 3: nothing is copied, nothing is read before it is used.
 
     Parameters
     ----------
-    arr : TiledArray
-        An opened array, or a part of one.
+    arr : TiledArray, DataArray of xarray that holds one, or path-like
+        An opened array, or a part of one; or what :func:`open_dataset` opens.
     chunks : optional
         zarr chunks, as dask takes them; by default those of the array, or where these are larger
         than 4 MiB, such as a file is best read in.
@@ -56,7 +54,7 @@ def as_zarr(arr: da.Array, *, chunks: Any = None) -> zarr.Array[Any]:
 
     from dask_tiled.export.virtual_store import VirtualChunks, VirtualStore
 
-    desc, source = opened(arr)
+    arr, desc, source = shown_where_it_lies(arr)
     sizes = _default(desc, arr.chunks) if chunks is None else equal_chunks(chunks, desc)
     store = VirtualStore(documents_of(desc, sizes), {DATA: VirtualChunks(source, sizes)})
     return zarr.open_array(store, path=DATA, mode="r")

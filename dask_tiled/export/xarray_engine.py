@@ -24,6 +24,7 @@ from xarray.core.indexing import (
 )
 
 from dask_tiled.array.axes import shown_of
+from dask_tiled.array.dask_graph.wrapped import at_outer
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.group import dimension_names
 from dask_tiled.export.labels import Labels, labels_of
@@ -57,9 +58,7 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
 
     def _read(self, index: tuple[Any, ...]) -> Array:
         """Read a part: integers, slices, and lists, each of which chooses along its axis alone."""
-        part = self.arr
-        for axis in reversed(range(len(index))):
-            part = part[(slice(None),) * axis + (index[axis],)]
+        part = at_outer(self.arr, index)
         # Whoever is in a thread of his own has as many tasks as there are cores.
         main = threading.current_thread() is threading.main_thread()
         pixels = part.compute(scheduler="threads" if main else "synchronous")

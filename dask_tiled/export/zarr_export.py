@@ -45,7 +45,7 @@ from dask_tiled.export.targets import Place, Target
 from dask_tiled.export.templates import template_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening import open_dataset, opened
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid, split
 
@@ -56,7 +56,7 @@ _LAYOUTS = Literal["array", "group"]
 
 
 def to_zarr(
-    arr: da.Array,
+    arr: Any,
     store: Any,
     *,
     chunks: Any = None,
@@ -85,8 +85,8 @@ def to_zarr(
 
     Parameters
     ----------
-    arr : dask.array.Array
-        An opened array, or any other with known chunks.
+    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, or path-like
+        An opened array, or any other with known chunks; or what :func:`open_dataset` opens.
     store : path-like or zarr store
         Where to; also an address that fsspec knows.
     chunks : optional
@@ -174,6 +174,7 @@ def to_zarr(
     """
     import zarr
 
+    arr = opened(arr)
     _check(arr, attributes, layout)
     if follow:
         if pyramid:
@@ -321,10 +322,8 @@ def _labelled(arr: da.Array, given: Any, layout: Any) -> tuple[Shown, list[Any] 
     return shown._replace(axes=axes), names
 
 
-def _check(arr: Any, attributes: Any, layout: Any) -> None:
+def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
     """Refuse what cannot be exported, before anything is made."""
-    if not isinstance(arr, da.Array):
-        raise DatasetError("no dask array", expected="a dask array", found=type(arr).__name__)
     if np.isnan(arr.shape).any():
         raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
     blocks = type(getattr(arr, "_meta", np.empty(0)))

@@ -21,12 +21,12 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse
 
 
-def apply_masks(arr: da.Array, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
+def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
     """Add up the pixels of every frame under masks: virtual detectors, any number in one pass.
 
     Parameters
     ----------
-    arr : dask.array.Array
+    arr : dask.array.Array, or DataArray of xarray that holds one
         Real numbers: nav + sig.
     masks : array-like, or sparse array
         Weights, real or complex: n masks, then the signal axes; a mask alone counts as one. They
@@ -90,13 +90,13 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
 
 
 def center_of_mass(
-    arr: da.Array, mask: npt.ArrayLike | None = None, *, sig_ndim: int | None = None
+    arr: Any, mask: npt.ArrayLike | None = None, *, sig_ndim: int | None = None
 ) -> da.Array:
     """Find the centre of mass of every frame.
 
     Parameters
     ----------
-    arr : dask.array.Array
+    arr : dask.array.Array, or DataArray of xarray that holds one
         Real numbers: nav + sig.
     mask : array-like, optional
         Weights of the pixels, of the shape of a frame.

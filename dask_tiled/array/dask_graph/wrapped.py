@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.layers import function_of, symbolic_graph
@@ -18,7 +19,7 @@ from dask_tiled.array.dask_graph.names import (
     getter,
 )
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid
 
 _WRAPPERS = {
     "CopyOnWriteArray",
@@ -38,17 +39,10 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
     users = graph.dependencies.items()
     cut = set[str]().union(*(others for name, others in users if name.startswith("getitem-")))
     for name, layer in graph.layers.items():
-        if not isinstance(layer, Blockwise) or name in cut:
-            continue
-        if function_of(layer) is not getter:
-            continue
-        (value, _), *more = layer.indices
-        slices = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
-        source = _source_in(value, graph.layers)
-        known_so = [*layer.task.args] == [TaskRef(blockwise_token(k)) for k in range(2)]
-        known_so = known_so and layer.task.kwargs.keys() <= {"asarray", "lock"}
-        if source is not None and known_so and isinstance(slices and slices[0], ArraySliceDep):
-            chunks = slices[0].chunks
+        found = None if name in cut else _reads(layer, graph.layers)
+        source = found and getattr(found[0], "source", None)
+        if found and isinstance(source, Source):
+            chunks = found[1]
             made[name] = symbolic_graph(name, chunks, source, Grid.of(chunks))
             made[name].layers[name].annotations = layer.annotations
             made[name].layers[name].collection_annotations = layer.collection_annotations
@@ -62,16 +56,59 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
     return HighLevelGraph(layers, dependencies)
 
 
-def _source_in(value: Any, layers: Mapping[str, Layer]) -> Source | None:
-    """Find what is read of a value, or of what is behind its name; None where it is a part."""
+def array_in(value: Any) -> da.Array | None:
+    """Return the array behind what xarray wraps, cut as the wrappers say; None where none is."""
+    keys = []
+    while _is_wrapper(value):
+        keys.append(_key(value))
+        value = value.array
+    arr = getattr(value, "arr", None)
+    if not keys or not isinstance(arr, da.Array):
+        return None
+    for key in reversed(keys):
+        arr = at_outer(arr, key)
+    return arr
+
+
+def array_read_by(arr: da.Array) -> tuple[da.Array, Chunks] | None:
+    """Return the array that a dask array of xarray reads the whole of, and in which chunks."""
+    layers = arr.dask.layers if isinstance(arr.dask, HighLevelGraph) else {}
+    found = _reads(layers.get(arr.name), layers)
+    held = found and getattr(found[0], "arr", None)
+    return (held, found[1]) if found and isinstance(held, da.Array) else None
+
+
+def at_outer(arr: da.Array, key: tuple[Any, ...]) -> da.Array:
+    """Cut an array by integers, slices and lists, each of which chooses along its axis alone."""
+    for axis in reversed(range(len(key))):
+        arr = arr[(slice(None),) * axis + (key[axis],)]
+    return arr
+
+
+def _reads(layer: Any, layers: Mapping[str, Layer]) -> tuple[Any, Chunks] | None:
+    """Find what a layer reads the whole of, by wrappers of xarray or as it is, and the chunks."""
+    if not isinstance(layer, Blockwise) or function_of(layer) is not getter:
+        return None
+    (value, _), *more = layer.indices
+    slices = [layer.io_deps.get(x) for x, index in more if index == layer.output_indices]
+    known_so = [*layer.task.args] == [TaskRef(blockwise_token(k)) for k in range(2)]
+    known_so = known_so and layer.task.kwargs.keys() <= {"asarray", "lock"}
+    if not known_so or not slices or not isinstance(slices[0], ArraySliceDep):
+        return None
     if isinstance(value, TaskRef):
         held = layers.get(value.key, {})
         value = held.get(value.key) if len(held) == 1 else None
         value = value.value if isinstance(value, DataNode) else value
-    while type(value).__name__ in _WRAPPERS and type(value).__module__.startswith("xarray."):
-        key = value.key.tuple if hasattr(value, "key") else ()
-        if not all(isinstance(part, slice) and part == slice(None) for part in key):
+    while _is_wrapper(value):
+        if not all(isinstance(part, slice) and part == slice(None) for part in _key(value)):
             return None
         value = value.array
-    source = getattr(value, "source", None)
-    return source if isinstance(source, Source) else None
+    return value, slices[0].chunks
+
+
+def _is_wrapper(value: Any) -> bool:
+    return type(value).__name__ in _WRAPPERS and type(value).__module__.startswith("xarray.")
+
+
+def _key(wrapper: Any) -> tuple[Any, ...]:
+    return wrapper.key.tuple if hasattr(wrapper, "key") else ()
