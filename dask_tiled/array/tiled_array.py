@@ -24,6 +24,7 @@ from dask_tiled.array.dask_graph.layers import (
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.layer_axes import keep_labels
 from dask_tiled.array.tasks import Function, Kwargs
+from dask_tiled.array.verbs import Verb
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
@@ -106,6 +107,10 @@ class TiledArray(da.Array):
             replacement = plugin(shown)
             shown = shown if replacement is None else replacement
         return shown
+
+    explain, show = Verb(), Verb()
+    to_hyperspy, to_xarray = Verb(), Verb()
+    to_zarr = Verb()  # never dask's: that names no axes
 
     @property
     def description(self) -> Description | None:
