@@ -200,7 +200,9 @@ def check_whole(
     return int(value)
 
 
-def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleType:
+def require(
+    library: str, extra: str, path: str | os.PathLike[str], *, does: str = "read"
+) -> ModuleType:
     """Import a library that a file is read with, and that comes with an extra of this package.
 
     Parameters
@@ -208,6 +210,8 @@ def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleTyp
     library, extra : str
     path : path-like
         The file.
+    does : {"read", "written"}
+        What is done to the file.
 
     Returns
     -------
@@ -222,7 +226,7 @@ def require(library: str, extra: str, path: str | os.PathLike[str]) -> ModuleTyp
         return importlib.import_module(library)
     except ImportError as error:
         raise DatasetError(
-            f"it is read with {library}, which is not installed",
+            f"it is {does} with {library}, which is not installed",
             path=path,
             hint=f'Run: pip install "dask-tiled[{extra}]"',  # the quotes of every shell
         ) from error

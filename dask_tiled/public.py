@@ -22,6 +22,7 @@ from dask_tiled.errors import (
 )
 from dask_tiled.export.batches import iter_batches
 from dask_tiled.export.beton import to_beton
+from dask_tiled.export.convert import convert
 from dask_tiled.export.iteration import ArrayBlock, iter_blocks
 from dask_tiled.export.labels import to_xarray
 from dask_tiled.export.references import to_references
@@ -51,10 +52,10 @@ __all__ = [
     "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "OutsideFolderError",
     "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray",
     "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
-    "VerificationError", "as_zarr", "describe", "file_reader", "find_bad_pixels", "formats",
-    "frame_facts",
-    "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
-    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "scheme_of", "show",
-    "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr",
+    "VerificationError", "as_zarr", "convert", "describe", "file_reader", "find_bad_pixels",
+    "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
+    "map_tiles", "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format",
+    "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray",
+    "to_zarr", "verify_zarr",
 ]
 # fmt: on

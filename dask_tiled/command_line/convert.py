@@ -1,4 +1,4 @@
-"""``dask-tiled convert``: a file as zarr."""
+"""``dask-tiled convert``: a file in another format."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import click
+from click.core import ParameterSource as Source
 
 from dask_tiled.command_line.failures import INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
@@ -66,32 +67,47 @@ EXPORT = (
 
 @click.command(cls=Opening)
 @files
-@click.argument("store", type=PATH, metavar="OUT.zarr")
+@click.argument("target", type=PATH, metavar="OUT")
 @click.option("--verify", "check", is_flag=True, help="Read it back, and compare every bit.")
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])
+@click.pass_context
 def convert(
-    files: tuple[str, ...], store: str, *, check: bool, follow: bool, **options: Any
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    target: str,
+    *,
+    check: bool,
+    follow: bool,
+    **options: Any,
 ) -> None:
-    """Write a file to zarr, in bounded memory.
+    """Write a file in another format, which the suffix of OUT says, in bounded memory.
 
-    An export that was stopped is never seen as one: the same command goes on with it.
+    .zarr, .zarr.zip, .hspy, .zspy, .npy, .tif, .ome.tif. What was stopped is never seen as a whole
+    file; to .zarr the same command goes on with it.
     """
-    own = {option.name: options.pop(str(option.name)) for option in EXPORT}
-    own["dimension_names"] = own["dimension_names"] or None
-    own["attributes"] = dict(own["attributes"])
-    arr = opened(files, {**options, "follow": follow})
-    from dask_tiled import to_zarr, verify_zarr
+    names = [str(option.name) for option in EXPORT]
+    given = [name for name in names if ctx.get_parameter_source(name) is not Source.DEFAULT]
+    own = {name: options.pop(name) for name in names}
+    own |= {"attributes": dict(own["attributes"]), "follow": follow}
+    asked = {name: own[name] for name in (*given, *["follow"] * follow)}
     from dask_tiled.errors import format_bytes
+    from dask_tiled.export import convert as export
 
+    goes_on = export.suffix_of(target) == export.ZARR
+    export.check_options(target, asked.keys() - {"overwrite", "progress"})
+    arr = opened(files, {**options, "follow": follow})
     begun = time.perf_counter()
     try:
-        stored = to_zarr(arr, store, follow=follow, **own)
+        export.convert(arr, target, **asked)
     except KeyboardInterrupt:
-        raise Failure("interrupted. The same command goes on.", INTERRUPTED) from None
+        what = "The same command goes on." if goes_on else "Nothing is left of it."
+        raise Failure(f"interrupted. {what}", INTERRUPTED) from None
     seconds = time.perf_counter() - begun
-    pixels, rest = format_bytes(stored.nbytes), format_bytes(stored.nbytes_stored())
-    click.echo(f"{store}: {pixels} of pixels as {rest}, in {seconds:.1f} s")
+    now = arr.refresh() if follow else arr
+    stored = format_bytes(export.stored_bytes(target))
+    click.echo(f"{target}: {format_bytes(now.nbytes)} of pixels as {stored}, in {seconds:.1f} s")
     if check:
-        verify_zarr(store, arr.refresh() if follow else arr, progress=own["progress"])
-        click.echo(f"{store}: every bit is as in the file")
+        export.verify_file(target, now, progress=own["progress"])
+        click.echo(f"{target}: every bit is as in the file")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import (
@@ -14,7 +13,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -24,13 +23,12 @@ import numpy.typing as npt
 
 from dask_tiled.array.doors import arrays_by_name
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.export.attempts import claimed
 from dask_tiled.export.bars import progress_bar
+from dask_tiled.export.new_files import new_file
 from dask_tiled.export.pages import PageWriter
 from dask_tiled.export.sample_fields import Column, Field, field_of, kind_of
 from dask_tiled.export.sample_sources import Batch, array_batches, dataset_batches
 from dask_tiled.export.stores import file_path
-from dask_tiled.export.targets import flush_folders, telling_of
 from dask_tiled.formats.beton.descriptor import sniff
 from dask_tiled.formats.beton.structure import (
     FIELD_BYTES,
@@ -230,32 +228,13 @@ def _check(writer: PageWriter, pending: Iterable[tuple[Batch, Future[list[Column
 @contextmanager
 def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
     """Open a file beside a path, and move it there if all goes well."""
-    _refuse_foreign(path, overwrite=overwrite)
-    with claimed(path) as part:
-        written = os.path.join(part, uuid.uuid4().hex)
-        with telling_of(path):
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-            file = with_room(partial(os.open, written, flags, 0o666), written)
+    with new_file(path, _is_samples, overwrite=overwrite) as written:
+        file = with_room(partial(os.open, written, os.O_RDWR), written)
         try:
             yield file
-            _refuse_foreign(path, overwrite=overwrite)  # it may have come since
-            with telling_of(path):
-                os.fsync(file)
-                os.replace(written, path)
-                flush_folders(path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(written)
-            raise
         finally:
             os.close(file)
 
 
-def _refuse_foreign(path: str, *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or a sample file that may go."""
-    if not os.path.lexists(path):
-        return
-    if os.path.islink(path) or not os.path.isfile(path) or sniff(path, read_head(path, HEAD_BYTES)):
-        raise DatasetError("something else is there, and stays", path=path)
-    if not overwrite:
-        raise DatasetError("a file is there already", path=path, hint="Pass overwrite=True.")
+def _is_samples(path: str) -> bool:
+    return sniff(path, read_head(path, HEAD_BYTES)) is None

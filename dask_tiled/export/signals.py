@@ -81,7 +81,7 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
         One of several pictures cannot be opened, and is left out.
     """
     opened = open_pictures(filename, options)
-    signals = [_signal(arr, "" if name == DATA else name) for name, arr in opened]
+    signals = [signal_of(arr, "" if name == DATA else name) for name, arr in opened]
     for signal in () if lazy else signals:
         signal["data"] = signal["data"].compute()
     return signals
@@ -117,10 +117,11 @@ def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
     except ImportError as error:
         raise ImportError('hyperspy is missing: pip install "dask-tiled[hyperspy]"') from error
 
-    return dict2signal(_signal(opened(data, **options)), lazy=True)
+    return dict2signal(signal_of(opened(data, **options)), lazy=True)
 
 
-def _signal(arr: da.Array, title: str = "") -> dict[str, Any]:
+def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
+    """Return an array as RosettaSciIO describes a signal."""
     shown = shown_of(arr)
     desc = shown.of[0] if len(shown.of) == 1 else None
     metadata = {} if desc is None else _metadata(desc)

@@ -213,7 +213,7 @@ class _Stored:
                     self._compare(inside, corner, expected, found)
 
     def _compare(self, inside: str, corner: Sequence[int], expected: Array, found: Array) -> None:
-        first = _first_difference(expected, found)
+        first = first_difference(expected, found)
         if first is None:
             return
         inner = np.unravel_index(first, found.shape)
@@ -227,7 +227,7 @@ class _Stored:
         )
 
 
-def _first_difference(a: Array, b: Array) -> int | None:
+def first_difference(a: Array, b: Array) -> int | None:
     """Find the first pixel that differs in any bit, so that NaN is equal to itself."""
     if a.dtype.hasobject:
         differs = np.asarray(a != b).reshape(-1)

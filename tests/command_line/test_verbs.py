@@ -162,6 +162,34 @@ def test_what_is_converted_is_what_is_in_the_file(scan):
     assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
 
 
+def test_the_suffix_says_the_format(scan):
+    """Options of zarr are those of zarr; where a format has them, too, they reach it."""
+    for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
+        out = typed("convert", scan, name, "--verify", "--no-progress")
+        assert [line.partition(":")[0] for line in out.splitlines()] == [name, name]
+    assert np.array_equal(np.load("a.npy"), FRAMES)
+    typed("convert", scan, "a.hspy", "--overwrite", "--compressor", "none", "--chunks", "2,4,-1,-1")
+    with h5py.File("a.hspy") as file:
+        data = file["Experiments/__unnamed__/data"]
+        assert (data.chunks, data.compression) == ((2, 4, 16, 16), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["out.h5"], "out.h5: no format has this suffix; expected one of .zarr, .zarr.zip, .hspy"),
+        (["out"], "out: the name has no suffix; expected one of .zarr, .zarr.zip, .hspy"),
+        (["a.npy", "--pyramid", "2"], "a.npy: files with the suffix .npy have no --pyramid"),
+        (["a.tif", "--follow"], "a.tif: files with the suffix .tif have no --follow"),
+    ],
+)
+def test_no_file_lies_under_the_name_of_another_format(scan, words, line):
+    done = CliRunner().invoke(app, ["convert", str(scan), *words])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"dask-tiled: {line}")
+    assert sorted(x.name for x in Path().iterdir()) == ["scan.hdr", "scan.mib"]
+
+
 def test_levels_are_written(scan):
     typed("convert", scan, "levels.zarr", "--pyramid", "2", "--verify")
     assert zarr.open_array("levels.zarr/level_2/data").shape == (6, 8, 4, 4)

@@ -44,7 +44,7 @@ ONLY_IN = {
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
     "dask.array": {"tiling", "array", "", "export", "testing"},  # tiling: how dask says chunks
-    "h5py": {"formats"},
+    "h5py": {"formats", "export"},
     "hdf5plugin": {"formats"},
     "hyperspy": {"export"},
     "imagecodecs": {"codecs", "formats"},
@@ -53,7 +53,7 @@ ONLY_IN = {
     "click": {"command_line"},
     "obstore": {"remote"},
     "rich": {"command_line"},
-    "tifffile": {"formats"},
+    "tifffile": {"formats", "export"},
     "xarray": {"export"},
 }
 # All that the package takes from dask, but for the private names that one module lists.
