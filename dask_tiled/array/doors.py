@@ -61,7 +61,7 @@ def as_array(
     if not is_xarray(data):
         found = type(data).__name__
         raise error("not an array", expected=expected, found=found)
-    return _of_xarray(_variable(data, error), error)
+    return _of_xarray(variable_of(data, error), error)
 
 
 def arrays_by_name(fields: Any) -> Any:
@@ -71,7 +71,7 @@ def arrays_by_name(fields: Any) -> Any:
     return {k: as_array(x) if is_xarray(x) else x for k, x in fields.items()}
 
 
-def _variable(data: Any, error: type[DatasetError]) -> Any:
+def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:
     """Return the one variable of a Dataset; anything else as it is."""
     if not hasattr(data, "data_vars"):
         return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from dask_tiled.export.new_files import check_place, new_file
 from dask_tiled.export.stores import file_path, local_path
 from dask_tiled.export.tiff_files import write_ome_tiff, write_tiff
 from dask_tiled.export.verification import first_difference, verify_zarr
-from dask_tiled.export.zarr_export import to_zarr
+from dask_tiled.export.zarr_export import check_blocks, to_zarr
 from dask_tiled.model.files import read_head
 from dask_tiled.opening import open_dataset, opened
 
@@ -79,17 +78,17 @@ def convert(
 ) -> None:
     """Write an array to a file whose suffix says the format, in bounded memory.
 
-    ==========================  ======================================================  ==========
-    suffix                      format                                                  extra
-    ==========================  ======================================================  ==========
-    ``.zarr``                   zarr, by :func:`to_zarr`
-    ``.zarr.zip``               the same in one zip file
-    ``.hspy``                   HDF5 of HyperSpy                                        ``hdf5``
-    ``.zspy``                   zarr of HyperSpy, in one zip file
-    ``.npy``                    NumPy
-    ``.tif``, ``.tiff``         TIFF, with what ImageJ says of axes where it reads it   ``tiff``
-    ``.ome.tif``, ``.ome.tiff`` OME-TIFF                                                ``tiff``
-    ==========================  ======================================================  ==========
+    ===========================  =====================================================  ========
+    suffix                       format                                                 extra
+    ===========================  =====================================================  ========
+    ``.zarr``                    zarr, by :func:`to_zarr`
+    ``.zarr.zip``                the same in one zip file
+    ``.hspy``                    HDF5 of HyperSpy                                       ``hdf5``
+    ``.zspy``                    zarr of HyperSpy, in one zip file
+    ``.npy``                     NumPy
+    ``.tif``, ``.tiff``          TIFF; where ImageJ can read it, with axes as it does   ``tiff``
+    ``.ome.tif``, ``.ome.tiff``  OME-TIFF                                               ``tiff``
+    ===========================  =====================================================  ========
 
     Parameters
     ----------
@@ -137,9 +136,9 @@ def convert(
         kind, path = KINDS[suffix], file_path(target)
         check_place(path, kind.is_kind, overwrite=overwrite)
         arr = opened(data)
-        if any(map(math.isnan, arr.shape)):
-            problem, hint = "chunks of unknown size", "Call compute_chunk_sizes() first."
-            raise DatasetError(problem, path=path, hint=hint)
+        check_blocks(arr)
+        if not arr.dtype.isnative:
+            arr = arr.astype(arr.dtype.newbyteorder("="))
         with new_file(path, kind.is_kind, overwrite=overwrite) as written:
             kind.write(arr, path, written, show=progress, **options)
     if verify:

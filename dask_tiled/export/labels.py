@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask.array as da
 
 from dask_tiled.array.axes import shown_of
+from dask_tiled.array.doors import is_xarray, variable_of
 from dask_tiled.export.facts import MARK, attributes_of
 from dask_tiled.export.group import DATA, coordinates_of, dimension_names
 from dask_tiled.model.axes import Axis
@@ -66,13 +67,21 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
         raise ImportError(hint) from error
 
     arr = opened(data, **options)
-    if isinstance(data, xr.Dataset):
-        (data,) = data.data_vars.values()
-    if isinstance(data, xr.DataArray):
-        return data.copy(data=arr)
+    if isinstance(data, xr.Dataset | xr.DataArray):
+        return variable_of(data).copy(data=arr)
     shown = shown_of(arr)
     labels = labels_of(shown.axes, arr.shape, shown.of)
     return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs)
+
+
+def own_attributes(data: Any, arr: da.Array) -> dict[str, Any]:
+    """Return the attributes of an object of xarray that are not those of the files it shows."""
+    if not is_xarray(data):
+        return {}
+    shown = shown_of(arr)
+    known = labels_of(shown.axes, arr.shape, shown.of).attrs
+    attributes = variable_of(data).attrs.items()
+    return {str(name): value for name, value in attributes if name not in known}
 
 
 def labels_of(

@@ -49,7 +49,7 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     samples = _samples(arr, axes)
     nav = axes[: arr.ndim - 2 - samples]
     letters = _imagej_letters(nav)
-    imagej = str(arr.dtype) in OF_IMAGEJ and arr.nbytes < CLASSIC and letters is not None
+    imagej = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC and letters is not None
     y, x = axes[len(nav) : len(nav) + 2]
     if imagej and letters is not None:
         known = dict(zip((*letters, "Y", "X"), (*nav, y, x), strict=True))
@@ -151,7 +151,7 @@ def _write(
 
 def _checked(arr: da.Array, path: str, dtypes: set[str]) -> Axes:
     """Return the axes of an array that TIFF can hold."""
-    if str(arr.dtype) not in dtypes:
+    if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
         problem, hint = "TIFF has no such pixels", "Convert them: arr.astype(...)."
         raise DatasetError(problem, path=path, expected=expected, found=arr.dtype, hint=hint)

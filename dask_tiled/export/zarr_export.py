@@ -27,6 +27,7 @@ from dask_tiled.export.following import (
 )
 from dask_tiled.export.grids import grids_of
 from dask_tiled.export.group import DATA, dimension_names
+from dask_tiled.export.labels import own_attributes
 from dask_tiled.export.ome import image_of
 from dask_tiled.export.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.relay import relayed
@@ -115,8 +116,8 @@ def to_zarr(
         it; in a group, others are called as xarray does, ``dim_0`` and so on. An :class:`Axis`
         tells units and scale, too.
     attributes : mapping, optional
-        More attributes of the array, beside axes and metadata of the opened file. What JSON has no
-        form for is written as text.
+        More attributes of the array, beside axes and metadata of the opened file, and attributes
+        of an object of xarray. What JSON has no form for is written as text.
     pyramid : bool or int
         Write levels for viewers beside the array, too, this many or, if True, until none of the
         axes in question is longer than 256 pixels. Each is made of the one before, of means of two
@@ -174,8 +175,9 @@ def to_zarr(
     """
     import zarr
 
-    arr = opened(arr)
+    given, arr = arr, opened(arr)
     _check(arr, attributes, layout)
+    attributes = own_attributes(given, arr) | dict(attributes or {})
     if follow:
         if pyramid:
             hint = "Export it once more when it is complete."
@@ -322,19 +324,29 @@ def _labelled(arr: da.Array, given: Any, layout: Any) -> tuple[Shown, list[Any] 
     return shown._replace(axes=axes), names
 
 
-def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
-    """Refuse what cannot be exported, before anything is made."""
+def check_blocks(arr: da.Array) -> None:
+    """Refuse an array whose chunks cannot be written: of unknown size, masked, or of others.
+
+    Raises
+    ------
+    TilingError, DatasetError
+    """
     if np.isnan(arr.shape).any():
         raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
     blocks = type(getattr(arr, "_meta", np.empty(0)))
     if blocks is not np.ndarray:
         hint = "Fill the gaps first." if issubclass(blocks, np.ma.MaskedArray) else None
         raise DatasetError(
-            "zarr cannot hold such blocks",
+            "such blocks cannot be written",
             expected="numpy arrays",
             found=blocks.__name__,
             hint=hint,
         )
+
+
+def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
+    """Refuse what cannot be exported, before anything is made."""
+    check_blocks(arr)
     if not isinstance(attributes, Mapping | None):
         raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
     if layout not in get_args(_LAYOUTS):

@@ -176,6 +176,12 @@ def test_what_is_calibrated_in_xarray_is_seen(scan, tmp_path):
     assert stored.metadata.dimension_names == ("slow", "scan_x", "y", "x")
     opened = xarray.open_zarr(tmp_path / "a.zarr")["data"]
     assert opened["scan_x"].values.tolist() == (np.arange(8) * 3.0).tolist()
+    assert "sample" not in opened.attrs
+    marked = data.assign_attrs(sample="Au")
+    dask_tiled.to_zarr(marked, tmp_path / "b.zarr", attributes={"run": 3})
+    attributes = xarray.open_zarr(tmp_path / "b.zarr")["data"].attrs
+    assert (attributes["sample"], attributes["run"]) == ("Au", 3)
+    assert "source" not in attributes  # what the file says is among what this package marks
     axis = dask_tiled.to_hyperspy(data).axes_manager["scan_x"]
     assert (axis.scale, axis.units) == (3.0, "mm")
     figure = dask_tiled.show(data.sum(["y", "x"]))

@@ -286,9 +286,20 @@ def test_pixels_that_a_format_has_not_are_refused(tmp_path, name, pixels, match)
     assert not [*tmp_path.iterdir()]
 
 
-def test_unknown_chunks_are_refused(arr, tmp_path):
+def test_chunks_that_cannot_be_written_are_refused(arr, tmp_path):
     with pytest.raises(DatasetError, match="compute_chunk_sizes"):
         convert(arr[arr > 3], tmp_path / "a.npy")
+    with pytest.raises(DatasetError, match="Fill the gaps first"):
+        convert(da.ma.masked_less(arr, 3), tmp_path / "a.npy")
+    assert os.listdir(tmp_path) == ["scan.dm4"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".hspy", ".zspy"])
+def test_byte_order_is_no_matter(tmp_path, suffix):
+    pixels = np.arange(60.0, dtype=">f4").reshape(5, 12)
+    convert(pixels, tmp_path / f"a{suffix}", verify=True)
+    if suffix != ".zspy":
+        assert np.array_equal(open_dataset(tmp_path / f"a{suffix}").compute(), pixels)
 
 
 @pytest.mark.parametrize("suffix", KINDS)
