@@ -12,20 +12,20 @@ from dask_tiled.command_line.values import PATH
 
 @click.command(cls=Opening)
 @files
-@click.argument("store", type=PATH, metavar="OUT.zarr")
+@click.argument("target", type=PATH, metavar="OUT")
 @click.option(
     "--progress/--no-progress",
     default=None,
     help="Show a progress bar; by default in a terminal.",
 )
 @with_options(OPENING)
-def verify(files: tuple[str, ...], store: str, *, progress: bool | None, **options: Any) -> None:
+def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **options: Any) -> None:
     """Compare what `convert` wrote with the file, bit by bit.
 
     Give the options for opening that it was converted with. The exit code is 1 where they differ.
     """
     arr = opened(files, options)
-    from dask_tiled import verify_zarr
+    from dask_tiled.export.convert import verify_file
 
-    verify_zarr(store, arr, progress=progress)
-    click.echo(f"{store}: every bit is as in the file")
+    verify_file(target, arr, progress=progress)
+    click.echo(f"{target}: every bit is as in the file")

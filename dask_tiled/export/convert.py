@@ -155,11 +155,9 @@ def suffix_of(target: Any) -> str:
     """
     if not isinstance(target, str | os.PathLike):
         raise DatasetError("no path", expected="where the file goes", found=repr(target))
-    name = os.path.basename(os.fspath(target).rstrip("/")).lower()
-    known = (ZARR, *KINDS)
-    suffix = next((one for one in (*KINDS, ZARR) if name.endswith(one)), None)
+    known, suffix = (ZARR, *KINDS), _known_suffix(target)
     if suffix is None:
-        found = os.path.splitext(name)[1]
+        found = os.path.splitext(os.fspath(target).rstrip("/"))[1]
         raise DatasetError(
             "no format has this suffix" if found else "the name has no suffix",
             path=os.fspath(target),
@@ -168,6 +166,11 @@ def suffix_of(target: Any) -> str:
             hint=nearest(found, known),
         )
     return suffix
+
+
+def _known_suffix(target: str | os.PathLike[str]) -> str | None:
+    name = os.path.basename(os.fspath(target).rstrip("/")).lower()
+    return next((one for one in (*KINDS, ZARR) if name.endswith(one)), None)
 
 
 def check_options(target: Any, options: Iterable[str]) -> None:
@@ -203,15 +206,15 @@ def stored_bytes(target: str) -> int:
 
 
 def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
-    """Compare what :func:`convert` wrote with what it was made of, bit by bit.
+    """Compare what :func:`convert` wrote, or a store of zarr, with what it was made of.
 
     Raises
     ------
     VerificationError
         There is a difference.
     """
-    suffix = suffix_of(target)
-    if suffix == ZARR:
+    suffix = _known_suffix(target)
+    if suffix is None or suffix == ZARR:
         verify_zarr(target, arr, progress=progress)
         return
     kind, path = KINDS[suffix], file_path(target)

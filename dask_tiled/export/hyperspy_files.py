@@ -22,6 +22,8 @@ from dask_tiled.export.signals import signal_of
 from dask_tiled.export.targets import telling_of
 
 FORMAT_VERSION = "3.3"
+LEVEL = 1
+"""Of deflate. HyperSpy's own, 4, takes twice as long, and makes counts 5 percent smaller."""
 
 Attributes = dict[str, Any]
 
@@ -132,13 +134,13 @@ def _gzip_level(compressors: Any, path: str) -> int | None:
     """Return how much HDF5 compresses; None where it does not."""
     match compressors:
         case "auto":
-            return 4
+            return LEVEL
         case None:
             return None
         case {"name": "gzip", "configuration": {"level": int(level)}} if 0 <= level <= 9:
             return level
         case {"name": "gzip"}:
-            return 4
+            return LEVEL
     problem, expected = "no compressor of HDF5", "auto, none or gzip:0 to gzip:9"
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 

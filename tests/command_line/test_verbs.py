@@ -167,6 +167,7 @@ def test_the_suffix_says_the_format(scan):
     for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
         out = typed("convert", scan, name, "--verify", "--no-progress")
         assert [line.partition(":")[0] for line in out.splitlines()] == [name, name]
+        assert typed("verify", scan, name) == f"{name}: every bit is as in the file\n"
     assert np.array_equal(np.load("a.npy"), FRAMES)
     typed("convert", scan, "a.hspy", "--overwrite", "--compressor", "none", "--chunks", "2,4,-1,-1")
     with h5py.File("a.hspy") as file:
