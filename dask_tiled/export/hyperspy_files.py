@@ -7,6 +7,8 @@ for HyperSpy, has a task of dask for each chunk of the file, and cannot write .z
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import dask.array as da
@@ -87,21 +89,20 @@ def write_zspy(
 
     Parameters
     ----------
-    chunks, compressors : optional
-        As for :func:`zarr.create_array`, of format 2.
+    chunks : optional
+        Chunks of zarr, as dask takes them; by default whole frames, about 1 MiB.
+    compressors : {"auto", None}, codec of numcodecs, or its name and configuration
 
     Raises
     ------
     DatasetError
-        The array cannot be stored.
+        HyperSpy has no such pixels, or the compressor is none of those.
     """
     import zarr
-    from numcodecs import Blosc
 
     _check(arr, path)
     chunk, _ = grids_of(arr, chunks, None)
-    if compressors == "auto":
-        compressors = Blosc("zstd", 1, Blosc.SHUFFLE)
+    codec = _codec(compressors, path)
     store = zarr.storage.ZipStore(at, mode="w")
     try:
         with telling_of(path):
@@ -115,7 +116,7 @@ def write_zspy(
                 shape=arr.shape,
                 dtype=arr.dtype,
                 chunks=chunk,
-                compressors=compressors,
+                compressors=codec,
                 zarr_format=2,
             )
         _fill(arr, chunk, stored, path, show=show)
@@ -142,6 +143,22 @@ def _gzip_level(compressors: Any, path: str) -> int | None:
         case {"name": "gzip"}:
             return LEVEL
     problem, expected = "no compressor of HDF5", "auto, none or gzip:0 to gzip:9"
+    raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
+
+
+def _codec(compressors: Any, path: str) -> Any:
+    """Return the codec of numcodecs that compresses chunks of zarr; None where none does."""
+    from numcodecs import Blosc, get_codec
+    from numcodecs.abc import Codec
+
+    if compressors is None or isinstance(compressors, Codec):
+        return compressors
+    if isinstance(compressors, str) and compressors == "auto":
+        return Blosc("zstd", 1, Blosc.SHUFFLE)
+    with suppress(ValueError, TypeError, KeyError):
+        if isinstance(compressors, Mapping):
+            return get_codec({"id": compressors["name"], **compressors.get("configuration", {})})
+    problem, expected = "no compressor of zarr format 2", "auto, none or a codec, such as zstd:5"
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 
 
@@ -208,10 +225,12 @@ def _fill(
 ) -> None:
     """Write pixels by whole chunks of what is stored, while threads read the next ones."""
     disable = None if show is None else not show
-    with progress_bar(
+    bar = progress_bar(
         total=int(arr.nbytes), desc="convert", unit="B", unit_scale=True, disable=disable
-    ) as bar:
+    )
+    # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
+    with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
         for block in iter_blocks(read_once(aligned(arr, chunk))):
             with telling_of(path):
-                stored[block.where] = block.pixels
+                writer.submit(stored.__setitem__, block.where, block.pixels).result()
             bar.update(block.pixels.nbytes)

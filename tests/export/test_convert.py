@@ -108,7 +108,8 @@ def test_hspy(arr, tmp_path, compressors):
 
 
 def test_zspy(arr, tmp_path):
-    convert(arr, tmp_path / "a.zspy", chunks=(3, 8, 16, 12))
+    codec = {"name": "zstd", "configuration": {"level": 3}}
+    convert(arr, tmp_path / "a.zspy", chunks=(3, 8, 16, 12), compressors=codec)
     (signal,) = rsciio.zspy.file_reader(tmp_path / "a.zspy")
     check_signal(signal)
     assert isinstance(hs.load(tmp_path / "a.zspy"), hs.signals.Signal2D)
@@ -117,6 +118,7 @@ def test_zspy(arr, tmp_path):
         assert (group.metadata.zarr_format, group.attrs["file_format"]) == (2, "ZSpy")
         ((_, home),) = group["Experiments"].groups()
         assert home["data"].chunks == (3, 8, 16, 12)
+        assert home["data"].compressors[0].get_config()["level"] == 3
     with zipfile.ZipFile(tmp_path / "a.zspy") as file:
         assert len({*file.namelist()}) == len(file.namelist())
 
@@ -260,6 +262,8 @@ def test_suffixes_are_read_in_either_case(arr, tmp_path):
         ("a.hspy", {"shards": 1}, "expected chunks= or compressors="),
         ("a.zarr.zip", {"follow": True}, "no follow="),
         ("a.hspy", {"compressors": {"name": "zstd"}}, "gzip:0 to gzip:9"),
+        ("a.zspy", {"compressors": {"name": "none such"}}, "zarr format 2.*zstd:5"),
+        ("a.zspy", {"compressors": [1]}, "zarr format 2.*zstd:5"),
         ("a.ome.tif", {}, "no such axes; expected t, c and z.*found scan_y, scan_x, y, x"),
     ],
 )
