@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -23,6 +24,7 @@ from dask_tiled.export.verification import first_difference, verify_zarr
 from dask_tiled.export.zarr_export import check_blocks, to_zarr
 from dask_tiled.model.files import read_head
 from dask_tiled.opening import open_dataset, opened
+from dask_tiled.tiling import machine
 
 Write = Callable[..., None]
 """``write(arr, path, at, show=..., **options)`` fills an empty file, which will be at ``path``."""
@@ -46,7 +48,12 @@ class Kind(NamedTuple):
 def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: Any) -> None:
     from zarr.storage import ZipStore
 
-    with config.set(scheduler="threads"), ZipStore(at, mode="w") as store:
+    # Tasks that run when somebody stops it are waited for: they would make the file anew.
+    with (
+        ZipStore(at, mode="w") as store,
+        ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
+        config.set(scheduler="threads", pool=pool),
+    ):
         to_zarr(arr, store, progress=show, **options)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import dask.array as da
 
-from dask_tiled.array.axes import Axes, shown_of
+from dask_tiled.array.axes import shown_of
 from dask_tiled.errors import DatasetError, require, warn
 from dask_tiled.export.flat_files import FlatArray, write_flat
 from dask_tiled.export.targets import telling_of
@@ -149,7 +149,7 @@ def _write(
     write_flat(arr, FlatArray(path, at, offset, arr.shape, arr.dtype), show=show)
 
 
-def _checked(arr: da.Array, path: str, dtypes: set[str]) -> Axes:
+def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axis | None, ...]:
     """Return the axes of an array that TIFF can hold."""
     if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
@@ -161,7 +161,7 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> Axes:
     return shown_of(arr).axes
 
 
-def _samples(arr: da.Array, axes: Axes) -> bool:
+def _samples(arr: da.Array, axes: Sequence[Axis | None]) -> bool:
     """Return whether the last axis is that of the colours of a pixel."""
     last = axes[-1]
     coloured = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
@@ -220,10 +220,10 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
     return told
 
 
-def _info(axes: Axes) -> dict[str, str]:
+def _info(axes: Sequence[Axis | None]) -> dict[str, str]:
     return {"Info": _told(axes)} if any(axis and axis.steps for axis in axes) else {}
 
 
-def _told(axes: Axes) -> str:
+def _told(axes: Sequence[Axis | None]) -> str:
     """Describe axes for people."""
     return "\n".join(str(axis or "an axis without a name") for axis in axes)

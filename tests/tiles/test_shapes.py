@@ -169,5 +169,5 @@ def test_units_that_do_not_fit():
         tiles.disk(da.zeros((4, *SIG)), "3 mrad", (0, 0))
     with pytest.raises(TilingError, match="ends before it begins"):
         tiles.ring(calibrated(), 3, 2, (0, 0))
-    with pytest.raises(TilingError, match="not a dask array"):
+    with pytest.raises(TilingError, match="not an array"):
         tiles.disk(object(), 3)
