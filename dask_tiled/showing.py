@@ -20,7 +20,7 @@ from dask_tiled.opening import opened
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
 from dask_tiled.sampling import steps_between
-from dask_tiled.subject import Subject, numbers, ordinal
+from dask_tiled.subject import SPACE, Subject, numbers, ordinal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,7 +124,7 @@ def _plain(subject: Subject) -> Drawn:
     notes += shown.left_out(middle)
     (pixels,) = compute(numbers(shown.arr))
     if colours is None:
-        return [_panel(shown, "", pixels)], notes
+        return [_lines(shown, pixels) or _panel(shown, "", pixels)], notes
     at = middle.colours or 0
     axes = _without(shown.axes, at)
     return [Image("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
@@ -275,19 +275,22 @@ def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
     return axes[:place] + axes[place + 1 :]
 
 
+def _lines(subject: Subject, values: Array) -> Line | None:
+    """Draw some spectra as lines; None of images."""
+    few = values.ndim == 2 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS
+    if not few or subject.nav_ndim != 1 or subject.axes[1].name in SPACE:
+        return None
+    names = subject.axes[0].labels or [f"{subject.axes[0].name} = {k}" for k in range(len(values))]
+    return Line("", values, subject.axes[1], subject.units, names)
+
+
 def _panel(
     subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
 ) -> Panel:
-    """Draw values on the axes of a subject, up and to the right as in a body where that is known.
-
-    Some spectra are lines.
-    """
+    """Draw values on the axes of a subject, up and to the right as in a body where that is known."""
     axes, units = subject.axes, subject.units
     if len(axes) == 1:
         return Line(title, values[np.newaxis], axes[0], units)
-    if subject.nav_ndim == 1 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS:
-        names = axes[0].labels or tuple(f"{axes[0].name} = {k}" for k in range(len(values)))
-        return Line(title, values, axes[1], units, names)
     return _upright(Image(title, values, (axes[0], axes[1]), units, disc, colours), subject)
 
 

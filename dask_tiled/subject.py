@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import shown_of
+from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, printable
 from dask_tiled.model.axes import Axis
@@ -22,6 +22,8 @@ LONGEST_OF_LARGE = (4096, 1024, 256)
 """Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
 DEPTHS = "z", "depth"
 """What formats call the axis along which images make a volume."""
+SPACE = "x", "y", *DEPTHS
+"""What formats call the axes of images and volumes."""
 COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 """What formats call an axis of three or four colours."""
 CHANNELS = "c", "channel"
@@ -75,15 +77,14 @@ class Subject(NamedTuple):
             title = printable(os.path.basename(first.files[0].path.rstrip("/")))
             subtitle = f"{'' if desc else 'computed of '}{first.format}, {subtitle}"
             directions = _facts(first).get("directions", {})
-        nav = {axis.name for one in known.of for axis in one.axes[: one.nav_ndim]} | {None}
-        outer = [(axis and axis.name) in nav for axis in known.axes]
-        nav_ndim = outer.index(False) if False in outer else max(arr.ndim - 2, 0)
+        nav_ndim = _nav_ndim(known)
         kept = [k for k, n in enumerate(arr.shape) if n > 1]
         axes = tuple(known.axes[k] or Axis(f"axis {k}") for k in kept)
         arr = arr[tuple(0 if n == 1 else slice(None) for n in arr.shape)]
         nav_ndim = sum(k < nav_ndim for k in kept)
         # To map a few pages here and there takes longer.
-        return cls(read_once(arr), axes, nav_ndim, title, subtitle, _units(desc), directions)
+        units = known.units or _units(desc)
+        return cls(read_once(arr), axes, nav_ndim, title, subtitle, units, directions)
 
     @property
     def colours(self) -> int | None:
@@ -155,6 +156,18 @@ def _check(arr: da.Array) -> None:
     if not all(n > 0 for n in arr.shape) or max(arr.shape, default=1) == 1:
         problem, expected = "there is nothing to draw", "more than one pixel"
         raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")
+
+
+def _nav_ndim(shown: Shown) -> int:
+    """Count the axes before the first one of frames or spectra; of other images, before them."""
+    names = [axis and axis.name for axis in shown.axes]
+    nav = {axis.name for one in shown.of for axis in one.axes[: one.nav_ndim]} | {None}
+    outer = [name in nav for name in names]
+    if shown.of and False in outer:
+        return outer.index(False)
+    last = names[-1] or ""
+    is_spectrum = not shown.of and last and last not in SPACE and not last.startswith("scan")
+    return max(len(names) - (1 if is_spectrum else 2), 0)
 
 
 def _facts(desc: Description) -> Mapping[str, Any]:
