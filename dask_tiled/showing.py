@@ -73,7 +73,7 @@ def show(
     -------
     matplotlib.figure.Figure
         It shows itself in a notebook, and in a window at the prompt of Python or IPython; in a
-        script ``matplotlib.pyplot.show()`` shows it. Of pictures that are not closed the last 20
+        script ``matplotlib.pyplot.show()`` shows it. Of windows that are not closed the last 20
         are kept. What is saved to ``target`` is not shown.
 
     Raises
@@ -287,7 +287,7 @@ def _lines(subject: Subject, values: Array) -> Line | None:
 def _panel(
     subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
 ) -> Panel:
-    """Draw values on the axes of a subject, up and to the right as in a body where that is known."""
+    """Draw values on the axes of a subject, turned as a body is, if they are of one."""
     axes, units = subject.axes, subject.units
     if len(axes) == 1:
         return Line(title, values[np.newaxis], axes[0], units)

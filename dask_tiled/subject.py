@@ -83,7 +83,7 @@ class Subject(NamedTuple):
         arr = arr[tuple(0 if n == 1 else slice(None) for n in arr.shape)]
         nav_ndim = sum(k < nav_ndim for k in kept)
         # To map a few pages here and there takes longer.
-        units = known.units or _units(desc)
+        units = known.units or printable(desc.units if desc else "")
         return cls(read_once(arr), axes, nav_ndim, title, subtitle, units, directions)
 
     @property
@@ -173,14 +173,6 @@ def _nav_ndim(shown: Shown) -> int:
 def _facts(desc: Description) -> Mapping[str, Any]:
     facts: Mapping[str, Any] = desc.metadata.get(desc.format, {})
     return facts
-
-
-def _units(desc: Description | None) -> str:
-    """Return the unit of pixels as they were opened; what was corrected has another."""
-    if desc is None or desc.conversion.corrections is not None:
-        return ""
-    units = _facts(desc).get("units", "")
-    return printable(units) if isinstance(units, str) else ""
 
 
 def _kind(dtype: np.dtype) -> str:

@@ -23,6 +23,7 @@ from dask_tiled.array.dask_graph.layers import (
 )
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.layer_axes import keep_labels
+from dask_tiled.array.page import page
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.array.verbs import Verb
 from dask_tiled.errors import DatasetError, TilingError
@@ -32,7 +33,6 @@ from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.saved_axes import save_axes
-from dask_tiled.model.tables import html_table
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block, read_chunks, rechunked
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
@@ -144,11 +144,8 @@ class TiledArray(da.Array):
         return self._description
 
     def _repr_html_(self) -> str:
-        plain = super()._repr_html_()
-        if self._description is None:
-            return plain
-        rows = [row for row in self._description.rows() if row[0] not in ("dtype", "size")]
-        return f"<div>{html_table(rows)}{plain}</div>"
+        desc = self._description
+        return super()._repr_html_() if desc is None else page(self, desc)
 
     @property
     def scheme(self) -> TilingScheme:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +9,7 @@ import dask.array as da
 
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.group import DATA
+from dask_tiled.model.listing import Listing
 from dask_tiled.opening import open_dataset
 
 OF_ONE = {
@@ -30,10 +29,7 @@ def open_pictures(
     """
     first = open_dataset(path, **options)
     desc = getattr(first, "description", None)
-    facts = {} if desc is None else desc.metadata.get(desc.format, {})
-    option = "field" if "fields" in facts else "dataset"
-    meant = facts.get(option)
-    names = _names(facts.get(f"{option}s", ()), meant)
+    option, meant, names = Listing("dataset", None, {}) if desc is None else Listing.of(desc)
     if len(names) < 2 or meant not in names or OF_ONE & options.keys():
         yield DATA, first
         return
@@ -45,28 +41,3 @@ def open_pictures(
                 yield name, open_dataset(path, **options, **{option: key})
             except (DatasetError, ImportError) as error:
                 warn(f"{name!r} is left out: {error}")
-
-
-def _names(listed: Any, meant: Any) -> dict[Any, str]:
-    """Name the pictures that metadata list, by what chooses them."""
-    items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
-    found = {key: _name(key, facts) for key, facts in items}
-    counts = Counter(found.values())
-    for key, name in found.items():
-        if name and counts[name] > 1:
-            found[key] = key if isinstance(key, str) else f"{name}_{key}"
-    named = {key: name.strip("/").replace("/", "_") for key, name in found.items()}
-    return {key: name for key, name in named.items() if name or key == meant}
-
-
-def _name(key: int | str, facts: Any) -> str:
-    """Name a picture that is listed by its path, with facts; by its name; or by its number.
-
-    Of what has a path, numbers on one axis without a title are no picture, and have no name.
-    """
-    if not isinstance(facts, Mapping):
-        return str(key if isinstance(key, str) else facts) or "dataset"
-    given = facts.get("title") or facts.get("name")
-    if given or not isinstance(key, str):
-        return given or "dataset"
-    return os.path.basename(key) if len(facts["shape"]) > 1 else ""

@@ -160,12 +160,16 @@ class Corrections:
             )
         return np.result_type(native, np.float32)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         parts = [name for name in ("dark", "gain") if getattr(self, name) is not None]
         if self.excluded_pixels is not None:
+            count = len(self.excluded_pixels)
             shown = "" if self.fill is None else f" as {self.fill:g}"
-            parts.append(f"{len(self.excluded_pixels)} excluded pixels{shown}")
-        return f"<Corrections: {', '.join(parts) or 'none'}>"
+            parts.append(f"{count:,} excluded pixel{'s' * (count != 1)}{shown}")
+        return ", ".join(parts) or "none"
+
+    def __repr__(self) -> str:
+        return f"<Corrections: {self}>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         # dask does not look inside what this returns: values only.

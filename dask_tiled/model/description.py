@@ -22,6 +22,8 @@ from dask_tiled.model.tables import html_table, text_table
 
 LONGEST_VALUE, MOST_LINES = 1000, 2000
 """So much of the metadata is shown in a notebook: characters of each value, and lines."""
+MOST_LABELS = 6
+"""So many names of the positions along an axis are in a line."""
 VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
 DOUBTS = "series_doubts"
@@ -195,6 +197,12 @@ class Description:
         found: tuple[str, ...] = self.metadata.get(self.format, {}).get(DOUBTS, ())
         return found
 
+    @property
+    def units(self) -> str:
+        """The unit of the pixels, where the file says it, and they are as it stores them."""
+        units = self.metadata.get(self.format, {}).get("units", "")
+        return units if isinstance(units, str) and self.conversion.corrections is None else ""
+
     def shifted(self, by: int) -> Description:
         """Skip so many frames at the start, or begin with so many missing ones if it is negative.
 
@@ -262,9 +270,11 @@ class Description:
             ("navigation", nav or "none"),
             ("signal", sig or "none"),
             *self._calibration_rows(),
-            ("dtype", str(self.dtype)),
+            ("dtype", f"{self.dtype}, {self.units}" if self.units else str(self.dtype)),
             ("size", format_bytes(self.nbytes)),
         ]
+        if self.conversion.corrections is not None:
+            rows.append(("corrected", str(self.conversion.corrections)))
         missing = self.layout.count_missing()
         if missing:
             frames = f"{missing} of {math.prod(self.nav_shape)} frames"
@@ -297,7 +307,8 @@ class Description:
 
 
 def _axis_text(axis: Axis, size: int) -> str:
-    return f"{axis.name} {size}{axis.steps}"
+    labels = ", ".join(axis.labels[:MOST_LABELS]) + ", ..." * (len(axis.labels) > MOST_LABELS)
+    return f"{axis.name} {size}{axis.steps}{labels and f' ({labels})'}"
 
 
 def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -170,11 +170,29 @@ class Instrument(Mapping[str, Fact]):
         """List names, values with units, and where these stand."""
         return [(name, str(fact), " / ".join(fact.where)) for name, fact in self.items()]
 
+    def line(self) -> str:
+        """Write facts in a line: names as they are, numbers with theirs and a prefix."""
+        return ", ".join(
+            fact.value
+            if isinstance(fact.value, str)
+            else f"{name.replace('_', ' ')} {_prefixed(fact.value, fact.unit)}"
+            for name, fact in self.items()
+        )
+
     def __repr__(self) -> str:
         return text_table(self.rows()) or "nothing is known of the instrument"
 
     def _repr_html_(self) -> str:
         return html_table(self.rows()) if self else "nothing is known of the instrument"
+
+
+def _prefixed(value: float, unit: str) -> str:
+    """Write a number with a prefix of its unit, if it has one."""
+    if not unit or not value:
+        return f"{value:.4g} {unit}".rstrip()
+    power = min(max(math.floor(math.log10(abs(value)) / 3) * 3, -12), 6)
+    prefix = {-12: "p", -9: "n", -6: "µ", -3: "m", 3: "k", 6: "M"}.get(power, "")
+    return f"{value / 10**power:.4g} {prefix}{unit}"
 
 
 def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:

@@ -18,14 +18,15 @@ DOTS_PER_INCH = 192
 WIDEST = 960
 """Points of a screen: as wide as a notebook."""
 MOST_OPEN = 20
-"""So many pictures wait in pyplot to be shown; it warns of more."""
+"""So many windows wait in pyplot to be shown; it warns of more."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]
     """A figure on no background; pyplot knows of it where it can show it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, facecolor="none", **options)
+        super().__init__(*args, **options)
+        self.set_facecolor("none")  # pyplot has one of its own
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         file = BytesIO()
@@ -34,16 +35,18 @@ class ShownFigure(Figure):  # type: ignore[misc]
         return file.getvalue(), {"width": width}
 
     def _ipython_display_(self) -> None:
-        """Show the picture in a notebook, where pyplot would show it again at the cell's end."""
+        """Show the picture where pyplot does not, which shows that of a notebook at a cell's end."""
         if self.canvas.manager is None:
             raise NotImplementedError  # IPython goes on with the picture, or the text
-        if _is_inline():
-            from IPython.display import display
-            from matplotlib import pyplot as plt
+        from IPython.display import display
+        from matplotlib import pyplot as plt
 
+        shown: dict[str, Any] = {"text/plain": repr(self)}
+        told = {}
+        if "inline" in mpl.get_backend().lower():
             plt.close(self)
-            png, told = self._repr_png_()
-            display({"image/png": png, "text/plain": repr(self)}, {"image/png": told}, raw=True)
+            shown["image/png"], told["image/png"] = self._repr_png_()
+        display(shown, metadata=told, raw=True)
 
 
 def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
@@ -54,7 +57,7 @@ def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
 def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
     """Make a figure that ``pyplot.show()`` shows, if it can show any.
 
-    Of those that were never closed the oldest is, so that a loop does not collect them.
+    Of windows that were never closed the oldest is, so that a loop does not collect them.
     """
     from matplotlib import pyplot as plt
 
@@ -62,18 +65,27 @@ def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
         return new_figure(width, height, **options)
     figures = [plt.figure(number) for number in plt.get_fignums()]
     ours = [figure for figure in figures if isinstance(figure, ShownFigure)]
-    for figure in ours[: len(ours) - MOST_OPEN + 1]:
+    windows = [figure for figure in ours if _is_window(figure)]
+    for figure in windows[: max(0, len(windows) + 1 - MOST_OPEN)]:
         plt.close(figure)
-    with mpl.rc_context({"figure.max_open_warning": 0}):  # those of the user do not count
+    most = mpl.rcParams["figure.max_open_warning"]
+    mpl.rcParams["figure.max_open_warning"] = 0  # those of the user do not count
+    try:  # rc_context would undo what a backend sets while it is loaded
         made: ShownFigure = plt.figure(figsize=(width, height), FigureClass=ShownFigure, **options)
+    finally:
+        mpl.rcParams["figure.max_open_warning"] = most
     return made
 
 
 def bring_up(figure: Figure) -> None:
     """Open the window of a figure, where a user types and nothing else would open it."""
-    is_window = figure.canvas.required_interactive_framework is not None
-    if is_window and figure.canvas.manager is not None and hasattr(sys, "ps1"):
+    if _is_window(figure) and hasattr(sys, "ps1"):
         figure.show()
+
+
+def _is_window(figure: Figure) -> bool:
+    canvas = figure.canvas
+    return canvas.manager is not None and canvas.required_interactive_framework is not None
 
 
 def _can_be_shown() -> bool:
@@ -85,7 +97,3 @@ def _can_be_shown() -> bool:
     except ImportError:  # windows were asked for, and there is no display
         return False
     return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
-
-
-def _is_inline() -> bool:
-    return "inline" in mpl.get_backend().lower()

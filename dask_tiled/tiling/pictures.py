@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import format_bytes
+from dask_tiled.model.axes import Axis
 
 Point = tuple[float, float]
 
@@ -48,14 +49,14 @@ class Picture(NamedTuple):
 
 def picture(
     chunks: Sequence[tuple[int, ...]],
-    dims: Sequence[str],
+    known: Sequence[Axis],
     block: tuple[int, ...],
     tile: tuple[int, ...],
     dtype: np.dtype,
     edges: Sequence[Sequence[int]],
 ) -> Picture:
     """Compose the picture of a scheme; ``edges`` are those of the tiles of the chunk ``block``."""
-    axes, nav_ndim = list(map(_Axis, dims, chunks, block)), len(chunks) - len(tile) + 1
+    axes, nav_ndim = list(map(_Line, known, chunks, block)), len(chunks) - len(tile) + 1
     planes = [_Plane("navigation", axes[:nav_ndim]), _Plane("signal", axes[nav_ndim:])]
     box = _Box("chunk", edges[0], *[(0, 1), (0, 1), *edges[1:]][-2:])
     floor = TOP + max(box.height + box.back / 2, *(plane.height for plane in planes))
@@ -103,15 +104,17 @@ def _fit(height: int, width: int) -> tuple[float, float]:
     return (PANEL, PANEL / ratio) if ratio > 1 else (PANEL * ratio, PANEL)
 
 
-class _Axis(NamedTuple):
+class _Line(NamedTuple):
     """An axis, its chunks, and the number of the one that is shown."""
 
-    name: str = ""
+    axis: Axis = Axis("")
     chunks: tuple[int, ...] = (1,)
     shown: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name} {sum(self.chunks)}"
+        text = f"{self.axis.name} {sum(self.chunks)}"
+        scaled = self.axis.units and f"{abs(self.axis.scale):.4g} {self.axis.units}"
+        return f"{text} \N{MULTIPLICATION SIGN} {scaled}" if scaled else text
 
     def places(self, length: float) -> tuple[Sequence[float], float, float]:
         """Return the cuts that are drawn on so long an axis, and both ends of the chunk."""
@@ -122,9 +125,9 @@ class _Axis(NamedTuple):
 class _Plane:
     """The last two of some axes, their chunks, and one chunk."""
 
-    def __init__(self, title: str, axes: Sequence[_Axis]) -> None:
+    def __init__(self, title: str, axes: Sequence[_Line]) -> None:
         self.title, self.axes = title, axes
-        self.y, self.x = [_Axis(), _Axis(), *axes][-2:]
+        self.y, self.x = [_Line(), _Line(), *axes][-2:]
         self.height, self.width = _fit(sum(self.y.chunks), sum(self.x.chunks))
         self.crowded = max(len(self.y.chunks), len(self.x.chunks)) - 1 > MOST_LINES
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TilingError
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.tiling import drawing
@@ -124,11 +125,15 @@ class TilingScheme:
     def _repr_html_(self) -> str:
         return f"<div>{drawing.svg(self.picture())}{html_table(self.reasons)}</div>"
 
-    def picture(self) -> Picture:
-        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example."""
+    def picture(self, axes: Sequence[Axis] = ()) -> Picture:
+        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example.
+
+        With axes, they have scales.
+        """
         block = tuple(axis.index(max(axis)) for axis in self.chunks)
         edges = self._edges(block)
-        return picture(self.chunks, self.dims, block, self.tile_shape, self.dtype, edges)
+        named = axes or tuple(map(Axis, self.dims))
+        return picture(self.chunks, named, block, self.tile_shape, self.dtype, edges)
 
 
 def negotiate(
