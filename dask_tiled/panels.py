@@ -63,7 +63,7 @@ class Composite(NamedTuple):
             with np.errstate(invalid="ignore"):
                 bright = np.nan_to_num(np.clip((channel.values - low) / (high - low), 0, 1))
             light += bright[..., np.newaxis] * to_rgb(colour)
-        values = np.uint8(255 * np.minimum(light, 1))
+        values = (255 * np.minimum(light, 1)).astype(np.uint8)
         return self.channels[0]._replace(title=self.title, values=values)
 
 
@@ -111,7 +111,8 @@ def hues(y: Array, x: Array, longest: float) -> Array:
     with np.errstate(invalid="ignore"):
         turn = np.nan_to_num(np.arctan2(-y, x) / (2 * np.pi)) % 1
         light = np.nan_to_num(np.clip(np.hypot(y, x) / (longest or 1), 0, 1))
-    return np.uint8(255 * hsv_to_rgb(np.stack([turn, np.full_like(light, 0.9), light], axis=-1)))
+    colours: Array = hsv_to_rgb(np.stack([turn, np.full_like(light, 0.9), light], axis=-1))
+    return (255 * colours).astype(np.uint8)
 
 
 def in_units(axis: Axis, extent: float) -> Axis:

@@ -143,7 +143,12 @@ def _as_image(panel: Image | Vectors | Composite) -> Image:
     if isinstance(panel, Composite):
         return panel.image
     if isinstance(panel, Vectors):
-        return Image(panel.title, hues(*panel.values, panel.longest), panel.axes, panel.units)
+        return Image(
+            panel.title,
+            hues(panel.values[0], panel.values[1], panel.longest),
+            panel.axes,
+            panel.units,
+        )
     return panel
 
 
@@ -207,8 +212,9 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any], ink: str) -> N
 
 def _draw_ends(axes: Axes, ends: tuple[str, str]) -> None:
     """Write which ends of a body are where."""
-    (top, bottom), (left, right) = (both or ("", "") for both in ends)
-    places = {(0.5, 0.97): top, (0.5, 0.03): bottom, (0.03, 0.5): left, (0.97, 0.5): right}
+    (down, across) = ends
+    places = {(0.5, 0.97): down[:1], (0.5, 0.03): down[1:]}
+    places |= {(0.03, 0.5): across[:1], (0.97, 0.5): across[1:]}
     for (x, y), letter in places.items():
         if letter:
             ha = {0.03: "left", 0.97: "right"}.get(x, "center")

@@ -145,7 +145,7 @@ class TiledArray(da.Array):
 
     def _repr_html_(self) -> str:
         desc = self._description
-        return super()._repr_html_() if desc is None else page(self, desc)
+        return super()._repr_html_() if desc is None else page(desc, self.scheme, self.io)
 
     @property
     def scheme(self) -> TilingScheme:

@@ -163,9 +163,8 @@ class Corrections:
     def __str__(self) -> str:
         parts = [name for name in ("dark", "gain") if getattr(self, name) is not None]
         if self.excluded_pixels is not None:
-            count = len(self.excluded_pixels)
             shown = "" if self.fill is None else f" as {self.fill:g}"
-            parts.append(f"{count:,} excluded pixel{'s' * (count != 1)}{shown}")
+            parts.append(f"{len(self.excluded_pixels)} excluded pixels{shown}")
         return ", ".join(parts) or "none"
 
     def __repr__(self) -> str:

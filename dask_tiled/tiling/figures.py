@@ -28,25 +28,23 @@ class ShownFigure(Figure):  # type: ignore[misc]
         super().__init__(*args, **options)
         self.set_facecolor("none")  # pyplot has one of its own
 
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
+        if self.canvas.manager is not None and not _is_inline():
+            return None  # it has a window, or a widget
         file = BytesIO()
         self.savefig(file, format="png", dpi=DOTS_PER_INCH)
         width = min(int(self.get_figwidth() * DOTS_PER_INCH / 2), WIDEST)
         return file.getvalue(), {"width": width}
 
-    def _ipython_display_(self) -> None:
-        """Show the picture where pyplot does not, which shows that of a notebook at a cell's end."""
-        if self.canvas.manager is None:
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Show a picture that pyplot would show at the end of a cell, in its stead."""
+        if self.canvas.manager is None or not _is_inline():
             raise NotImplementedError  # IPython goes on with the picture, or the text
-        from IPython.display import display
         from matplotlib import pyplot as plt
 
-        shown: dict[str, Any] = {"text/plain": repr(self)}
-        told = {}
-        if "inline" in mpl.get_backend().lower():
-            plt.close(self)
-            shown["image/png"], told["image/png"] = self._repr_png_()
-        display(shown, metadata=told, raw=True)
+        plt.close(self)
+        png, told = self._repr_png_() or (b"", {})
+        return {"image/png": png}, {"image/png": told}
 
 
 def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
@@ -97,3 +95,7 @@ def _can_be_shown() -> bool:
     except ImportError:  # windows were asked for, and there is no display
         return False
     return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
+
+
+def _is_inline() -> bool:
+    return "inline" in mpl.get_backend().lower()
