@@ -6,7 +6,6 @@ import math
 import dask.array as da
 import numpy as np
 import pytest
-from checks import ran
 
 import dask_tiled
 from dask_tiled import DatasetError, panels, show
@@ -43,7 +42,8 @@ def drawn(figure):
     found = {}
     for axes in figure.axes:
         if axes.get_xlabel():
-            values = axes.images[0].get_array() if axes.images else axes.lines[0].get_ydata()
+            lines = [line.get_ydata() for line in axes.lines]
+            values = axes.images[0].get_array() if axes.images else np.squeeze(lines)
             found[axes.get_title()] = np.ma.filled(values, np.nan)
     return found
 
@@ -128,7 +128,7 @@ def test_what_is_no_number_does_not_count(opened):
 COUNTS = np.random.default_rng(0).integers(0, 200, (6, 5, 4, 7), dtype="uint8")
 KINDS = {
     "stack": (COUNTS.reshape(30, 4, 7), 1, ["Mean frame", "Sum of each frame"]),
-    "spectra": (COUNTS.reshape(6, 5, 28), 2, ["Mean frame", "Sum of each frame"]),
+    "spectra": (COUNTS.reshape(6, 5, 28), 2, ["Mean spectrum", "Sum of each spectrum"]),
     "times": (COUNTS.reshape(2, 3, 5, 4, 7), 3, ["Mean frame", "Sum of each frame"]),
     "line of spectra": (COUNTS.reshape(30, 28), 1, [""]),
     "image": (COUNTS[:1, :1], 2, [""]),
@@ -152,12 +152,11 @@ def test_kinds(opened, kind):
         return
     assert [*found] == titles
     nav = tuple(range(nav_ndim))
-    if "Mean frame" in found:
-        np.testing.assert_allclose(found["Mean frame"], pixels.mean(nav))
+    if len(titles) > 1:
+        mean, seen = found.values()
+        np.testing.assert_allclose(mean, pixels.mean(nav))
         sums = pixels.sum(tuple(range(nav_ndim, pixels.ndim)))
-        np.testing.assert_allclose(
-            found["Sum of each frame"], sums.mean(0) if nav_ndim > 2 else sums
-        )
+        np.testing.assert_allclose(seen, sums.mean(0) if nav_ndim > 2 else sums)
     else:
         assert np.array_equal(found[""], pixels.squeeze())
     buffer = io.BytesIO()
@@ -274,15 +273,3 @@ def test_saved(tmp_path):
     path = tmp_path / "picture.svg"
     show(da.ones((8, 9)), path)
     assert "<svg" in path.read_text()
-
-
-@pytest.mark.slow
-def test_notebooks_need_no_pyplot():
-    ran("""
-import sys
-import dask.array as da, dask_tiled
-arr = da.random.random((4, 4, 8, 8))
-data, told = dask_tiled.show(arr)._repr_png_()
-assert data.startswith(b"\\x89PNG") and told["width"] <= 960, told
-assert "matplotlib.pyplot" not in sys.modules
-""")

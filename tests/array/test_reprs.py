@@ -1,6 +1,8 @@
 """What arrays, descriptions and formats say of themselves, as text and in notebooks."""
 
+import re
 from dataclasses import replace
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -36,11 +38,72 @@ def test_what_was_assigned_to_has_no_axes(arr):
     assert "dm" not in arr._repr_html_()
 
 
+def rows_of(page):
+    """Return the rows of the one table of a page, and what is drawn beside it."""
+    root = ET.fromstring(page)  # noqa: S314 - it is our own
+    (table,) = root.iter("table")
+    rows = {row[0].text: row[1].text for row in table.iter("tr")}
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    return rows, texts
+
+
 def test_html_of_an_array(arr):
+    rows, drawn = rows_of(arr._repr_html_())
+    assert rows["files"].endswith("<scan>.dm4")
+    assert rows["navigation"] == "scan_y 2 (steps of 2 nm), scan_x 3 (steps of 2 nm)"
+    assert rows["signal"].startswith("y 4 (steps of 0.5 mrad")
+    assert (rows["dtype"], rows["size"], rows["io"]) == ("uint16", "240 B", "auto")
+    assert (
+        rows["chunks"] == "1 of 2 \N{MULTIPLICATION SIGN} 3 \N{MULTIPLICATION SIGN} 4 "
+        "\N{MULTIPLICATION SIGN} 5, 240 B"
+    )
+    assert {"navigation", "signal", "scan_x 3 \N{MULTIPLICATION SIGN} 2 nm"} <= {*drawn}
+    assert "picture" not in rows
+    assert "corrected" not in rows
+
+
+def test_html_takes_the_colours_of_the_page(arr):
     page = arr._repr_html_()
-    assert "<svg" in page  # that of dask
-    for text in ("&lt;scan&gt;.dm4", "scan_y 2", "nm", "mrad"):
-        assert text in page, text
+    assert "currentColor" in page
+    assert not {"background", "black", "white", "#fff", "#000"} & {*re.findall(r"[#\w]+", page)}
+
+
+@pytest.mark.parametrize("index", [0, (0, 0), (0, 0, 0, 0), (..., slice(1, 3))])
+def test_html_of_slices(arr, index):
+    rows, _ = rows_of(arr[index]._repr_html_())
+    assert rows["format"] == "dm"
+
+
+def test_html_says_what_was_done_to_pixels(tmp_path):
+    path = write_mib(tmp_path / "a.mib", np.ones((2, 3, 4, 5), "u2"))
+    assert rows_of(dask_tiled.open_dataset(path)._repr_html_())[0]["dtype"] == "uint16, counts"
+    done = dask_tiled.Corrections(dark=np.ones((4, 5)), excluded_pixels=[(1, 1), (3, 3)])
+    options = {"corrections": done, "nav_shape": (3, 3), "missing": "fill", "chunks": (1, 3, 4, 5)}
+    rows, _ = rows_of(dask_tiled.open_dataset(path, **options)._repr_html_())
+    assert rows["dtype"] == "float32"
+    assert rows["corrected"] == "dark, 2 excluded pixels"
+    assert rows["missing"] == "3 of 9 frames, shown as 0.0"
+    assert "exposure time 1 ms" in rows["instrument"]
+    assert rows["chunks"].startswith("3 of 1")
+
+
+def test_html_names_the_other_pictures_of_a_file(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "several.h5", "w") as file:
+        for k, name in enumerate(["scan", "HAADF", "<b>"]):
+            file[f"data/{name}"] = np.ones((9 - k, 4))
+    arr = dask_tiled.open_dataset(tmp_path / "several.h5", dataset="data/HAADF")
+    picture = rows_of(arr._repr_html_())[0]["picture"]
+    assert picture == "2 of 3, HAADF; the others: scan, <b>"
+    assert "<b>" not in arr._repr_html_().replace("&lt;b&gt;", "")
+
+
+def test_html_of_many_chunks_is_small(tmp_path):
+    path = tmp_path / "hole.raw"
+    with path.open("wb") as file:
+        file.truncate(1_000_000)
+    arr = dask_tiled.open_dataset(path, "raw", dtype="u1", sig_shape=(1,), chunks=(1, 1))
+    assert len(arr._repr_html_()) < 20_000
 
 
 def test_descriptions_are_tables(arr):
