@@ -262,11 +262,12 @@ def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[s
     if not there.any():
         raise DatasetError("there is nothing to draw", found="missing frames alone")
     count, missing = there.size, there.size - np.count_nonzero(there)
-    text = f"all {whole:,} frames"
+    noun = "frames" if len(subject.axes) - nav > 1 else "spectra"
+    text = f"all {whole:,} {noun}"
     if count < whole:
         along = zip(subject.axes, steps, strict=False)
         every = [f"every {ordinal(step)} along {axis.name}" for axis, step in along if step > 1]
-        text = f"a sample: {count:,} of {whole:,} frames, {', '.join(every)}"
+        text = f"a sample: {count:,} of {whole:,} {noun}, {', '.join(every)}"
     text += f", of which {missing:,} are missing" if missing else ""
     return sample, there, [text, *thin.left_out(subject, nav)]
 

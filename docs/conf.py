@@ -107,6 +107,24 @@ def draw_arrays(app: Sphinx) -> None:
         dask_tiled.show(header, folder / "volume.png")
 
 
+def draw_kinds(app: Sphinx) -> None:
+    """Draw samples of other kinds, and the page of an array."""
+    folder = Path(app.srcdir) / "_generated"
+    if (folder / "array.html").exists():
+        return
+    gold = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    cells, brain, alloy = (
+        dask_tiled.samples.cells(),
+        dask_tiled.samples.brain(),
+        dask_tiled.samples.alloy(),
+    )
+    dask_tiled.show(dask_tiled.tiles.center_of_mass(gold), folder / "vectors.png")
+    for name, sample in (("channels", cells), ("brain", brain), ("spectra", alloy)):
+        dask_tiled.show(sample, folder / f"{name}.png")
+    page = gold._repr_html_().replace(f"{Path(dask_tiled.samples.gold()).parent}/", "")
+    (folder / "array.html").write_text(page, "utf8")
+
+
 def list_formats(app: Sphinx) -> None:
     """Write the table of formats, and below it what their options mean."""
     heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
@@ -195,5 +213,6 @@ def setup(app: Sphinx) -> None:
     app.connect("build-finished", publish_notebooks)
     app.connect("builder-inited", draw_schemes)
     app.connect("builder-inited", draw_arrays)
+    app.connect("builder-inited", draw_kinds)
     app.connect("builder-inited", list_formats)
     app.connect("builder-inited", list_facts)
