@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dask_tiled.tiles as tiles  # noqa: PLR0402 - from the package, it would ask this module
+import dask_tiled.samples as samples  # noqa: PLR0402 - from the package, it would ask this module
+import dask_tiled.tiles as tiles  # noqa: PLR0402 - same
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
@@ -55,7 +56,7 @@ __all__ = [
     "VerificationError", "as_zarr", "convert", "describe", "file_reader", "find_bad_pixels",
     "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
     "map_tiles", "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format",
-    "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray",
-    "to_zarr", "verify_zarr",
+    "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
+    "to_xarray", "to_zarr", "verify_zarr",
 ]
 # fmt: on

@@ -95,6 +95,17 @@ def warned_anew():
     warn_once.cache_clear()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def samples_folder(tmp_path_factory):
+    """Keep the sample files of all tests, and of the processes that they start, in one place."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASK_DASK_TILED__SAMPLES_FOLDER", str(shared / "samples"))
+        with dask.config.set(dask.config.collect_env()):
+            yield shared / "samples"
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Return the folder of real files, and skip where it is absent, or fail if it must not be."""

@@ -310,6 +310,27 @@ def test_writing_colours_and_pyramids(shape, tmp_path):
     assert (told["scale"], told["units"]) == ([2.0, 2.0], ["nm", "nm"])
 
 
+def test_samples_are_in_the_menu(plugin):
+    listed = [one.key for one in plugin.contributions.sample_data]
+    assert sorted(listed) == dask_tiled.samples.__all__
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("alloy", [f"alloy Experiments_{name}_data" for name in ("EDS", "BF", "HAADF")]),
+        ("brain", ["brain"]),
+        ("cells", [f"cells_nuclei_0 {name}" for name in ("nuclei", "membranes", "spots")]),
+        ("gold", ["gold"]),
+        ("shapes", [f"shapes {name}" for name in ("image", "label", "centre")]),
+    ],
+)
+def test_samples(name, layers, plugin):
+    """Through napari itself, as its menu opens them."""
+    opened = ViewerModel().open_sample(plugin.name, name)
+    assert [layer.name for layer in opened] == layers
+
+
 @by_file([*manifest("EMD"), *manifest("TIFF"), *manifest("BLO")], "row")
 def test_real_files(data, row):
     """Each of their pictures is one that napari takes."""

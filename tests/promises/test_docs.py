@@ -48,8 +48,9 @@ def test_the_api_page_is_complete():
     listed = {name.rpartition(".")[2] for name in named}
     of_tiles = {*dask_tiled.tiles.__all__}
     assert {"apply_masks", "center_of_mass"} <= of_tiles
-    packages = dask_tiled, tools, dask_tiled.testing
-    public = {name for package in packages for name in package.__all__} - {"tiles"} | of_tiles
+    packages = dask_tiled, dask_tiled.samples, dask_tiled.testing, tools
+    public = {name for package in packages for name in package.__all__}
+    public = public - {"samples", "tiles"} | of_tiles
     assert public - listed == set()
 
 

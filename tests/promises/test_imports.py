@@ -37,6 +37,7 @@ ORDER = [
     "",
     "export",
     "testing",
+    "samples",
     "command_line",
 ]
 # Who may import what; everybody else gets it from them.

@@ -2,9 +2,10 @@
 
 A mixture model, not a multislice calculation, but every part of it is what a microscopist expects:
 
-- a convergent probe makes a disk of the direct beam and one for each Bragg reflection near the
-  Ewald sphere, with two-beam intensities in the local thickness of the crystal;
-- wedges deflect the direct disk by the gradient of the mean inner potential;
+- a nearly parallel probe makes a small disc of the direct beam and one for each Bragg reflection
+  near the Ewald sphere, with two-beam intensities in the local thickness of the crystal;
+- the gradient of the phase, which is the mean inner potential along the beam, deflects the direct
+  disc;
 - carbon scatters into its amorphous rings, gold into a thermal diffuse tail to high angles;
 - electrons are counted: their number is conserved, and the counts have Poisson noise.
 
@@ -14,21 +15,27 @@ Lengths are in nanometres, angles in milliradians, intensities in fractions of t
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_tiled.model.axes import Axis
+
 Floats = NDArray[np.float64]
+Counts = NDArray[np.uint16]
 
 WAVELENGTH = 2.508e-3  # of 200 kV electrons
-ELECTRONS = 60_000  # per scan position: 10 pA for 1 ms
-FIELD_OF_VIEW = 64.0
+ELECTRONS = 40_000  # per scan position: 6.4 pA for 1 ms; none of the 12-bit counters overflows
+SCAN = (60, 64)
+STEP = 1.0  # of the scan
 
-DETECTOR = 256  # pixels along each side
-DETECTED = 64.0  # mrad along each side
-SEMI_ANGLE = 3.0  # of the probe's convergence
+DETECTOR = 128  # pixels along each side
+MRAD = 0.4  # from pixel to pixel
+SEMI_ANGLE = 0.8  # of the probe's convergence: the rings of 111 and 200 stay apart
 
 GOLD_LATTICE = 0.4078
 # Extinction distances of gold grow about linearly with |g|: 20 nm for 111, 46 nm for 400.
@@ -39,6 +46,20 @@ CARBON_PATH = 170.0  # mean free path for all elastic scattering
 GOLD_PHASE, CARBON_PHASE = 0.22, 0.066
 
 ZONE_AXES = ((0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 1, 2))
+
+AXES = (
+    *(Axis(name, "nm", STEP) for name in ("scan_y", "scan_x")),
+    *(Axis(name, "mrad", MRAD, -MRAD * (DETECTOR - 1) / 2) for name in ("y", "x")),
+)
+
+HOT = ((20, 97), (71, 12), (103, 64))
+DEAD = ((9, 30), (45, 110), (88, 41), (120, 120))
+"""Pixels (y, x) of a detector with defects."""
+HOT_COUNT = 3000
+
+UNIT = 2.0**22
+"""Weights and patterns are whole multiples of its inverse. Their products and sums are exact, in
+whatever order a processor adds them up: every machine makes the same file."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,7 @@ def grow_crystal(rng: np.random.Generator, y: float, x: float, radius: float) ->
     plane = g[:, :2] @ turn
     excitation = plane @ tilt - g[:, 2] - WAVELENGTH / 2 * (plane**2).sum(axis=1)
     angles = 1e3 * WAVELENGTH * plane
-    edge = DETECTED / 2 + SEMI_ANGLE
+    edge = DETECTOR / 2 * MRAD + SEMI_ANGLE
     seen = (np.abs(excitation) < 0.35) & (np.abs(angles).max(axis=1) < edge)
     return Crystal(
         y=y,
@@ -107,88 +128,63 @@ def carbon_thickness(rng: np.random.Generator, y: Floats, x: Floats) -> Floats:
     phases = rng.uniform(0, 2 * np.pi, size=60)
     arguments = waves[:, 0] * y[..., None] + waves[:, 1] * x[..., None] + phases
     rough = np.cos(arguments).sum(axis=-1) / np.sqrt(60)
-    from_hole = np.hypot(y - 57, 0.8 * (x - 60)) - 15.5 - 0.8 * rough
-    return (9 + 1.1 * rough) / (1 + np.exp(-from_hole / 0.7))
+    return (9 + 1.1 * rough) / (1 + np.exp(-(from_hole(y, x) - 15.5 - 0.8 * rough) / 0.7))
+
+
+def from_hole(y: Floats | float, x: Floats | float) -> Floats:
+    """Distance of positions from the middle of the hole, which is wider than high."""
+    return np.hypot(y - 55.0, 0.8 * (x - 60.0))
 
 
 class Specimen:
-    """Gold crystals on a carbon film, sampled at ``scan`` x ``scan`` positions.
-
-    Parameters
-    ----------
-    scan : int
-        Positions along each side.
-    detector : int
-        Pixels along each side of the detector, which always sees the same angles.
-    seed : int
-        Another number makes other crystals.
+    """Gold crystals on a carbon film, of which each scan position is a field of 1 nm.
 
     Attributes
     ----------
-    step : float
-        Distance of two scan positions in nanometres.
-    mrad : float
-        Angle from one pixel of the detector to the next.
-    carbon : ndarray, (scan, scan)
-        Thickness of the film.
-    gold : ndarray, (scan, scan)
-        Thickness of all crystals at a position.
+    carbon, gold : ndarray, ``SCAN``
+        Thickness of the film, and of all crystals at a position, in nm.
+    phase : ndarray, ``SCAN``
+        Phase of the electron wave behind the specimen, in radians; its gradient shifts the beam.
     """
 
-    def __init__(self, scan: int, detector: int = DETECTOR, seed: int = 2) -> None:
-        rng = np.random.default_rng(seed)
-        self.step, self.mrad = FIELD_OF_VIEW / scan, DETECTED / detector
-        self._detector = detector
-        y, x = np.mgrid[:scan, :scan] * self.step + self.step / 2
+    def __init__(self) -> None:
+        rng = np.random.default_rng(2)
+        y, x = STEP * (np.indices(SCAN) + 0.5)
         self.carbon = carbon_thickness(rng, y, x)
         self.crystals = self._place(rng)
         self._thickness = [crystal.thickness(y, x) for crystal in self.crystals]
         self.gold = np.sum(self._thickness, axis=0)
-        phase = GOLD_PHASE * self.gold + CARBON_PHASE * self.carbon
-        slope = np.stack(np.gradient(phase, self.step))
-        self._deflection = 1e3 * WAVELENGTH / (2 * np.pi) * slope / self.mrad
-
-    @property
-    def calibrations(self) -> list[tuple[float, float, str]]:
-        """Origin in pixels, step and unit of all four axes, as files have them."""
-        scan, frame = (0.0, self.step, "nm"), ((self._detector - 1) / 2, self.mrad, "mrad")
-        return [scan, scan, frame, frame]
-
-    def scan(self) -> NDArray[np.uint16]:
-        """Give the counts of all positions, (scan, scan, detector, detector)."""
-        return np.stack(list(self.counts()))
+        self.phase = GOLD_PHASE * self.gold + CARBON_PHASE * self.carbon
+        slope = np.stack(np.gradient(self.phase, STEP), axis=-1)
+        self._deflection = 1e3 * WAVELENGTH / (2 * np.pi) * slope
 
     @staticmethod
     def _place(rng: np.random.Generator) -> list[Crystal]:
         placed: list[Crystal] = []
-        radii = np.concatenate([rng.uniform(4.5, 8.5, 9), rng.uniform(1.4, 2.8, 22)])
+        radii = np.concatenate([rng.uniform(4.5, 8.5, 9), rng.uniform(1.4, 2.8, 26)])
         for radius in np.sort(radii)[::-1]:
-            for y, x in rng.uniform(2, FIELD_OF_VIEW - 2, size=(200, 2)):
-                on_film = np.hypot(y - 57, 0.8 * (x - 60)) > 17 + 0.6 * radius
+            for y, x in rng.uniform(2, np.array(SCAN) * STEP - 2, size=(200, 2)):
+                on_film = from_hole(y, x) > 17 + 0.6 * radius
                 alone = all(np.hypot(y - c.y, x - c.x) > radius + c.radius for c in placed)
                 if on_film and alone:
                     placed.append(grow_crystal(rng, y, x, radius))
                     break
         return placed
 
-    def counts(self, seed: int = 3) -> Iterator[NDArray[np.uint16]]:
-        """Yield the diffraction patterns of one scan row after the other.
+    def counts(self, rows: int = SCAN[0]) -> Iterator[Counts]:
+        """Yield the diffraction patterns of one scan row after the other, from the first on.
 
         Yields
         ------
-        ndarray, (scan, detector, detector), uint16
+        ndarray, (scan x, y, x), uint16
             Electrons counted, of ``ELECTRONS`` sent to each position.
         """
-        rng = np.random.default_rng(seed)
-        frame = (self._detector, self._detector)
-        ky, kx = self.mrad * (np.indices(frame) - (self._detector - 1) / 2)
-        direct = disks(ky, kx, np.zeros((1, 2)), self.mrad)[0]
-        amorphous, diffuse = carbon_profile(ky, kx), diffuse_profile(ky, kx)
-        # The direct disk, its shifts to first order (they are below a pixel), and what is smooth.
-        common = np.stack([direct, *(-d for d in np.gradient(direct)), amorphous, diffuse])
-        patterns = [disks(ky, kx, c.g, self.mrad) for c in self.crystals]
+        rng = np.random.default_rng(3)
+        angle = MRAD * np.hypot(*(np.indices((DETECTOR, DETECTOR)) - (DETECTOR - 1) / 2))
+        smooth = whole([carbon_profile(angle), diffuse_profile(angle)])
+        patterns = [whole(discs(c.g)) for c in self.crystals]
 
-        for row in range(len(self.gold)):
+        for row in range(rows):
             elastic = np.exp(-self.gold[row] / GOLD_DIFFUSE_PATH)
             thin = np.exp(-self.carbon[row] / CARBON_PATH)
             excited = [
@@ -196,42 +192,69 @@ class Specimen:
             ]
             # Every reflection takes from the direct beam; together they never take all of it.
             left = elastic * thin / (1 + sum(e.sum(axis=-1) for e in excited))
-            shift_y, shift_x = self._deflection[:, row]
-            weights = [left, left * shift_y, left * shift_x, elastic * (1 - thin), 1 - elastic]
-            mean = mix(np.stack(weights, axis=-1), common)
+            mean = mix(np.stack([elastic * (1 - thin), 1 - elastic], axis=-1), smooth)
+            mean += np.rint(left * UNIT)[:, None, None] * whole(discs(self._deflection[row]))
             for beams, pattern in zip(excited, patterns, strict=True):
                 here = beams.any(axis=-1)
                 if here.any():
                     mean[here] += mix(left[here, None] * beams[here], pattern)
-            yield rng.poisson(ELECTRONS * mean.clip(0)).astype(np.uint16)
+            yield rng.poisson(ELECTRONS / UNIT**2 * mean).astype(np.uint16)
 
 
-def mix(weights: Floats, patterns: Floats) -> NDArray[np.float32]:
+def whole(patterns: Floats | list[Floats]) -> NDArray[np.float32]:
+    """Return patterns in multiples of 1 / UNIT, which the 24 bits of float32 hold exactly."""
+    return np.rint(np.asarray(patterns) * UNIT).astype(np.float32)
+
+
+def mix(weights: Floats, patterns: NDArray[np.float32]) -> Floats:
     """Sum ``patterns`` (components, y, x) with ``weights`` (positions, components)."""
-    flat = patterns.reshape(len(patterns), -1).astype(np.float32)
-    return (weights.astype(np.float32) @ flat).reshape(len(weights), *patterns.shape[1:])
+    flat = patterns.reshape(len(patterns), -1).astype(np.float64)
+    return (np.rint(weights * UNIT) @ flat).reshape(len(weights), *patterns.shape[1:])
 
 
-def disks(ky: Floats, kx: Floats, centres: Floats, edge: float) -> NDArray[np.float32]:
-    """Unit-sum disks of the probe around ``centres`` (n, 2), with an edge of one pixel."""
-    out = np.empty((len(centres), *ky.shape), np.float32)
-    for disk, (y, x) in zip(out, centres, strict=True):
-        disk[:] = np.clip((SEMI_ANGLE - np.hypot(ky - y, kx - x)) / edge + 0.5, 0, 1)
-    return out * np.float32(edge**2 / (np.pi * SEMI_ANGLE**2))
+def discs(centres: Floats) -> Floats:
+    """Discs of the probe around ``centres`` (n, 2) in mrad; the sum of a whole one is 1."""
+    radius = SEMI_ANGLE / MRAD
+    reach = np.arange(-math.ceil(radius) - 1, math.ceil(radius) + 2)
+    out = np.zeros((len(centres), DETECTOR, DETECTOR))
+    for frame, (y, x) in zip(out, centres / MRAD + (DETECTOR - 1) / 2, strict=True):
+        rows, columns = round(y) + reach, round(x) + reach
+        disc = np.clip(radius - np.hypot(rows[:, None] - y, columns - x) + 0.5, 0, 1)
+        disc /= disc.sum()
+        for places in (rows, columns):
+            places[(places < 0) | (places >= DETECTOR)] = DETECTOR  # beside the detector
+        padded = np.zeros((DETECTOR + 1, DETECTOR + 1))
+        padded[np.ix_(rows, columns)] = disc
+        frame[:] = padded[:-1, :-1]
+    return out
 
 
-def carbon_profile(ky: Floats, kx: Floats) -> Floats:
+def carbon_profile(angle: Floats) -> Floats:
     """Amorphous carbon: a narrow core and rings at the spacings 0.21 nm and 0.12 nm."""
-    angle = np.hypot(ky, kx)
     profile = 1 / (1 + (angle / 6) ** 2) ** 2
     for spacing, width, height in ((0.21, 1.9, 0.10), (0.12, 2.6, 0.035)):
         profile += height * np.exp(-(((angle - 1e3 * WAVELENGTH / spacing) / width) ** 2) / 2)
     return profile / profile.sum()
 
 
-def diffuse_profile(ky: Floats, kx: Floats) -> Floats:
+def diffuse_profile(angle: Floats) -> Floats:
     """Thermal diffuse scattering of gold: none forward, a maximum, a tail beyond the detector."""
-    angle = np.hypot(ky, kx)
     screened = 1 / (1 + (angle / 22) ** 2) ** 2
     profile = screened * (1 - np.exp(-((angle / 9) ** 2)))
     return 0.6 * profile / profile.sum()
+
+
+def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -> None:
+    """Write ``gold.mib`` of Merlin with its ``gold.hdr``, a scan row in memory at a time."""
+    from dask_tiled.testing.mib import write_mib
+
+    (hot_y, hot_x), (dead_y, dead_x) = np.transpose(HOT), np.transpose(DEAD)
+
+    def frames() -> Iterator[Counts]:
+        for row in Specimen().counts(rows):
+            if bad_pixels:
+                row[:, hot_y, hot_x] = HOT_COUNT
+                row[:, dead_y, dead_x] = 0
+            yield from row
+
+    write_mib(folder / "gold.mib", frames(), kind="U16", nav_shape=(rows, SCAN[1]))
