@@ -1,28 +1,60 @@
 """Progress bars: they show what is done, and speak of nothing else."""
 
+import importlib
 import sys
 import warnings
 from contextlib import closing
 from types import SimpleNamespace
 
+import pytest
+
 from dask_tiled.export import running
 from dask_tiled.export.bars import progress_bar
 
 
-def test_a_notebook_without_widgets_is_no_reason_to_warn(monkeypatch, capsys):
-    kernel = SimpleNamespace(config={"IPKernelApp": {}})
+@pytest.fixture
+def kernel(monkeypatch):
+    """Let tqdm and the package take this process for a kernel of Jupyter."""
+    shell = SimpleNamespace(kernel=None, config={"IPKernelApp": {}})
     monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    monkeypatch.setattr(importlib.import_module("IPython"), "get_ipython", lambda: shell)
     for name in ("auto", "autonotebook", "notebook"):
         monkeypatch.delitem(sys.modules, f"tqdm.{name}", raising=False)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("disable", [None, False, True])
+def test_a_notebook_without_widgets_is_no_reason_to_warn(disable, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        bar = progress_bar(total=3)
+        bar = progress_bar(total=3, disable=disable)
     assert not said
     bar.update(3)
     bar.close()
-    assert "3/3" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert ("3/3" in out) is not disable
+    assert err == ""  # which notebooks show in red
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
+    shown = []
+    tqdm = importlib.import_module("tqdm.notebook")
+    monkeypatch.setattr(tqdm, "display", shown.append)
+    with progress_bar(total=3, disable=None) as bar:
+        bar.update(3)
+    ((_, widget, _),) = (box.children for box in shown)
+    assert (widget.value, widget.max) == (3, 3)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_nothing_is_shown_unasked(monkeypatch, capsys):
+    with progress_bar(total=3, disable=None) as bar:
+        bar.update(3)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert progress_bar(total=3, disable=False).disable
 
 
 def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):

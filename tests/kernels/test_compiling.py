@@ -1,6 +1,8 @@
 """Compiling is said once, with the time it took, and not where the machine code is there."""
 
 import logging
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from checks import ran
@@ -51,3 +53,78 @@ def test_kernels_that_follow_are_one_message(caplog, monkeypatch):
         notice.begin()
     notice._end.join()
     assert len(caplog.messages) == 2  # who wants errors alone hears of none
+
+
+class Cells:
+    """A kernel of Jupyter: what each cell shows, and what is called at its end."""
+
+    def __init__(self, monkeypatch):
+        self.shown, self.at_end, self.kernel = [[]], [], None
+        self.events = SimpleNamespace(
+            register=lambda _, function: self.at_end.append(function),
+            unregister=lambda _, function: self.at_end.remove(function),
+        )
+        ipython, of_display = ModuleType("IPython"), ModuleType("IPython.display")
+        ipython.get_ipython, of_display.display = lambda: self, self.display
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        monkeypatch.setitem(sys.modules, "IPython.display", of_display)
+
+    def display(self, data, *, raw, display_id):
+        assert raw
+        assert display_id
+        outputs = self.shown[-1]
+        outputs.append(data["text/plain"])
+        place = len(outputs) - 1
+        return SimpleNamespace(
+            update=lambda data, raw: outputs.__setitem__(place, data["text/plain"]) or raw
+        )
+
+    def end(self):
+        for function in [*self.at_end]:
+            function(None)
+        self.shown.append([])
+
+
+SAID = "compiling for this kind of data; that is kept for the next time ...\n... compiled in "
+
+
+def test_a_notebook_shows_it_in_the_cell_that_compiles(monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "NOTICEABLE", 0.0)
+    monkeypatch.setattr(compiling.LOGGER, "propagate", False)  # pytest handles all messages
+    cells, notice = Cells(monkeypatch), compiling.Notice()
+
+    def compile_some():
+        for _ in range(2):
+            with notice.timed():
+                notice.begin()
+
+    compile_some()
+    cells.end()
+    with notice.timed():
+        pass  # it was there
+    cells.end()
+    compile_some()
+    monkeypatch.setattr(compiling, "SOON", 0.01)
+    compile_some()
+    notice._end.join()  # the cell goes on
+    cells.end()
+    monkeypatch.setattr(compiling, "SOON", 60)
+    compile_some()
+    compiling.LOGGER.setLevel(logging.ERROR)
+    cells.end()
+    compiling.LOGGER.setLevel(logging.NOTSET)
+    told = [len(outputs) for outputs in cells.shown]
+    assert told == [1, 0, 1, 1, 0]
+    assert cells.shown[0][0].startswith(SAID)
+    assert cells.shown[2][0].startswith(SAID)
+    assert cells.shown[3] == [SAID.partition("\n")[0]]  # who wants errors alone hears of no more
+    assert cells.at_end == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_that_handles_messages_gets_them(monkeypatch, caplog):
+    cells, notice = Cells(monkeypatch), compiling.Notice()
+    with caplog.at_level(logging.WARNING, "dask_tiled"), notice.timed():
+        notice.begin()
+    assert len(caplog.messages) == 1
+    assert cells.shown == [[]]

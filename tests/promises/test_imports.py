@@ -25,6 +25,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     "errors",
     "foreign",
+    "notebooks",
     "remote",
     "model",
     "codecs",
@@ -78,7 +79,7 @@ OF_DASK = {
 SEAM = "dask_tiled.array.dask_graph"
 PRIVATE_OF_DASK = {name for names in NAMES.values() for name in names}
 # Libraries whose objects the caller hands over, or that call the package.
-BROUGHT = {"icechunk", "pint"}  # napari brings pint
+BROUGHT = {"IPython", "icechunk", "pint"}  # kernels bring IPython, napari brings pint
 # Modules of other packages that are not public, and what each module of ours imports from them.
 PRIVATE = ("llvmlite", "numba.core", "numpy._core", "numpy.core", "xarray.core", "zarr.core")
 FROM_PRIVATE = {
@@ -273,7 +274,7 @@ def test_no_test_imports_from_another():
 
 def test_tests_mirror_the_package():
     """Each package has a folder, and each format a file."""
-    packages = {package_of(module) for module in MODULES} - {"", "errors", "foreign"}
+    packages = {package_of(module) for module in MODULES} - {"", "errors", "foreign", "notebooks"}
     assert packages <= {path.name for path in TESTS.iterdir()}
     formats = {path.name for path in (TESTS / "formats").iterdir()}
     assert {f"test_{name}.py" for name in _MODULES} <= formats
