@@ -35,7 +35,8 @@ def gold(*, bad_pixels: bool = False) -> Path:
     Returns
     -------
     pathlib.Path
-        Of ``gold.mib``, with ``gold.hdr`` beside it.
+        Of ``gold.mib``. Beside it are ``gold.hdr`` and what MIB cannot hold: the axes, as
+        :meth:`~dask_tiled.TiledArray.save_axes` keeps them.
 
     Raises
     ------
@@ -48,6 +49,8 @@ def gold(*, bad_pixels: bool = False) -> Path:
     >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
     >>> arr.shape, arr.dtype
     ((60, 64, 128, 128), dtype('uint16'))
+    >>> [f"{axis.name}: {axis.scale} {axis.units}" for axis in arr.axes]
+    ['scan_y: 1.0 nm', 'scan_x: 1.0 nm', 'y: 0.4 mrad', 'x: 0.4 mrad']
     """
     from dask_tiled.samples.scan import write_gold
 

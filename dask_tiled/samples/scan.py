@@ -49,7 +49,7 @@ ZONE_AXES = ((0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 1, 2))
 
 AXES = (
     *(Axis(name, "nm", STEP) for name in ("scan_y", "scan_x")),
-    *(Axis(name, "mrad", MRAD, -MRAD * (DETECTOR - 1) / 2) for name in ("y", "x")),
+    *(Axis(name, "mrad", MRAD, round(-MRAD * (DETECTOR - 1) / 2, 6)) for name in ("y", "x")),
 )
 
 HOT = ((20, 97), (71, 12), (103, 64))
@@ -245,7 +245,12 @@ def diffuse_profile(angle: Floats) -> Floats:
 
 
 def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -> None:
-    """Write ``gold.mib`` of Merlin with its ``gold.hdr``, a scan row in memory at a time."""
+    """Write ``gold.mib`` of Merlin, its ``gold.hdr``, and the axes that neither can hold.
+
+    There is a scan row in memory at a time.
+    """
+    from dask_tiled.model.saved_axes import save_axes
+    from dask_tiled.opening import describe
     from dask_tiled.testing.mib import write_mib
 
     (hot_y, hot_x), (dead_y, dead_x) = np.transpose(HOT), np.transpose(DEAD)
@@ -257,4 +262,5 @@ def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -
                 row[:, dead_y, dead_x] = 0
             yield from row
 
-    write_mib(folder / "gold.mib", frames(), kind="U16", nav_shape=(rows, SCAN[1]))
+    path = write_mib(folder / "gold.mib", frames(), kind="U16", nav_shape=(rows, SCAN[1]))
+    save_axes(describe(path, axes=AXES))

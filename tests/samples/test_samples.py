@@ -46,6 +46,8 @@ def test_gold_is_a_merlin_scan():
     assert read["data"].shape == arr.shape
     np.testing.assert_array_equal(read["data"][7], arr[7][:, ::-1])  # it turns frames over
     assert arr.instrument["threshold"].value == 2000
+    assert arr.axes == scan.AXES  # saved beside it: MIB cannot hold them
+    assert [axis.units for axis in arr.axes] == ["nm", "nm", "mrad", "mrad"]
 
 
 def test_gold_shows_discs_rings_and_phase():
