@@ -20,10 +20,11 @@ OLDEST := $(VENVS)/oldest-$(MINOR)/installed
 NEWEST := $(VENVS)/newest-$(MINOR)/installed
 UV := $(VENVS)/uv/bin/uv
 
-.PHONY: help environments demo test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
 help:
-	@echo "make demo    write a 512 MiB scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
+	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
+	@echo "make picture draw the picture of README.md by its own lines"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
 	@echo "make test-elsewhere  the whole suite as a stranger: another user, folder, language, one core"
@@ -46,6 +47,9 @@ environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed)
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
+
+picture: $(VENVS)/demo/installed
+	@$(VENVS)/demo/bin/python docs/picture.py
 
 test: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)

@@ -3,10 +3,10 @@
 import importlib.metadata
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
+import dask
 import numpy as np
 from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
@@ -14,7 +14,7 @@ from sphinx.environment import BuildEnvironment
 
 import dask_tiled
 from dask_tiled.model.instrument import VOCABULARY
-from dask_tiled.testing import write_dm, write_nrrd
+from dask_tiled.testing import write_nrrd
 from dask_tiled.tiling.drawing import svg
 
 project = "dask-tiled"
@@ -27,14 +27,14 @@ exclude_patterns = ["_build", "_generated", "tutorials/*/*"]
 templates_path = ["_templates"]
 
 # Notebooks are executed whenever they are read. Errors, and words on stderr, end the build.
-EXAMPLES = Path(__file__).parent.parent / "examples"
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_output_stderr = "warn"
-sys.path.insert(0, str(EXAMPLES))
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+SAMPLES = Path(__file__).parent / "_generated" / "samples"
+os.environ["DASK_DASK_TILED__SAMPLES_FOLDER"] = str(SAMPLES)  # of the notebooks
+dask.config.set({"dask_tiled.samples-folder": SAMPLES})
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads wait for each other on busy cores
 
 autodoc_typehints = "none"  # the docstrings say it in words
@@ -83,22 +83,17 @@ def draw_schemes(app: Sphinx) -> None:
 
 
 def draw_arrays(app: Sphinx) -> None:
-    """Draw the pictures of the page about them: of a simulated scan, with scales."""
-    from gold_on_carbon import Specimen
-
+    """Draw the pictures of the page about them: of a sample, with scales."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     if (folder / "volume.png").exists():
         return
-    specimen = Specimen(40, detector=64)
     with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "gold.dm4"
-        write_dm(path, specimen.scan(), calibrations=specimen.calibrations)
-        arr = dask_tiled.open_dataset(path)
+        arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
         dask_tiled.show(arr, folder / "scan.png")
         dask_tiled.show(arr, folder / "sample.png", frames=150)
         dask_tiled.show(arr.std(axis=(0, 1)), folder / "deviation.png")
-        dask_tiled.show(arr.reshape(1600, 64, 64), folder / "stack.png")
+        dask_tiled.show(arr.reshape(60 * 64, 128, 128), folder / "stack.png")
         z, y, x = np.ogrid[-1:1:40j, -1:1:64j, -1:1:64j]
         ball = (200 * (np.hypot(np.hypot(x, y), z) < 0.9) * np.cos(6 * (x + y * z)) ** 2).astype(
             "u1"
@@ -193,7 +188,7 @@ def configure_kernels(app: Sphinx) -> None:
 
 def outdated_notebooks(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
     """Have notebooks executed again when anything they may import has changed since."""
-    sources = [*Path(dask_tiled.__file__).parent.rglob("*.py"), *EXAMPLES.glob("*.py")]
+    sources = Path(dask_tiled.__file__).parent.rglob("*.py")
     newest = max(source.stat().st_mtime_ns for source in sources) // 1000
     return [name for name, read in env.all_docs.items() if "tutorials/" in name and read < newest]
 
@@ -203,7 +198,6 @@ def publish_notebooks(app: Sphinx, exception: Exception | None) -> None:
     if exception is None:
         for path in (Path(app.outdir).parent / "jupyter_execute" / "tutorials").glob("*.ipynb"):
             shutil.copy(path, Path(app.outdir) / "tutorials")
-        shutil.copy(EXAMPLES / "gold_on_carbon.py", Path(app.outdir) / "tutorials")
 
 
 def setup(app: Sphinx) -> None:

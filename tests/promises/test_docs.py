@@ -2,11 +2,16 @@
 
 import doctest
 import importlib
+import importlib.util
+import inspect
 import pkgutil
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
+from matplotlib.image import imread
 
 import dask_tiled
 import dask_tiled.testing
@@ -65,6 +70,28 @@ def test_each_promise_names_tests_that_exist():
         assert modules or named, row
         assert {*named} <= commands
         assert [name for name in modules if not (ROOT / name).is_file()] == []
+
+
+def test_the_lines_of_the_readme_run(tmp_path, monkeypatch):
+    """They draw its picture; smallest differences are those of versions of matplotlib."""
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("picture", DOCS / "picture.py")
+    picture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(picture)
+    names = {}
+    for lines in picture.lines_of_readme():
+        exec(lines, names)  # noqa: S102 - what it is about
+    assert names["image"].shape == names["pixel"].shape == names["centres"].shape[:2] == (60, 64)
+    assert np.array_equal(
+        zarr.open_group("scan.zarr")["data"][7, 40], names["arr"][7, 40].compute()
+    )
+    drawn, kept = (imread(path) for path in (picture.DRAWN, picture.PICTURE))
+    assert drawn.shape == kept.shape, "run: make picture"
+    coarse = [
+        image[: len(image) // 12 * 12].reshape(-1, 12, image.shape[1] // 12, 12, 4).mean((1, 3))
+        for image in (drawn, kept)
+    ]
+    assert abs(coarse[0] - coarse[1]).max() < 0.1, "run: make picture"
 
 
 def test_links_of_the_first_pages_lead_somewhere():
