@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any
 
-from dask_tiled.notebooks import notebook_shell
+from dask_tiled.notebooks import CellText, notebook_shell
 
 
 def progress_bar(**options: Any) -> Any:
@@ -19,8 +19,27 @@ def progress_bar(**options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)  # it misses the widgets aloud
         from tqdm.auto import tqdm
-    if notebook_shell() is not None:  # cells are no terminals, and stderr is red there
-        options |= {"file": sys.stdout, "disable": bool(options.get("disable"))}
+    if notebook_shell() is not None:
+        options["disable"] = bool(options.get("disable"))
+        if "tqdm.notebook" not in {base.__module__ for base in tqdm.__mro__}:
+            options["file"] = _Cell()
     elif sys.stderr is None:  # a program without a terminal
         options["disable"] = True
     return tqdm(**options)
+
+
+class _Cell:
+    """A file that shows what is written last below the cell, where stderr would be red."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        self._text = CellText()
+
+    def write(self, text: str) -> None:
+        """Show a bar; the end of the line leaves it there."""
+        if text.strip():
+            self._text.show(text.strip())
+
+    def flush(self) -> None:
+        """Do nothing: it is shown."""

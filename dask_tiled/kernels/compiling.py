@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
-from dask_tiled.notebooks import notebook_shell
+from dask_tiled.notebooks import CellText, notebook_shell
 
 LOGGER = logging.getLogger("dask_tiled")
 SOON = 1.0
@@ -84,23 +83,17 @@ class Notice:
 
 
 class _Shown:
-    """Lines in the output of the cell that runs now, the end of which calls ``at_end``."""
+    """Lines below the cell that runs now, the end of which calls ``at_end``."""
 
     def __init__(self, shell: Any, at_end: Callable[[object], None]) -> None:
         self._events, self._at_end = shell.events, at_end
-        self._lines: list[str] = []
-        self._handle: Any = None
+        self._lines, self._text = list[str](), CellText()
         self._events.register("post_run_cell", at_end)
 
     def add(self, line: str) -> None:
         """Show one more line below the others."""
-        display: Any = import_module("IPython.display").display
         self._lines.append(line)
-        shown = {"text/plain": "\n".join(self._lines)}
-        if self._handle is None:
-            self._handle = display(shown, raw=True, display_id=True)
-        else:
-            self._handle.update(shown, raw=True)
+        self._text.show("\n".join(self._lines))
 
     def close(self) -> None:
         """Leave them as they are."""
