@@ -6,7 +6,9 @@ import atexit
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -16,6 +18,8 @@ from dask import config
 from dask_tiled.errors import DatasetError, warn
 
 SETTING = "dask_tiled.samples-folder"
+ABANDONED = 3600.0
+"""Seconds after which nobody writes a sample any more that takes some seconds."""
 
 
 def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
@@ -50,6 +54,10 @@ def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
 
 
 def _make(folder: Path, name: str, file: str, write: Callable[[Path], None]) -> None:
+    for left in folder.glob(f".{name}-*"):  # by processes that were killed
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                shutil.rmtree(left)
     with TemporaryDirectory(prefix=f".{name}-", dir=folder) as hidden:
         made = Path(hidden, name)
         made.mkdir()

@@ -81,6 +81,15 @@ def test_half_a_sample_is_made_anew(cache):
     assert kept("a-1", "a.raw", write).read_text() == "pixels"
 
 
+def test_what_a_killed_process_leaves_goes(cache):
+    for name, age in (("old", 1e5), ("new", 0)):
+        (cache / f".a-1-{name}" / "a-1").mkdir(parents=True)
+        made = (cache / f".a-1-{name}").stat().st_mtime - age
+        os.utime(cache / f".a-1-{name}", (made, made))
+    kept("a-1", "a.raw", write)
+    assert sorted(os.listdir(cache)) == [".a-1-new", "a-1"]
+
+
 @pytest.mark.parametrize(
     ("platform", "xdg", "expected"),
     [
