@@ -128,17 +128,11 @@ def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, 
         yield _layer(name, levels)
         return
     before = (slice(None),) * named[0]
-    for k, (channel, colour) in enumerate(
-        zip(_channels(levels[0], shape[named[0]]), CHANNEL_COLOURS, strict=False)
-    ):
+    along = axes[named[0]]
+    names = (along and along.labels) or range(shape[named[0]])
+    for k, (channel, colour) in enumerate(zip(names, CHANNEL_COLOURS, strict=False)):
         data, options = _layer(f"{name} {channel}", [level[(*before, k)] for level in levels])
         yield data, options | {"colormap": colour, "blending": "additive"}
-
-
-def _channels(arr: da.Array, count: int) -> Sequence[Any]:
-    """Name channels, by their numbers where the file has no names for all."""
-    names = _facts(arr).get("channels", ())
-    return names if len(names) == count and all(names) else range(count)
 
 
 def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
