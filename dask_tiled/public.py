@@ -21,6 +21,7 @@ from dask_tiled.errors import (
     UnknownFormatError,
     VerificationError,
 )
+from dask_tiled.explaining import Explanation, Measured, explain
 from dask_tiled.export.batches import iter_batches
 from dask_tiled.export.beton import to_beton
 from dask_tiled.export.convert import convert
@@ -50,13 +51,14 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Fact", "Format", "ImageField", "Instrument", "MissingFramesWarning", "OutsideFolderError",
-    "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo", "TiledArray",
-    "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
-    "VerificationError", "as_zarr", "convert", "describe", "file_reader", "find_bad_pixels",
-    "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
-    "map_tiles", "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format",
-    "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
-    "to_xarray", "to_zarr", "verify_zarr",
+    "Explanation", "Fact", "Format", "ImageField", "Instrument", "Measured",
+    "MissingFramesWarning", "OutsideFolderError", "Piece", "RemoteError", "StaleFileError",
+    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
+    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "convert",
+    "describe", "explain", "file_reader", "find_bad_pixels", "formats", "frame_facts",
+    "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
+    "open_dataset", "open_volumes", "reduce_tiles", "register_format", "samples", "scheme_of",
+    "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr",
+    "verify_zarr",
 ]
 # fmt: on

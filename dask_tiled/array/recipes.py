@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, starmap
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -105,6 +105,34 @@ class Recipe:
     @property
     def _sources(self) -> list[Source]:
         return [node for node in self._nodes if isinstance(node, Source)]
+
+    @property
+    def read_sources(self) -> list[Source]:
+        """What is read where NumPy has to work on all pixels, each as often as it occurs."""
+        return self._sources
+
+    @property
+    def reduces(self) -> bool:
+        """Whether pixels are no result."""
+        return self._last is not None
+
+    def widths(self, operands: Sequence[Array]) -> list[int]:
+        """Return the bytes of a pixel of each node, as NumPy makes them one after the other."""
+        found = list[int]()
+        beside = [np.ones((1,) * x.ndim, x.dtype) for x in operands]
+        ndim = len(self._view.parts)
+
+        def noted(made: Any) -> Any:
+            found.append(made.dtype.itemsize)
+            return made
+
+        with np.errstate(all="ignore"):
+            self._value(
+                lambda source: noted(np.ones((1,) * ndim, source.dtype)),
+                lambda function, kwargs, x: noted(function(*x, **kwargs)),
+                beside,
+            )
+        return found
 
     @property
     def sources(self) -> set[str]:
@@ -279,7 +307,7 @@ class Recipes:
 
     def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
         self.recipes = recipes
-        self._grid = grid
+        self.grid = grid
         self.beside = list(dict.fromkeys(x for one in recipes for x in one.beside))
         """The arrays beside of all recipes."""
         self._given = [[self.beside.index(x) for x in one.beside] for one in recipes]
@@ -297,31 +325,67 @@ class Recipes:
         room: Room | None = None,
     ) -> list[Result]:
         """Make the chunks of all recipes."""
-        box = self._grid.box(block_id)
-        made: dict[int, Result] = {}
-        begun: dict[int, tuple[Shown, End]] = {}
-        for k, (recipe, given) in enumerate(zip(self.recipes, self._given, strict=True)):
+        begun = self.begin(block_id, blocks, room)
+        made: dict[int, Result] = {
+            k: one.whole(np.empty(one.shape, one.program.dtype))
+            if one.program is not None and not all(one.shape)
+            else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
+            for k, one in enumerate(begun)
+            if one.shown is None
+        }
+        shown = {k: one for k, one in enumerate(begun) if one.shown is not None}
+        if shown:
+            source, chunk = next(iter(shown.values())).begins_with
+            nav_shape = self.grid.shape[: chunk.nav_ndim]
+            sinks = [one.shown for one in shown.values() if one.shown is not None]
+            results = run(source if pixels is None else pixels, chunk, nav_shape, sinks)
+            for (k, one), found in zip(shown.items(), results, strict=True):
+                made[k] = one.end(found)
+        return [made[k] for k in range(len(self.recipes))]
+
+    def begin(
+        self, block_id: Block, blocks: Sequence[Nested], room: Room | None = None
+    ) -> list[Begun]:
+        """Begin to make the chunks of all recipes; nothing is read yet."""
+        box = self.grid.box(block_id)
+        begun = list[Begun]()
+        for recipe, given in zip(self.recipes, self._given, strict=True):
             some = [_only(blocks[number]) for number in given]
             operands, shape = recipe.operands(box, some)
             program, whole = recipe.program(operands), partial(recipe.make, block_id, some)
-            if program is not None and not all(shape):
-                made[k] = whole(np.empty(shape, program.dtype))
-                continue
-            if program is not None:
-                source = program.sources[0]  # the same for all, if there are several recipes
-                chunk = Chunk(box, source.layout.nav_ndim, source.dtype)
-                one = recipe.begin(program, chunk, operands, shape, whole, room)
-                if one is not None:
-                    begun[k] = one
-                    continue
-            made[k] = whole(recipe.pixels(box, shape, operands, pixels))
-        if begun:
-            nav_shape = self._grid.shape[: chunk.nav_ndim]
-            shown = [one for one, _ in begun.values()]
-            results = run(source if pixels is None else pixels, chunk, nav_shape, shown)
-            for (k, (_, end)), found in zip(begun.items(), results, strict=True):
-                made[k] = end(found)
-        return [made[k] for k in range(len(self.recipes))]
+            one = Begun(recipe, box, shape, operands, program, whole, None, whole)
+            if program is not None and all(shape):
+                _, chunk = one.begins_with
+                found = recipe.begin(program, chunk, operands, shape, whole, room)
+                if found is not None:
+                    one = one._replace(shown=found[0], end=found[1])
+            begun.append(one)
+        return begun
+
+
+class Begun(NamedTuple):
+    """A recipe that has been begun for a chunk."""
+
+    recipe: Recipe
+    box: Box
+    shape: tuple[int, ...]
+    """Of the pixels, whose axes may be split."""
+    operands: Sequence[Array]
+    program: Program | None
+    """None if the engine has none."""
+    whole: End
+    """Makes of all pixels what dask's function returns."""
+    shown: Shown | None
+    """What takes the tiles; None where only NumPy can work, on all pixels at once."""
+    end: End
+    """Makes of the result of what takes the tiles what dask's function returns."""
+
+    @property
+    def begins_with(self) -> tuple[Source, Chunk]:
+        """The source whose tiles are shown, the same for all recipes of a task, and its chunk."""
+        assert self.program is not None  # noqa: S101 - only asked for where there is one
+        source = self.program.sources[0]
+        return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
 
 
 def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:

@@ -19,7 +19,7 @@ from dask_tiled.engine.programs import Program, Register
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.reading.reader import Reader, Workspace
+from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
 
 REGISTER_BYTES = 8 << 20
@@ -161,6 +161,11 @@ class StageSink:
         pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // self._width)
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
         return fill(shape, max(1, pixels), bases)
+
+    def others(self) -> list[Source]:
+        """List what is read beside the tiles that are shown, in the order of the stages."""
+        numbers = [number for stage, *_ in self._stages for number in stage.reads.values()]
+        return [self._sources[number] for number in numbers if number]
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Work on a tile; that of the first source is there."""

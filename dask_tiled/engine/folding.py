@@ -93,6 +93,11 @@ class FrameSink:
     """Whether all pixels of a frame must come at once."""
 
     @property
+    def is_by_pixel(self) -> bool:
+        """Whether there are results for each pixel, the same for many frames."""
+        return self._is_by_pixel
+
+    @property
     def alike(self) -> Hashable:
         """Key: sinks with equal keys share a pass; None for those that cannot."""
         return None

@@ -30,6 +30,7 @@ from dask_tiled.engine.programs import Program, Register, Step
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Array, Box, Index, c_order
+from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 
@@ -90,14 +91,19 @@ def run(
     pixels: Source | Array, chunk: Chunk, nav_shape: tuple[int, ...], shown: Sequence[Shown]
 ) -> list[Array]:
     """Show a chunk to all sinks, by tiles that suit them, and return their results."""
+    sinks = [(one.sink, one.depth) for one in shown]
+    show_tiles(pixels, chunk, nav_shape, tile_for(chunk, shown), sinks)
+    return [one.sink.result() for one in shown]
+
+
+def tile_for(chunk: Chunk, shown: Sequence[Shown]) -> tuple[int, ...]:
+    """Return the shape of tiles that suits all sinks: frames, then signal axes."""
     shapes = [one.tile_shape for one in shown]
     depth = max(shape[0] for shape in shapes)
     if depth < math.prod(chunk.nav_shape):
         depth = min(shape[0] for shape in shapes)
     same = all(shape[1:] == shapes[0][1:] for shape in shapes)
-    tile = (depth, *(shapes[0][1:] if same else chunk.sig_shape))
-    show_tiles(pixels, chunk, nav_shape, tile, [(one.sink, one.depth) for one in shown])
-    return [one.sink.result() for one in shown]
+    return (depth, *(shapes[0][1:] if same else chunk.sig_shape))
 
 
 def show_tiles(
@@ -112,7 +118,7 @@ def show_tiles(
     Tiles of a source are decoded into one buffer, unless they can be looked at where they are.
     """
     shown = list(_joined(sinks))
-    parts = list(_parts(chunk.sig_shape, tile_shape[1:]))
+    parts = list(parts_of(chunk.sig_shape, tile_shape[1:]))
     with Workspace() as workspace:
         if isinstance(pixels, Source):
             reader = Reader(pixels, chunk.box, workspace, parts)
@@ -171,7 +177,7 @@ def _show(
             sink.take(part, first + start, TileInfo((int(some[0]), *origin), part.shape, some))
 
 
-def _parts(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
+def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
     """Cut signal axes into those of the tiles."""
     axes = (
         [(start, min(start + size, length)) for start in range(0, length, size or 1)] or [(0, 0)]
@@ -189,16 +195,10 @@ LEAST_RUN = 64
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk, where all jobs are folds and pixels stay as they are; return whether it was."""
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
-    layout, conversion = reader.source.layout, reader.source.conversion
-    exact = conversion.nothing and not (layout.partial or layout.overlapping)
-    if len(folds) < len(sinks) or not exact or not all(map(_has_long_runs, reader.ranges)):
+    if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False
-    if any(fold.needs_whole_frames for fold in folds):
-        return False
+    conversion = reader.source.conversion
     pieces = [piece for piece in reader.ranges if isinstance(piece, ReadRanges)]
-    in_order = all(are_adjacent(piece.units) for piece in pieces)
-    if not in_order and any(fold.needs_order for fold in folds):
-        return False
     units = {id(piece.units): piece.units for piece in pieces}.values()
     # Every frame is covered. If all units together hold no more than a frame, none share a pixel.
     if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):
@@ -211,6 +211,18 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     for fold in folds:
         fold.fill(reader.absent, conversion.fill_value)
     return True
+
+
+def take_windows(source: Source, ranges: Sequence[Ranges], folds: Sequence[FrameSink]) -> bool:
+    """Return whether sinks can take bytes of whole frames as they lie in files."""
+    layout = source.layout
+    exact = source.conversion.nothing and not (layout.partial or layout.overlapping)
+    if not exact or not all(map(_has_long_runs, ranges)):
+        return False
+    if any(fold.needs_whole_frames for fold in folds):
+        return False
+    in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
+    return in_order or not any(fold.needs_order for fold in folds)
 
 
 def _has_long_runs(piece: ReadRanges | BlockRange) -> bool:

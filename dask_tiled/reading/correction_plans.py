@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections, Floats
-from dask_tiled.model.indexing import Array, Box, Index
+from dask_tiled.model.indexing import Array, Box, Cut, Index
 from dask_tiled.model.pieces import strides_of
 from dask_tiled.reading.repairs import Bools, Repairs, Steps, repairs_of
 
@@ -25,6 +25,11 @@ class Halo(NamedTuple):
     steps: Steps  # in the box
     repaired: Index  # in the box, of which some are
     pixels: Index  # of the tile
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """The same of each signal axis."""
+        return [Cut(a, 1, b - a) for a, b in self.box]
 
     def repair(self, block: Array, out: Floats) -> None:
         """Write the pixels of every frame."""

@@ -11,6 +11,7 @@ import numpy as np
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.backends import Backend
+from dask_tiled.reading.counting import fetched
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -25,7 +26,11 @@ def read_into(
     for piece in together(ranges):
         if isinstance(piece, BlockRange):
             key = piece.key
-            pixels = kept[key] if kept and key in kept else piece.decode(backend)
+            if kept and key in kept:
+                pixels = kept[key]
+            else:
+                pixels = piece.decode(backend)
+                fetched(piece.block.nbytes)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
@@ -34,7 +39,9 @@ def read_into(
             filled = _lies_as(one, out.size, out.dtype) and backend.fill(
                 one.file, one.span[0], out.reshape(-1).view(np.uint8)
             )
-            if not filled:
+            if filled:
+                fetched(one.nbytes)
+            else:
                 for window in backend.windows(one.in_file_order()):
                     run_kernel(window, out)
         else:
@@ -51,6 +58,7 @@ def run_kernel(window: Window, out: Array) -> None:
     from dask_tiled.kernels.decoding import compiled
 
     ranges = window.ranges
+    fetched(ranges.nbytes)
     decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
     target = out
     if pick is not None:
@@ -79,7 +87,10 @@ def view_of(
         return None
     first, stop = ranges[0].span
     data = None if first % dtype.alignment else backend.view(ranges[0].file, first, stop)
-    return None if data is None else data.view(dtype).reshape(shape)
+    if data is None:
+        return None
+    fetched(len(data))
+    return data.view(dtype).reshape(shape)
 
 
 def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRanges]:

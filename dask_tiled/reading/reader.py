@@ -18,6 +18,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import Backend, backend_for
 from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.counting import fetched
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -146,6 +147,7 @@ class Reader:
         if corrections is not None:
             lattices = ([cut[:3] for cut in part] for part in cuts)
             self._plans = [Plan(corrections, lattice, layout.sig_shape) for lattice in lattices]
+        self._halos = any(plan.halos for plan in self._plans)
 
     def whole(self, out: Array | None = None) -> Array:
         """Read all pixels: an array of the shape of the chunk, ``out`` if that is given."""
@@ -188,7 +190,9 @@ class Reader:
         """
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
-                yield from self._backend.windows(piece, limit)
+                for window in self._backend.windows(piece, limit):
+                    fetched(window.ranges.nbytes)
+                    yield window
 
     @property
     def ranges(self) -> list[Ranges]:
@@ -212,7 +216,7 @@ class Reader:
         """Read frames ``first`` to ``stop`` into a C-contiguous tile."""
         layout, conversion = self.source.layout, self.source.conversion
         once = len(self._ranges) == 1 and (first, stop) == (0, len(self.region.frames))
-        kept = None if once else self._kept
+        kept = None if once and not self._halos else self._kept
         if conversion.nothing:
             if layout.partial:
                 tile[...] = conversion.fill_value
@@ -230,7 +234,8 @@ class Reader:
         if self._absent is not None:
             tile[self._absent[first:stop]] = conversion.fill_value
         if self._kept and part == len(self._ranges) - 1:
-            for key in [key for key in self._kept if self._ends[key] <= stop]:
+            end = len(self.region.frames)  # of blocks that only corrections need
+            for key in [key for key in self._kept if self._ends.get(key, end) <= stop]:
                 del self._kept[key]
 
     def _between(self, first: int, stop: int, part: int) -> list[Ranges]:
@@ -256,8 +261,8 @@ class Reader:
         plan.apply(native, corrected)
         for halo in plan.halos:
             block = np.zeros([len(frames), *(b - a for a, b in halo.box)], native.dtype)
-            cuts = [Cut(a, 1, b - a) for a, b in halo.box]
-            read_into(block, frame_ranges(self.source.layout, frames, cuts), self._backend)
+            ranges = frame_ranges(self.source.layout, frames, halo.cuts)
+            read_into(block, ranges, self._backend, self._kept)
             halo.repair(block, corrected)
         return corrected
 

@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 import re
 from pathlib import Path

@@ -22,6 +22,7 @@ def _use(use: str, without: str = DASK_COMPUTES) -> Use:
 
 NAMES = {
     "dask._task_spec": {
+        "_execute_subgraph": _use("explaining what dask has fused", "explain fails"),
         "Alias": _use("tasks that show a chunk under another name"),
         "DataNode": _use("values that many tasks share", NO_TILES),
         "List": _use("the nested chunks of an array in the last task"),
@@ -102,6 +103,9 @@ NAMES = {
     "dask.layers": {
         "ArrayBlockIdDep": _use("the position of a chunk, for its task", NO_TILES),
         "ArraySliceDep": _use("the slices of a chunk in what xarray holds"),
+    },
+    "dask.order": {
+        "order": _use("the order of tasks, for the memory they take", "explain fails"),
     },
     "dask.utils": {
         "apply": _use("binned pixels"),

@@ -1,0 +1,186 @@
+"""What the task of a chunk reads, and the memory it takes, before it is run.
+
+Recipes are begun just as tasks begin them, on arrays beside that take no memory, and read nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.array.recipes import Begun, Recipes
+from dask_tiled.array.tasks import Block
+from dask_tiled.engine.evaluation import StageSink
+from dask_tiled.engine.folding import DOT_BYTES, PIXELS_BYTES, FrameSink, are_adjacent
+from dask_tiled.engine.jobs import Chunk, Sink
+from dask_tiled.engine.run import parts_of, take_windows, tile_for
+from dask_tiled.engine.tile_jobs import MapSink, ReduceSink
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.reading.amounts import memory_of
+from dask_tiled.reading.planning import frame_ranges, region_of
+from dask_tiled.reading.ranges import ReadRanges
+from dask_tiled.reading.reader import Source
+
+OF_USERS = 32
+"""Bytes for each pixel of a tile that functions of users may take."""
+
+
+class Shaped(NamedTuple):
+    """An array, as far as it is known before it is there."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its items."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def stands_for(self) -> Array:
+        """Return an array of this shape that takes no memory."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+Parts = tuple[Box, ...]
+
+
+class Cost(NamedTuple):
+    """What the task of a chunk takes."""
+
+    reads: tuple[tuple[Source, Parts], ...]
+    """What is read of the chunk, and in which parts of its signal axes: none as a whole."""
+    working: int
+    """Most bytes of memory while it runs, beside its results."""
+    results: tuple[Result, ...]
+
+
+class Result(NamedTuple):
+    """The result of a recipe."""
+
+    nbytes: int
+    held: int
+    """Bytes of its memory: none where it is made in a result of all chunks."""
+
+
+def cost_of(
+    recipes: Recipes,
+    block_id: Block,
+    beside: Sequence[Any],
+    *,
+    has_pixels: bool,
+    room: tuple[int, ...] | None,
+) -> Cost:
+    """Find what a task takes, whose pixels may be read by another.
+
+    ``room`` is the shape of its chunk of a larger result, if it is made there.
+    """
+    rooms = list[Array]()
+
+    def part(dtype: np.dtype) -> Array:
+        rooms.append(np.empty(room or (), dtype))
+        return rooms[-1]
+
+    begun = recipes.begin(block_id, beside, None if room is None else part)
+    reads, results, working = list[tuple[Source, Parts]](), dict[int, Result](), 0
+    for k, one in enumerate(begun):
+        if one.shown is None:
+            sources = [] if has_pixels or not all(one.shape) else one.recipe.read_sources
+            reads += [(source, ()) for source in sources]
+            nbytes, more = _in_numpy(one, sources)
+            results[k] = Result(nbytes, nbytes)
+            working = max(working, more)
+    shown = {k: one for k, one in enumerate(begun) if one.shown is not None}
+    if shown:
+        source, chunk = next(iter(shown.values())).begins_with
+        sinks = [one.shown for one in shown.values() if one.shown is not None]
+        tile = tile_for(chunk, sinks)
+        parts = tuple(parts_of(chunk.sig_shape, tile[1:]))
+        beside_it = [x.sink.others() for x in sinks if isinstance(x.sink, StageSink)]
+        reads += [(x, parts) for x in chain([] if has_pixels else [source], *beside_it)]
+        working = max(working, _shown_tiles(source, chunk, tile, [x.sink for x in sinks]))
+        made, ending = list[Any](), 0
+        for k, one in shown.items():
+            found, result, more = _ended(one)
+            made += [found, result]
+            ending += more
+            results[k] = Result(_nbytes(result), _held(result, {*map(id, rooms)}))
+        held = _held([sinks, made], {*map(id, rooms)}) + ending
+        working += held - sum(results[k].held for k in shown)
+    every = tuple(results[k] for k in range(len(begun)))
+    return Cost(tuple(reads), max(0, working), every)
+
+
+def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
+    """Return the bytes that it takes to show a chunk to sinks, beside what these hold."""
+    region = region_of(source.layout, chunk.box)
+    ranges = [*frame_ranges(source.layout, region.frames[:1], region.sig)]
+    folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
+    by_windows = len(folds) == len(sinks) and tile[1:] == chunk.sig_shape
+    if by_windows and take_windows(source, ranges, folds):
+        decoded = PIXELS_BYTES if any(x.is_by_pixel for x in folds) else DOT_BYTES
+        in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
+        return memory_of(source, chunk.box) + decoded + (0 if in_order else _held(folds, set()))
+    users = [sink for sink in sinks if isinstance(sink, MapSink | ReduceSink)]
+    own = len(users) * math.prod(tile) * OF_USERS
+    return memory_of(source, chunk.box, tile) + own
+
+
+def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
+    """Return the bytes of what NumPy makes of a chunk, and of all it takes for that beside."""
+    widths, pixels = one.recipe.widths(one.operands), math.prod(one.shape)
+    most = max(sum(widths[max(0, k - 2) : k + 1]) for k in range(len(widths)))
+    working = pixels * (most - widths[-1]) + sum(memory_of(x, one.box) for x in sources[:1])
+    result = pixels * widths[-1]
+    return result, working + (2 * result if one.recipe.reduces else 0)
+
+
+def _ended(one: Begun) -> tuple[Array, Any, int]:
+    """Return what a sink has and what becomes of it, and the bytes that this takes beside."""
+    assert one.shown is not None  # noqa: S101 - for the type checker
+    with np.errstate(all="ignore"):
+        found = one.shown.sink.result()
+        if one.end is not one.whole:
+            return found, one.end(found), found.nbytes
+        if one.recipe.reduces:  # dask's function, of all pixels: its result is no larger
+            return found, found, 2 * found.nbytes
+        return found, one.end(found), 0
+
+
+def _nbytes(made: Any) -> int:
+    if isinstance(made, dict):
+        return sum(map(_nbytes, made.values()))
+    return int(getattr(made, "nbytes", 64))
+
+
+def _held(thing: Any, seen: set[int]) -> int:
+    """Add up the arrays that a sink holds, each once."""
+    if id(thing) in seen:
+        return 0
+    seen.add(id(thing))
+    if isinstance(thing, np.ndarray):
+        base = thing
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        if base is not thing:
+            return _held(base, seen)
+        return thing.nbytes if thing.flags.owndata else 0
+    inner: list[Any] = []
+    if isinstance(thing, dict):
+        inner = [*thing.values()]
+    elif isinstance(thing, list | tuple):
+        inner = [*thing]
+    elif isinstance(thing, partial):
+        inner = [thing.func, *thing.args]
+    elif isinstance(thing, FunctionType):
+        inner = [cell.cell_contents for cell in thing.__closure__ or ()]
+    elif isinstance(thing, MethodType):
+        inner = [thing.__self__]
+    elif type(thing).__module__.startswith("dask_tiled.engine"):
+        inner = [*getattr(thing, "__dict__", {}).values()]
+    return sum(_held(one, seen) for one in inner)

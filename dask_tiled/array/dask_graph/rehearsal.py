@@ -1,0 +1,567 @@
+"""A computation gone through without computing: what its tasks read, and the memory they take.
+
+The graph is that which a scheduler gets. Its tasks are gone through in the order of dask; arrays
+are known by their shapes, and leave memory when the last task that needs them is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.base import compute
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.costs import Cost, Shaped, cost_of
+from dask_tiled.array.dask_graph.aggregation import combined, finished
+from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
+from dask_tiled.array.dask_graph.layers import calls
+from dask_tiled.array.dask_graph.names import (
+    Alias,
+    DataNode,
+    List,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    chunk,
+    flatten,
+    getter,
+    order,
+)
+from dask_tiled.array.dask_graph.results import Result, put, whole
+from dask_tiled.array.dask_graph.rewriting import planned
+from dask_tiled.array.dask_graph.wrapped import unwrapped
+from dask_tiled.array.recipes import Recipes, make, make_all, make_later
+from dask_tiled.array.tasks import Function, pixels_of
+from dask_tiled.array.tree import name_of, words_of
+from dask_tiled.reading.amounts import Read, memory_of
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, Grid
+
+TASK_BYTES = 5 << 10
+"""Memory that dask takes for a task, about."""
+PROCESS_BYTES = 1 << 18
+"""Memory of whatever size the arrays are: what is compiled is not among it."""
+THREAD_BYTES = 1 << 17
+"""The same for each thread."""
+MARGIN = 1.1
+"""What is counted is promised with so much more, for what is not."""
+VIEWS = {
+    *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims"),
+    *("squeeze", "broadcast_to", "asarray", "asanyarray", "flip", "ravel", "real", "imag"),
+}
+"""Functions whose results are no memory of their own, as a rule."""
+JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "stack", "concatenate2"}
+"""Functions that take no memory but their results."""
+PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
+"""Functions that multiply operands of one type."""
+LIGHT = {chunk.sum, chunk.prod, chunk.min, chunk.max, chunk.any, chunk.all, np.where, np.clip}
+"""Reductions and others that take little memory beside their results."""
+
+
+MANIFOLD = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
+"""Functions that return several arrays, of which dask has noted one."""
+
+
+class Memory:
+    """Some memory, which several values may show."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class Held(NamedTuple):
+    """A value of a task: what is known of it, and whose memory it shows."""
+
+    memory: tuple[Memory, ...]
+    nbytes: int
+    """Of its items, wherever they are."""
+    shaped: Shaped | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of items, as far as it is known."""
+        return math.prod(self.shaped.shape) if self.shaped else self.nbytes
+
+
+class Later(NamedTuple):
+    """A chunk that is made where there is room for it."""
+
+    recipes: Recipes
+    block_id: tuple[int, ...]
+    pixels: object
+    blocks: Sequence[object]
+
+
+class Place(NamedTuple):
+    """Where the chunks of a result go."""
+
+    shape: tuple[int, ...]
+
+
+class Done(NamedTuple):
+    """What a task leaves, and takes."""
+
+    value: Any
+    working: int = 0
+    """Bytes beside its value while it runs."""
+    results: Mapping[int, int] = {}
+    """Bytes of the results of all chunks that it puts its own into, which stay; by their places."""
+
+
+class Rehearsed(NamedTuple):
+    """What a computation takes."""
+
+    tasks: int
+    reads: Mapping[str, Counter[Read]]
+    sources: Mapping[str, Source]
+    peak: int
+    """Bytes of memory."""
+
+
+def planned_for(
+    collections: Sequence[Any],
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return what runs on tiles, as text, and what is left to dask, and why."""
+    graphs = [one.__dask_graph__() for one in collections]
+    if not all(isinstance(one, HighLevelGraph) for one in graphs):
+        return (), (("expressions", "dask has its own graphs, of array expressions"),)
+    graph = HighLevelGraph.merge(*graphs)
+    graph = unwrapped(graph) if calls(graph, getter) else graph
+    found = planned(graph, [one.__dask_keys__() for one in collections])
+    left = {(words_of(x), found.why[x]) for x in found.kept if x in found.why}
+    return tuple(map(str, found.plans)), tuple(sorted(left))
+
+
+def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
+    """Go through a computation by so many threads."""
+    noted = _noted(collections)
+    found = _Rehearsal(noted)
+    graph, keys = _scheduled(collections)
+    done = found.evaluated(graph, {})
+    peak = max(_peak(graph, done, keys, steps) for steps in _schedules(graph, threads))
+    fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
+    tasks = sum(not isinstance(task, DataNode) for task in graph.values())
+    return Rehearsed(tasks, found.reads, found.sources, int(peak * MARGIN) + fixed)
+
+
+Graph = Mapping[Any, Any]
+Steps = Iterator[tuple[bool, Any]]
+"""Keys of tasks that begin (True) and end (False)."""
+
+
+def _schedules(graph: Graph, threads: int) -> Iterator[Steps]:
+    """List ways in which dask's schedulers may go through a graph, as tasks take more or less."""
+    yield _steps(graph, threads, lambda running: 0)
+    if threads > 1:
+        yield _steps(graph, threads, lambda running: len(running) - 1)
+        chance = Random(0)  # noqa: S311 - the same each time
+        yield _steps(graph, threads, lambda running: chance.randrange(len(running)))
+
+
+def _steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -> Steps:
+    """Begin and end tasks as dask's local schedulers do: what became ready last comes first."""
+    priorities = order(dict(graph)) if len(graph) > 1 else dict.fromkeys(graph, 0)
+    there = [key for key, task in graph.items() if isinstance(task, DataNode)]
+    waiting = {key: set(task.dependencies) & graph.keys() for key, task in graph.items()}
+    users: dict[Any, list[Any]] = defaultdict(list)
+    for key in sorted(graph, key=priorities.__getitem__, reverse=True):
+        for x in waiting[key]:
+            users[x].append(key)
+    for key in there:
+        yield True, key
+        yield False, key
+        for x in users[key]:
+            waiting[x].discard(key)
+    ready = [key for key, needed in waiting.items() if not needed and not isinstance(graph[key], DataNode)]
+    ready.sort(key=priorities.__getitem__, reverse=True)
+    running = list[Any]()
+    while ready or running:
+        while ready and len(running) < threads:
+            running.append(ready.pop())
+            yield True, running[-1]
+        key = running.pop(ending(running))
+        yield False, key
+        for x in users[key]:
+            waiting[x].discard(key)
+            if not waiting[x]:
+                ready.append(x)
+
+
+def _peak(graph: Graph, done: Mapping[Any, Done], wanted: Collection[Any], steps: Steps) -> int:
+    """Return the most bytes of memory at any time while tasks begin and end."""
+    users = Counter(x for task in graph.values() for x in task.dependencies)
+    shown, results = Counter[int](), dict[int, int]()
+    live = peak = 0
+
+    def leave(key: Any) -> int:
+        gone = 0
+        for memory in _memory(done[key].value):
+            shown[id(memory)] -= 1
+            gone += memory.nbytes * (not shown[id(memory)])
+        return gone
+
+    for begins, key in steps:
+        one = done[key]
+        if begins:
+            for place in one.results.keys() - results.keys():
+                results[place] = one.results[place]
+                live += results[place]
+            live += one.working
+            for memory in _memory(one.value):
+                live += memory.nbytes * (not shown[id(memory)])
+                shown[id(memory)] += 1
+            peak = max(peak, live)
+            continue
+        live -= one.working
+        for x in graph[key].dependencies:
+            users[x] -= 1
+            if not users[x] and x not in wanted and x in done:
+                live -= leave(x)
+    return peak
+
+
+def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
+    """Return the graph of tasks that a scheduler gets, and the keys that are wanted."""
+    got: list[tuple[Any, Any]] = []
+
+    def scheduler(graph: Any, keys: Any, **_: object) -> None:
+        got.append((graph, keys))
+        raise _Got
+
+    try:
+        compute(*collections, traverse=False, scheduler=scheduler)
+    except _Got:
+        pass
+    ((graph, keys),) = got
+    tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
+    wanted = {*flatten([keys])}
+    waiting, needed = [*wanted], dict[Any, Any]()
+    while waiting:
+        key = waiting.pop()
+        if key not in needed:
+            needed[key] = tasks[key]
+            waiting += tasks[key].dependencies
+    return needed, wanted
+
+
+class _Got(Exception):  # noqa: N818 - it is no error
+    """The graph is there."""
+
+
+def _noted(collections: Sequence[Any]) -> dict[str, tuple[Chunks, np.dtype]]:
+    """Return the chunks and types of all layers that dask has noted."""
+    found: dict[str, tuple[Chunks, np.dtype]] = {}
+    for one in collections:
+        graph = one.__dask_graph__()
+        for name, layer in graph.layers.items() if isinstance(graph, HighLevelGraph) else ():
+            noted = layer.collection_annotations or {}
+            if noted.get("chunks") is not None and noted.get("dtype") is not None:
+                found[name] = noted["chunks"], np.dtype(noted["dtype"])
+    return found
+
+
+class _Rehearsal:
+    """What is known of all tasks."""
+
+    def __init__(self, noted: Mapping[str, tuple[Chunks, np.dtype]]) -> None:
+        self._noted = noted
+        self.reads: dict[str, Counter[Read]] = defaultdict(Counter)
+        self.sources: dict[str, Source] = {}
+        self._costs: dict[object, Cost] = {}
+        self._places: dict[int, Place] = {}
+
+    def evaluated(
+        self, graph: Graph, given: Mapping[Any, Any], index: tuple[int, ...] = ()
+    ) -> dict[Any, Done]:
+        """Go through the tasks of a graph, whose keys have the ``index`` if they have none."""
+        values, found = dict(given), dict[Any, Done]()
+        for begins, key in _steps(graph, 1, lambda running: 0):
+            if begins:
+                place = key[1:] if isinstance(key, tuple) else index
+                found[key] = self._task(graph[key], key, place, values)
+                values[key] = found[key].value
+        return found
+
+    def _task(self, task: Any, key: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
+        """Go through a task."""
+        if isinstance(task, Alias):
+            return Done(values.get(task.target))
+        if isinstance(task, DataNode):
+            return Done(task.value)
+        if task.func is _execute_subgraph:
+            return self._subgraph(task, place, values)
+        nested = list[Done]()
+
+        def value(one: Any) -> Any:
+            if isinstance(one, TaskRef):
+                return values.get(one.key)
+            if isinstance(one, Alias):
+                return values.get(one.target)
+            if isinstance(one, DataNode):
+                return one.value
+            if isinstance(one, List):
+                return [value(x) for x in one.args]
+            if isinstance(one, Task):
+                nested.append(self._task(one, key, place, values))
+                return nested[-1].value
+            return [*map(value, one)] if isinstance(one, list | tuple) and _has_nodes(one) else one
+
+        args = [value(x) for x in task.args]
+        kwargs = {name: value(x) for name, x in task.kwargs.items()}
+        done = self._call(task.func, args, kwargs, key, place)
+        below = sum(x.working + sum(m.nbytes for m in _memory(x.value)) for x in nested)
+        return done._replace(working=done.working + below)
+
+    def _subgraph(self, task: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
+        """Go through tasks that are one: what they leave to one another is gone in the end."""
+        graph, wanted, names, *args = task.args
+        given = {}
+        for name, one in zip(names, args, strict=True):
+            value = values.get(one.key) if isinstance(one, TaskRef) else one
+            given[name] = value.value if isinstance(value, DataNode) else value
+        done = self.evaluated(graph, given, place)
+        value, results = done[wanted].value, dict[int, int]()
+        for one in done.values():
+            results |= one.results
+        before = {id(m) for x in given.values() for m in _memory(x)}
+        own = {id(m): m.nbytes for m in _memory(value) if id(m) not in before}
+        inside = {
+            key: one._replace(value=_without(one.value, before), results={})
+            for key, one in done.items()
+        }
+        peak = _peak(graph, inside, {wanted}, _steps(graph, 1, lambda running: 0))
+        return Done(value, max(0, peak - sum(own.values())), results)
+
+    def _call(
+        self,
+        function: Function,
+        args: list[Any],
+        kwargs: Mapping[str, Any],
+        key: Any,
+        place: tuple[int, ...],
+    ) -> Done:
+        """Go through a call."""
+        if function is Result:
+            return Done(Place(*args))
+        if function is put:
+            return self._put(*args)
+        if function == Result.whole:
+            return Done(args[0])
+        if function in (make, make_all, make_later):
+            later = Later(*args[:3], args[3:])
+            return Done(later) if function is make_later else self._made(later, function, key)
+        if args and isinstance(args[0], Source):
+            return self._read(function, args, key, place)
+        return self._other(function, args, kwargs, key, place)
+
+    def _read(
+        self, function: Function, args: list[Any], key: Any, place: tuple[int, ...]
+    ) -> Done:
+        """Go through what reads a chunk as a whole."""
+        source: Source = args[0]
+        (grid,) = (x for x in args if isinstance(x, Grid))
+        block_id = (0,) * len(grid.shape) if function is whole else args[-1]
+        box = grid.box(block_id)
+        self._reads(source, Read(box, ()))
+        shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
+        if function not in (pixels_of, whole):
+            shaped = self._shaped(key, place) or shaped
+        return Done(_new(shaped.nbytes, shaped), memory_of(source, box))
+
+    def _reads(self, source: Source, read: Read) -> None:
+        self.sources[source.token] = source
+        self.reads[source.token][read] += 1
+
+    def _made(
+        self, later: Later, function: Function, key: Any, room: tuple[int, ...] | None = None
+    ) -> Done:
+        """Go through a task of the engine."""
+        recipes, block_id, pixels, blocks = later
+        box = recipes.grid.box(block_id)
+        beside = [_stand_in(x) for x in blocks]
+        shape = tuple(b - a for a, b in box)
+        kind = id(recipes), shape, repr(_shapes(beside)), pixels is None, room
+        if kind not in self._costs:
+            given = {"has_pixels": pixels is not None, "room": room}
+            self._costs[kind] = cost_of(recipes, block_id, beside, **given)
+        cost = self._costs[kind]
+        for source, parts in cost.reads:
+            self._reads(source, Read(box, parts))
+        made = [Held((Memory(x.held),), x.nbytes) for x in cost.results]
+        if function is make_all:
+            return Done(made, cost.working)
+        return Done(made[0]._replace(shaped=self._shaped(key, block_id)), cost.working)
+
+    def _put(self, place: Place, grid: Grid, block_id: tuple[int, ...], chunk: Any) -> Done:
+        """Go through what puts a chunk where it belongs."""
+        shape = tuple(b - a for a, b in grid.box(block_id))
+        fits = _is_contiguous(shape, place.shape)
+        working = 0
+        if isinstance(chunk, Later):
+            made = self._made(chunk, make_later, None, shape if fits else None)
+            nbytes, working = _nbytes(made.value), made.working
+            working += 0 if fits else nbytes
+        elif isinstance(chunk, Source):
+            made = self._read(pixels_of, [chunk, grid, block_id], None, ())
+            nbytes, working = _nbytes(made.value), made.working
+            working += 0 if fits else nbytes
+        else:
+            nbytes = _nbytes(chunk)
+        count = math.prod(shape)
+        whole_bytes = math.prod(place.shape) * (nbytes // count) if count else 0
+        self._places[id(place)] = place  # or another one might get its number
+        return Done(Held((), nbytes), working, {id(place): whole_bytes})
+
+    def _other(
+        self,
+        function: Function,
+        args: list[Any],
+        kwargs: Mapping[str, Any],
+        key: Any,
+        place: tuple[int, ...],
+    ) -> Done:
+        """Go through a function that is no task of ours."""
+        given = [*_arrays([*args, *kwargs.values()])]
+        name, inner = _function_of(function)
+        if name in ("getitem", "getter"):
+            return self._part(args[0], args[1], key, place)
+        taken = sum(one.nbytes for one in given)
+        shaped = self._shaped(key, place)
+        if inner in (combined, finished):
+            first = max((one.nbytes for one in given), default=0)
+            return Done(_new(first, shaped), 4 * first)
+        if name in VIEWS:
+            memory = tuple(m for one in given for m in one.memory)
+            nbytes = shaped.nbytes if shaped else taken
+            return Done(Held(memory, nbytes, shaped))
+        nbytes = (shaped.nbytes if shaped else taken) * MANIFOLD.get(name, 1)
+        if name in JOINING:
+            return Done(_new(max(nbytes, taken if shaped is None else 0), shaped))
+        light = inner in LIGHT or inner in OPERATORS or isinstance(inner, np.ufunc)
+        if light or inner in ELEMENTWISE or name == "astype":
+            return Done(_new(nbytes, shaped))
+        if name in PRODUCTS:  # operands are converted, and most are put side by side
+            width = nbytes // max(1, math.prod(shaped.shape)) if shaped else 8
+            converted = sum(
+                one.count * width
+                for one in given
+                if one.shaped is None or one.shaped.dtype.itemsize != width
+            )
+            return Done(_new(nbytes, shaped), converted + taken * (name != "matmul"))
+        wide = max((8 * one.count for one in given), default=0)
+        working = 2 * (wide if name in MANIFOLD else max(taken, nbytes))
+        return Done(_new(nbytes, shaped), working)
+
+    def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...]) -> Done:
+        """Go through what takes a part: a view, if no places are listed."""
+        if isinstance(of, list):
+            return Done(of[index])
+        array = _stand_in(of)
+        if isinstance(index, list) and any(isinstance(x, slice) for x in index):
+            index = tuple(index)
+        items = index if type(index) is tuple else [index]
+        lists = any(isinstance(x, list | np.ndarray | Held) for x in items)
+        if isinstance(array, np.ndarray) and not any(isinstance(x, Held) for x in items):
+            found = array[index]
+            shaped = Shaped(found.shape, found.dtype)
+        else:
+            shaped = self._shaped(key, place) or Shaped((), np.dtype(object))
+        return Done(_new(shaped.nbytes, shaped) if lists else Held((*_memory(of),), shaped.nbytes, shaped))
+
+    def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
+        """Return what dask has noted of a chunk; the largest where its place is not known."""
+        name = key[0] if isinstance(key, tuple) else key
+        if not isinstance(name, str):
+            return None
+        name = name.partition("_.")[0]
+        if name not in self._noted:
+            return None
+        chunks, dtype = self._noted[name]
+        if isinstance(key, tuple):
+            place = key[1:]
+        known = len(place) == len(chunks) and all(
+            isinstance(k, int) and k < len(axis) for k, axis in zip(place, chunks, strict=True)
+        )
+        sizes = (
+            [axis[k] for k, axis in zip(place, chunks, strict=True)]
+            if known
+            else [max(axis, default=0) for axis in chunks]
+        )
+        if any(math.isnan(n) for n in sizes):
+            return None
+        return Shaped(tuple(map(int, sizes)), dtype)
+
+
+def _new(nbytes: int, shaped: Shaped | None = None) -> Held:
+    return Held((Memory(nbytes),), nbytes, shaped)
+
+
+def _memory(value: Any) -> Iterator[Memory]:
+    """Yield the memory of a value."""
+    if isinstance(value, Held):
+        yield from value.memory
+    elif isinstance(value, list):
+        for one in value:
+            yield from _memory(one)
+
+
+def _without(value: Any, some: Collection[int]) -> Any:
+    """Leave out memory that was there before."""
+    if isinstance(value, Held):
+        return value._replace(memory=tuple(m for m in value.memory if id(m) not in some))
+    return [_without(x, some) for x in value] if isinstance(value, list) else value
+
+
+def _arrays(values: Any) -> Iterator[Held]:
+    """Yield the arrays among values."""
+    if isinstance(values, Held):
+        yield values
+    elif isinstance(values, np.ndarray):
+        yield Held((), values.nbytes, Shaped(values.shape, values.dtype))
+    elif isinstance(values, list | tuple):
+        for one in values:
+            yield from _arrays(one)
+
+
+def _nbytes(value: Any) -> int:
+    return sum(one.nbytes for one in _arrays(value))
+
+
+def _stand_in(value: Any) -> Any:
+    """Return an array for one that is known by its shape."""
+    if isinstance(value, list):
+        return [*map(_stand_in, value)]
+    if isinstance(value, Held) and value.shaped is not None:
+        return value.shaped.stands_for()
+    return value
+
+
+def _shapes(values: Any) -> Any:
+    if isinstance(values, list):
+        return [*map(_shapes, values)]
+    return getattr(values, "shape", ()), getattr(values, "dtype", None)
+
+
+def _function_of(function: Any) -> tuple[str, Any]:
+    """Return the name of a function, and the function in partial ones and in chains of several."""
+    inner = function
+    while hasattr(inner, "func") or hasattr(inner, "funcs"):
+        inner = inner.func if hasattr(inner, "func") else inner.funcs[0]
+    return name_of(inner), inner
+
+
+def _has_nodes(values: Iterable[Any]) -> bool:
+    return any(isinstance(x, Task | TaskRef | Alias | DataNode) for x in values)
+
+
+def _is_contiguous(part: Sequence[int], whole_shape: Sequence[int]) -> bool:
+    """Return whether a part of an array lies in one piece."""
+    pairs = [(n, m) for n, m in zip(part, whole_shape, strict=True)]
+    while pairs and pairs[0][0] == 1:
+        pairs.pop(0)
+    return all(n == m for n, m in pairs[1:])

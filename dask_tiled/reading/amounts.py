@@ -1,0 +1,179 @@
+"""How many bytes reading takes, before anything is read: of files, and of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.blocks import BlockRange
+from dask_tiled.model.indexing import Box, Index
+from dask_tiled.model.paths import is_url
+from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES, maps
+from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
+from dask_tiled.reading.ranges import ReadRanges
+from dask_tiled.reading.reader import CONVERTED_BYTES, Source
+from dask_tiled.reading.remote import KEPT
+from dask_tiled.remote.fetching import REQUEST_BYTES
+
+AT_ONCE = 1 << 18
+"""The bytes of so many frames are found at a time."""
+FRAME_BYTES = 96
+"""Memory that the numbers of a frame take, and where its bytes are."""
+
+
+class Read(NamedTuple):
+    """What a task reads of a source."""
+
+    box: Box
+    parts: tuple[Box, ...]
+    """Boxes of the signal axes of the box, one for each tile; none if it is read as a whole."""
+
+
+class Amount(NamedTuple):
+    """Bytes that are fetched from files, and those of the pixels that they decode to."""
+
+    fetched: int
+    decoded: int
+
+
+def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
+    """Find how much is fetched and decoded for some reads of a source, each some times.
+
+    It is what readers plan, by the same function. Units are fetched frame by frame, so those of all
+    reads of the same part of frames are counted together; blocks are once for each read.
+    """
+    if source.layout.has_blocks:
+        found = [
+            (_of_ranges(_of_frames(source, x, _frames(source, x.box))), n)
+            for x, n in reads.items()
+        ]
+    else:
+        groups = _by_parts(source, reads)
+        found = [*chain.from_iterable(_by_frames(source, some) for some in groups)]
+    return Amount(*(sum(one[k] * n for one, n in found) for k in (0, 1)))
+
+
+def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Read, int]]:
+    """Put reads together that read the same parts of frames."""
+    groups: dict[object, dict[Read, int]] = {}
+    for read, times in reads.items():
+        alike = read.parts, read.box[source.layout.nav_ndim :]
+        groups.setdefault(alike, {})[read] = times
+    return groups.values()
+
+
+def _by_frames(source: Source, reads: Mapping[Read, int]) -> Iterator[tuple[Amount, int]]:
+    """Find the bytes of reads that have the parts of frames in common, and how many times."""
+    layout, first = source.layout, next(iter(reads))
+    if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames are alike
+        sizes = (([b - a for a, b in x.box[: layout.nav_ndim]], n) for x, n in reads.items())
+        count = sum(math.prod(some) * times for some, times in sizes)
+        frames = _frames(source, first.box)[:1]
+        yield _of_ranges(_of_frames(source, first, frames)), count
+        return
+    waiting, count = list[Index](), 0
+    for number, (read, times) in enumerate(reads.items(), 1):
+        frames = _frames(source, read.box)
+        waiting += [frames] * times
+        count += len(frames) * times
+        if count > AT_ONCE or number == len(reads):
+            yield _of_ranges(_of_frames(source, first, np.concatenate(waiting))), 1
+            waiting, count = [], 0
+
+
+def _frames(source: Source, box: Box) -> Index:
+    return region_of(source.layout, box).frames
+
+
+def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
+    """Find what readers fetch of frames: each part of them, and what corrections need beside."""
+    layout, corrections = source.layout, source.conversion.corrections
+    sig = region_of(layout, read.box).sig
+    for part in read.parts or (None,):
+        cuts = sig if part is None else cut_to(sig, part)
+        yield from frame_ranges(layout, frames, cuts)
+        if corrections is not None and corrections.excluded_pixels is not None:
+            plan = Plan(corrections, [cut[:3] for cut in cuts], layout.sig_shape)
+            for halo in plan.halos:
+                yield from frame_ranges(layout, frames, halo.cuts)
+
+
+def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
+    """Add up bytes; a block is fetched once, whatever is taken of it."""
+    fetched = decoded = 0
+    seen = set[object]()
+    for one in ranges:
+        if isinstance(one, BlockRange):
+            if one.key not in seen:
+                seen.add(one.key)
+                fetched += one.block.nbytes
+                decoded += math.prod(one.block.shape) * one.decoder.dtype.itemsize
+        else:
+            fetched += one.nbytes
+            decoded += len(one.offsets) * one.units.count * one.units.decoder.dtype.itemsize
+    return Amount(fetched, decoded)
+
+
+def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None) -> int:
+    """Return the bytes that reading a box takes beside its pixels, or tile by tile with the tile.
+
+    Mapped pages are not among them: the system takes these back when it needs them.
+    """
+    layout, conversion = source.layout, source.conversion
+    shape = [b - a for a, b in box]
+    frames, frame = math.prod(shape[: layout.nav_ndim]), math.prod(shape[layout.nav_ndim :])
+    pixels = frames * frame if tile_shape is None else math.prod(tile_shape)
+    total = FRAME_BYTES * min(frames, AT_ONCE)
+    if tile_shape is not None:
+        total += pixels * source.dtype.itemsize
+    window = BLOCK_BYTES + 2 * ALIGNMENT
+    if is_url(layout.files[0].path):
+        total += KEPT * REQUEST_BYTES
+    elif all(maps(file, source.io) for file in layout.files):
+        window = SHOWN_BYTES
+    elif not layout.has_blocks:
+        total += window
+    total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
+    if layout.has_blocks:
+        total += _blocks_of(source, box, tile_shape)
+    if not conversion.nothing:
+        at_once = max(frame, CONVERTED_BYTES // source.dtype.itemsize)
+        native = conversion.native.itemsize + (0 if conversion.corrections is None else 8)
+        total += min(pixels, at_once) * (native + source.dtype.itemsize)
+    if conversion.corrections is not None:
+        total += 4 * math.prod(layout.sig_shape) * max(4, source.dtype.itemsize)
+    return total
+
+
+def _picks(source: Source, box: Box) -> int:
+    """Return how many times as large as its bytes the pixels of a window are beside the tile.
+
+    They are where only a part of the pixels of units is wanted, which is copied.
+    """
+    region = region_of(source.layout, box)
+    ranges = frame_ranges(source.layout, region.frames[:1], region.sig)
+    units = [x.units for x in ranges if isinstance(x, ReadRanges) and x.units.pick is not None]
+    return max((-(-2 * x.decoder.width // x.decoder.nbytes) for x in units), default=0)
+
+
+def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> int:
+    """Return the bytes of the blocks that are decoded at the same time, and of one in the file.
+
+    They stay as long as tiles need them.
+    """
+    region = region_of(source.layout, box)
+    ranges = frame_ranges(source.layout, region.frames, region.sig)
+    blocks = {one.key: one for one in ranges if isinstance(one, BlockRange)}
+    sizes = [math.prod(x.block.shape) * x.decoder.dtype.itemsize for x in blocks.values()]
+    largest, packed = max(sizes, default=0), max((x.block.nbytes for x in blocks.values()), default=0)
+    if tile_shape is None and source.conversion.nothing:
+        return 2 * largest + 2 * packed
+    spans = [int(x.frames[-1] - x.frames[0]) + 1 for x in blocks.values()]
+    depth = len(region.frames) if tile_shape is None else tile_shape[0]
+    share = min(1.0, (depth + max(spans, default=1)) / max(1, len(region.frames)))
+    return int(sum(sizes) * share) + 2 * largest + 2 * packed

@@ -1,0 +1,92 @@
+"""Random expressions of arrays of tens of MB take what is said before they are computed.
+
+Bytes of files are exact, and memory is never above the promise, nor far below it, as a rule.
+``make fuzz-expressions`` tries many more than ``make test``.
+"""
+
+import warnings
+
+import dask
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from dask_tiled import Corrections, explain, open_dataset
+from dask_tiled.testing import write_mib, write_npy, write_raw
+from expressions import programs
+
+SHAPE = (6, 8, 64, 1024)
+MOST_PIXELS = 13_000_000
+LEAST_SHARE = 0.9
+"""Of so many examples the peak is at least half of what is promised."""
+SHARES = np.linspace(0, 1, 11)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Large arrays of several kinds, and their pixels."""
+    folder = tmp_path_factory.mktemp("large")
+    counts = np.random.default_rng(0).integers(0, 60, SHAPE, "u2")
+    found = {}
+    for name in ("u1", ">u2", "i4", "f4", "f8"):
+        pixels = counts.astype(name)
+        arr = open_dataset(write_npy(folder / f"{name.strip('>')}.npy", pixels))
+        found[name] = arr, pixels.astype(pixels.dtype.newbyteorder("="))
+    frames, scan = counts.reshape(-1, *SHAPE[2:]), {"nav_shape": SHAPE[:2]}
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[2:], "file_header": 3}
+    parts = [
+        write_raw(folder / f"{k}.raw", part, file_header=3)
+        for k, part in enumerate(np.split(frames, [15, 18]))
+    ]
+    found["files"] = open_dataset(parts, **raw, **scan), counts
+    places = [7, 0, 3, 3, 11, *range(20, 40)]
+    found["roi"] = open_dataset(parts, **raw, **scan, roi=places), frames[places]
+    later = np.concatenate([np.full((2, *SHAPE[2:]), 9, "u2"), frames[:-2]]).reshape(SHAPE)
+    found["missing"] = open_dataset(parts, **raw, **scan, sync_offset=-2, fill_value=9), later
+    dark, gain = np.zeros(SHAPE[2:]) + np.arange(SHAPE[-1]) % 7, np.full(SHAPE[2:], 1.5)
+    corrections = Corrections(dark, gain)
+    corrected = ((counts - dark) * gain).astype("f4")
+    found["corrected"] = open_dataset(parts, **raw, **scan, corrections=corrections), corrected
+    packed = write_mib(folder / "12.mib", counts * 60, kind="R64", depth=12)
+    found["12 bit"] = open_dataset(packed, **scan), counts * 60
+    with h5py.File(folder / "chunks.h5", "w") as file:
+        chunks = {"chunks": (1, 2, 64, 512), "compression": "gzip", "compression_opts": 1}
+        file.create_dataset("counts", data=counts, **chunks)
+    found["compressed"] = open_dataset(folder / "chunks.h5"), counts
+    found["cropped"] = found["files"][0][1:, ::2, :, 3:-2], counts[1:, ::2, :, 3:-2]
+    return found
+
+
+def test_explained_expressions(sources):
+    """Several values of a random program, computed at once."""
+    few = {5: 6, 40: 40}.get(settings().max_examples)  # as fast, and as many as suit the suite
+    count = few or settings().max_examples
+    shares = []
+
+    @settings(max_examples=count, derandomize=few is not None)
+    @given(data=st.data())
+    def tried(data):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values = data.draw(programs(sources, MOST_PIXELS))
+            others = st.lists(st.sampled_from(values), max_size=2)
+            wanted = [values[-1], *data.draw(others)]
+            note(f"computed: {[value.name for value in wanted]}")
+            arrays = [value.opened for value in wanted]
+            threads = data.draw(st.sampled_from([1, 2]))
+            try:
+                dask.compute(*arrays, scheduler="synchronous")
+            except Exception:  # noqa: BLE001 - whatever NumPy and dask raise
+                return
+            found = explain(*arrays, threads=threads, run=True)
+            note(str(found))
+            assert found.measured.bytes_read == found.bytes_read
+            assert found.measured.peak_memory <= found.peak_memory
+            shares.append(found.measured.peak_memory / found.peak_memory)
+
+    tried()
+    table, _ = np.histogram(shares, SHARES)
+    print("share of the promise:", dict(zip(np.round(SHARES[1:], 1).tolist(), table.tolist(), strict=True)))
+    assert np.mean(np.array(shares) >= 0.5) >= LEAST_SHARE
