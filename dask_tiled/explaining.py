@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -119,7 +120,9 @@ class Explanation:
     def __str__(self) -> str:
         lines = [text_table(self._table())]
         lines += [f"on tiles: {plan}" for plan in self.plans]
-        lines += ["left to dask:", *(f"  {what}: {why}" for what, why in self.left)] * any(self.left)
+        lines += ["left to dask:", *(f"  {what}: {why}" for what, why in self.left)] * any(
+            self.left
+        )
         if not self.plans and not self.left and self.files:
             lines.append("pixels are read as they are")
         return "\n".join(lines)
@@ -127,9 +130,9 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        table = html_table(self._table())
-        plans = html_table((f"on tiles {k}", plan) for k, plan in enumerate(self.plans, 1))
-        return table + plans
+        plans = [f"<p>on tiles:</p><pre>{html.escape(plan)}</pre>" for plan in self.plans]
+        left = f"<p>left to dask:</p>{html_table(self.left)}" if self.left else ""
+        return f"<div>{html_table(self._table())}{''.join(plans)}{left}</div>"
 
 
 def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -> Explanation:

@@ -170,17 +170,20 @@ def _held(thing: Any, seen: set[int]) -> int:
         if base is not thing:
             return _held(base, seen)
         return thing.nbytes if thing.flags.owndata else 0
-    inner: list[Any] = []
+    return sum(_held(one, seen) for one in _inside(thing))
+
+
+def _inside(thing: Any) -> list[Any]:
+    """List what a value of the engine holds; nothing of values of others."""
     if isinstance(thing, dict):
-        inner = [*thing.values()]
-    elif isinstance(thing, list | tuple):
-        inner = [*thing]
-    elif isinstance(thing, partial):
-        inner = [thing.func, *thing.args]
-    elif isinstance(thing, FunctionType):
-        inner = [cell.cell_contents for cell in thing.__closure__ or ()]
-    elif isinstance(thing, MethodType):
-        inner = [thing.__self__]
-    elif type(thing).__module__.startswith("dask_tiled.engine"):
-        inner = [*getattr(thing, "__dict__", {}).values()]
-    return sum(_held(one, seen) for one in inner)
+        return [*thing.values()]
+    if isinstance(thing, list | tuple):
+        return [*thing]
+    if isinstance(thing, partial):
+        return [thing.func, *thing.args]
+    if isinstance(thing, FunctionType):
+        return [cell.cell_contents for cell in thing.__closure__ or ()]
+    if isinstance(thing, MethodType):
+        return [thing.__self__]
+    own = type(thing).__module__.startswith("dask_tiled.engine")
+    return [*getattr(thing, "__dict__", {}).values()] if own else []

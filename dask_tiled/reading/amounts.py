@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES, maps
+from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
@@ -49,8 +49,7 @@ def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
     """
     if source.layout.has_blocks:
         found = [
-            (_of_ranges(_of_frames(source, x, _frames(source, x.box))), n)
-            for x, n in reads.items()
+            (_of_ranges(_of_frames(source, x, _frames(source, x.box))), n) for x, n in reads.items()
         ]
     else:
         groups = _by_parts(source, reads)
@@ -131,13 +130,11 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     total = FRAME_BYTES * min(frames, AT_ONCE)
     if tile_shape is not None:
         total += pixels * source.dtype.itemsize
-    window = BLOCK_BYTES + 2 * ALIGNMENT
+    window = SHOWN_BYTES if source.io in ("mmap", "auto") else BLOCK_BYTES
     if is_url(layout.files[0].path):
         total += KEPT * REQUEST_BYTES
-    elif all(maps(file, source.io) for file in layout.files):
-        window = SHOWN_BYTES
-    elif not layout.has_blocks:
-        total += window
+    elif source.io != "mmap":  # "auto" chooses when it reads
+        total += BLOCK_BYTES + 2 * ALIGNMENT
     total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
     if layout.has_blocks:
         total += _blocks_of(source, box, tile_shape)
@@ -170,7 +167,10 @@ def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> in
     ranges = frame_ranges(source.layout, region.frames, region.sig)
     blocks = {one.key: one for one in ranges if isinstance(one, BlockRange)}
     sizes = [math.prod(x.block.shape) * x.decoder.dtype.itemsize for x in blocks.values()]
-    largest, packed = max(sizes, default=0), max((x.block.nbytes for x in blocks.values()), default=0)
+    largest, packed = (
+        max(sizes, default=0),
+        max((x.block.nbytes for x in blocks.values()), default=0),
+    )
     if tile_shape is None and source.conversion.nothing:
         return 2 * largest + 2 * packed
     spans = [int(x.frames[-1] - x.frames[0]) + 1 for x in blocks.values()]

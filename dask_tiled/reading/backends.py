@@ -416,16 +416,6 @@ def _aligned(size: int) -> Bytes:
 BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}
 
 
-def maps(file: File, io: str) -> bool:
-    """Return whether a file is mapped, as far as that can be told before it is read."""
-    if io != "auto":
-        return io == "mmap"
-    if file.size > KEPT_BYTES:
-        return False
-    with lent_fd(file) as fd:
-        return rests(file, fd) and not on_a_cluster()
-
-
 def backend_for(io: str) -> Backend:
     """Make the backend of a name."""
     return Auto() if io == "auto" else BACKENDS[io]()

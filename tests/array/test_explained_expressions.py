@@ -21,7 +21,8 @@ SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
 LEAST_SHARE = 0.9
 """Of so many examples the peak is at least half of what is promised."""
-SHARES = np.linspace(0, 1, 11)
+LEAST_BYTES = 8 << 20
+"""Of smaller promises what is always counted is most, whatever is computed."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,10 @@ def sources(tmp_path_factory):
     places = [7, 0, 3, 3, 11, *range(20, 40)]
     found["roi"] = open_dataset(parts, **raw, **scan, roi=places), frames[places]
     later = np.concatenate([np.full((2, *SHAPE[2:]), 9, "u2"), frames[:-2]]).reshape(SHAPE)
-    found["missing"] = open_dataset(parts, **raw, **scan, sync_offset=-2, fill_value=9), later
+    found["missing"] = (
+        open_dataset(parts, **raw, **scan, sync_offset=-2, fill_value=9, missing="fill"),
+        later,
+    )
     dark, gain = np.zeros(SHAPE[2:]) + np.arange(SHAPE[-1]) % 7, np.full(SHAPE[2:], 1.5)
     corrections = Corrections(dark, gain)
     corrected = ((counts - dark) * gain).astype("f4")
@@ -61,7 +65,7 @@ def sources(tmp_path_factory):
 
 def test_explained_expressions(sources):
     """Several values of a random program, computed at once."""
-    few = {5: 6, 40: 40}.get(settings().max_examples)  # as fast, and as many as suit the suite
+    few = {5: 5, 40: 25}.get(settings().max_examples)  # as fast, and as many as suit the suite
     count = few or settings().max_examples
     shares = []
 
@@ -84,9 +88,9 @@ def test_explained_expressions(sources):
             note(str(found))
             assert found.measured.bytes_read == found.bytes_read
             assert found.measured.peak_memory <= found.peak_memory
-            shares.append(found.measured.peak_memory / found.peak_memory)
+            if found.peak_memory >= LEAST_BYTES:
+                shares.append(found.measured.peak_memory / found.peak_memory)
 
-    tried()
-    table, _ = np.histogram(shares, SHARES)
-    print("share of the promise:", dict(zip(np.round(SHARES[1:], 1).tolist(), table.tolist(), strict=True)))
+    with dask.config.set({"dask-tiled.rest-seconds": 3600}):  # buffers are read into
+        tried()
     assert np.mean(np.array(shares) >= 0.5) >= LEAST_SHARE

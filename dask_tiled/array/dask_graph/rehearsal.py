@@ -7,8 +7,10 @@ are known by their shapes, and leave memory when the last task that needs them i
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
@@ -59,7 +61,18 @@ JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "sta
 """Functions that take no memory but their results."""
 PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
 """Functions that multiply operands of one type."""
-LIGHT = {chunk.sum, chunk.prod, chunk.min, chunk.max, chunk.any, chunk.all, np.where, np.clip}
+LIGHT = {
+    chunk.sum,
+    chunk.prod,
+    chunk.min,
+    chunk.max,
+    chunk.any,
+    chunk.all,
+    np.where,
+    np.clip,
+    np.round,
+    np.around,
+}
 """Reductions and others that take little memory beside their results."""
 
 
@@ -83,7 +96,7 @@ class Held(NamedTuple):
     shaped: Shaped | None = None
 
     @property
-    def count(self) -> int:
+    def items(self) -> int:
         """Number of items, as far as it is known."""
         return math.prod(self.shaped.shape) if self.shaped else self.nbytes
 
@@ -144,6 +157,9 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     graph, keys = _scheduled(collections)
     done = found.evaluated(graph, {})
     peak = max(_peak(graph, done, keys, steps) for steps in _schedules(graph, threads))
+    # Threads may come to what they share in more ways: each other one may keep one more chunk.
+    largest = max((sum(m.nbytes for m in _memory(x.value)) for x in done.values()), default=0)
+    peak += largest * (threads - 1)
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
     tasks = sum(not isinstance(task, DataNode) for task in graph.values())
     return Rehearsed(tasks, found.reads, found.sources, int(peak * MARGIN) + fixed)
@@ -156,11 +172,16 @@ Steps = Iterator[tuple[bool, Any]]
 
 def _schedules(graph: Graph, threads: int) -> Iterator[Steps]:
     """List ways in which dask's schedulers may go through a graph, as tasks take more or less."""
-    yield _steps(graph, threads, lambda running: 0)
+    yield _steps(graph, threads, _first)
     if threads > 1:
         yield _steps(graph, threads, lambda running: len(running) - 1)
         chance = Random(0)  # noqa: S311 - the same each time
         yield _steps(graph, threads, lambda running: chance.randrange(len(running)))
+
+
+def _first(running: Sequence[Any]) -> int:  # noqa: ARG001 - others choose
+    """End the task that began first."""
+    return 0
 
 
 def _steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -> Steps:
@@ -177,7 +198,11 @@ def _steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -
         yield False, key
         for x in users[key]:
             waiting[x].discard(key)
-    ready = [key for key, needed in waiting.items() if not needed and not isinstance(graph[key], DataNode)]
+    ready = [
+        key
+        for key, needed in waiting.items()
+        if not needed and not isinstance(graph[key], DataNode)
+    ]
     ready.sort(key=priorities.__getitem__, reverse=True)
     running = list[Any]()
     while ready or running:
@@ -233,10 +258,8 @@ def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
         got.append((graph, keys))
         raise _Got
 
-    try:
+    with suppress(_Got):
         compute(*collections, traverse=False, scheduler=scheduler)
-    except _Got:
-        pass
     ((graph, keys),) = got
     tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
     wanted = {*flatten([keys])}
@@ -280,7 +303,7 @@ class _Rehearsal:
     ) -> dict[Any, Done]:
         """Go through the tasks of a graph, whose keys have the ``index`` if they have none."""
         values, found = dict(given), dict[Any, Done]()
-        for begins, key in _steps(graph, 1, lambda running: 0):
+        for begins, key in _steps(graph, 1, _first):
             if begins:
                 place = key[1:] if isinstance(key, tuple) else index
                 found[key] = self._task(graph[key], key, place, values)
@@ -334,7 +357,7 @@ class _Rehearsal:
             key: one._replace(value=_without(one.value, before), results={})
             for key, one in done.items()
         }
-        peak = _peak(graph, inside, {wanted}, _steps(graph, 1, lambda running: 0))
+        peak = _peak(graph, inside, {wanted}, _steps(graph, 1, _first))
         return Done(value, max(0, peak - sum(own.values())), results)
 
     def _call(
@@ -353,15 +376,13 @@ class _Rehearsal:
         if function == Result.whole:
             return Done(args[0])
         if function in (make, make_all, make_later):
-            later = Later(*args[:3], args[3:])
+            later = Later(args[0], args[1], args[2], args[3:])
             return Done(later) if function is make_later else self._made(later, function, key)
         if args and isinstance(args[0], Source):
             return self._read(function, args, key, place)
         return self._other(function, args, kwargs, key, place)
 
-    def _read(
-        self, function: Function, args: list[Any], key: Any, place: tuple[int, ...]
-    ) -> Done:
+    def _read(self, function: Function, args: list[Any], key: Any, place: tuple[int, ...]) -> Done:
         """Go through what reads a chunk as a whole."""
         source: Source = args[0]
         (grid,) = (x for x in args if isinstance(x, Grid))
@@ -387,8 +408,9 @@ class _Rehearsal:
         shape = tuple(b - a for a, b in box)
         kind = id(recipes), shape, repr(_shapes(beside)), pixels is None, room
         if kind not in self._costs:
-            given = {"has_pixels": pixels is not None, "room": room}
-            self._costs[kind] = cost_of(recipes, block_id, beside, **given)
+            has_pixels = pixels is not None
+            cost = cost_of(recipes, block_id, beside, has_pixels=has_pixels, room=room)
+            self._costs[kind] = cost
         cost = self._costs[kind]
         for source, parts in cost.reads:
             self._reads(source, Read(box, parts))
@@ -429,49 +451,40 @@ class _Rehearsal:
         given = [*_arrays([*args, *kwargs.values()])]
         name, inner = _function_of(function)
         if name in ("getitem", "getter"):
-            return self._part(args[0], args[1], key, place)
+            return self._part(args[0], args[1], key, place, copies=inner is chunk.getitem)
         taken = sum(one.nbytes for one in given)
         shaped = self._shaped(key, place)
         if inner in (combined, finished):
             first = max((one.nbytes for one in given), default=0)
             return Done(_new(first, shaped), 4 * first)
-        if name in VIEWS:
-            memory = tuple(m for one in given for m in one.memory)
-            nbytes = shaped.nbytes if shaped else taken
-            return Done(Held(memory, nbytes, shaped))
         nbytes = (shaped.nbytes if shaped else taken) * MANIFOLD.get(name, 1)
+        if name in VIEWS:
+            return Done(Held((*_memory(given),), nbytes, shaped))
         if name in JOINING:
             return Done(_new(max(nbytes, taken if shaped is None else 0), shaped))
-        light = inner in LIGHT or inner in OPERATORS or isinstance(inner, np.ufunc)
+        light = inner in LIGHT or inner in OPERATORS - {operator.pow} or isinstance(inner, np.ufunc)
         if light or inner in ELEMENTWISE or name == "astype":
             return Done(_new(nbytes, shaped))
-        if name in PRODUCTS:  # operands are converted, and most are put side by side
-            width = nbytes // max(1, math.prod(shaped.shape)) if shaped else 8
-            converted = sum(
-                one.count * width
-                for one in given
-                if one.shaped is None or one.shaped.dtype.itemsize != width
-            )
-            return Done(_new(nbytes, shaped), converted + taken * (name != "matmul"))
-        wide = max((8 * one.count for one in given), default=0)
-        working = 2 * (wide if name in MANIFOLD else max(taken, nbytes))
-        return Done(_new(nbytes, shaped), working)
+        return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
-    def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...]) -> Done:
-        """Go through what takes a part: a view, if no places are listed."""
+    def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...], *, copies: bool) -> Done:
+        """Go through what takes a part: a view, if no places are listed.
+
+        Where dask ``copies``, it does so with no more than half of a chunk.
+        """
         if isinstance(of, list):
             return Done(of[index])
-        array = _stand_in(of)
-        if isinstance(index, list) and any(isinstance(x, slice) for x in index):
-            index = tuple(index)
-        items = index if type(index) is tuple else [index]
-        lists = any(isinstance(x, list | np.ndarray | Held) for x in items)
-        if isinstance(array, np.ndarray) and not any(isinstance(x, Held) for x in items):
-            found = array[index]
+        items = index if type(index) in (list, tuple) else [index]
+        listed = any(isinstance(x, list | tuple | np.ndarray) for x in items)
+        try:
+            found = _stand_in(of)[tuple(items)]
             shaped = Shaped(found.shape, found.dtype)
-        else:
+        except (IndexError, TypeError, ValueError):  # an index that is computed, or in other words
             shaped = self._shaped(key, place) or Shaped((), np.dtype(object))
-        return Done(_new(shaped.nbytes, shaped) if lists else Held((*_memory(of),), shaped.nbytes, shaped))
+            listed = True
+        if listed or (copies and _nbytes(of) >= 2 * shaped.nbytes):
+            return Done(_new(shaped.nbytes, shaped))
+        return Done(Held((*_memory(of),), shaped.nbytes, shaped))
 
     def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
         """Return what dask has noted of a chunk; the largest where its place is not known."""
@@ -508,6 +521,19 @@ def _memory(value: Any) -> Iterator[Memory]:
     elif isinstance(value, list):
         for one in value:
             yield from _memory(one)
+
+
+def _beside(name: str, given: Sequence[Held], nbytes: int, shaped: Shaped | None) -> int:
+    """Return the bytes that a function of NumPy or of users may take beside its result."""
+    taken = sum(one.nbytes for one in given)
+    if name in MANIFOLD:
+        return 16 * max((one.items for one in given), default=0)
+    if name not in PRODUCTS:
+        return 2 * max(taken, nbytes)
+    # Operands are converted to the type of the result, and all but matmul put them in order.
+    width = nbytes // max(1, math.prod(shaped.shape)) if shaped else 8
+    others = (x for x in given if x.shaped is None or x.shaped.dtype.itemsize != width)
+    return sum(x.items * width for x in others) + taken * (name != "matmul")
 
 
 def _without(value: Any, some: Collection[int]) -> Any:

@@ -1,0 +1,164 @@
+"""What a computation takes is known before: bytes, passes, tasks, memory, and what runs where."""
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from dask.delayed import delayed
+
+import dask_tiled
+from dask_tiled import Corrections, DatasetError, TilingError, explain, open_dataset, scheme_of
+from dask_tiled.testing import counting_frames, write_mib, write_npy
+
+SHAPE = (6, 8, 16, 64)
+NBYTES = 6 * 8 * 16 * 64 * 2
+
+
+@pytest.fixture
+def arr(tmp_path):
+    path = write_npy(tmp_path / "scan.npy", counting_frames(SHAPE, "uint16"))
+    return open_dataset(path).with_chunks((2, 8, 16, 64))
+
+
+def runs_as_said(*arrays, threads=1):
+    """Compute what is explained, and expect the same bytes, in no more memory than is promised."""
+    dask.compute(*arrays, scheduler="synchronous")
+    found = explain(*arrays, threads=threads, run=True)
+    assert found.measured.bytes_read == found.bytes_read
+    assert 0 < found.measured.peak_memory <= found.peak_memory
+    return found
+
+
+def test_a_sum(arr):
+    """A reduction on tiles: the whole file is read once, and nothing is left to dask."""
+    found = runs_as_said(arr.sum(axis=(2, 3)))
+    assert found.files == tuple(file.path for file in arr.description.files)
+    assert (found.bytes_read, found.bytes_decoded, found.passes) == (NBYTES, NBYTES, 1)
+    assert len(found.plans) == 1
+    assert "reduce sum" in found.plans[0]
+    assert not found.left
+    np.testing.assert_array_equal(found.results[0], np.asarray(arr).sum(axis=(2, 3)))
+
+
+def test_text(arr):
+    """What is expected, and what was measured beside it."""
+    text = str(explain(arr.max(), threads=2))
+    assert "96 KiB, once" in text
+    assert "in 2 threads" in text
+    assert "reduce max" in text
+    assert "measured" not in text
+    assert "measured" in str(explain(arr.max(), threads=1, run=True))
+
+
+def test_html(arr):
+    """Notebooks show a table and the trees; names of files are no markup."""
+    found = explain(arr.max())._repr_html_()
+    assert "<table>" in found
+    assert "reduce max" in found
+    assert "&lt;" not in found
+
+
+def test_reads_of_one_chunk_by_several_tasks(arr):
+    """What dask makes anew for each block that needs it is read as often."""
+    found = runs_as_said(arr.map_blocks(np.flip) + da.ones((3, 6, 1, 1, 1), chunks=(1, 2, 1, 1, 1)))
+    assert found.passes == 3
+    assert found.bytes_read == 3 * NBYTES
+
+
+def test_parts_and_nothing(arr):
+    """A part of the frames takes its bytes; what reads no file takes none."""
+    assert runs_as_said(arr[0, :, 3, ::2]).bytes_read == 8 * 32 * 2
+    assert runs_as_said(arr[1, 2, 3, 4]).bytes_read == 2
+    nothing = explain(da.ones(3), run=True)
+    assert (nothing.bytes_read, nothing.passes, nothing.files) == (0, 0, ())
+
+
+def test_several_at_once(arr):
+    """What is computed together reads the file once."""
+    apart = explain(arr.sum()).bytes_read + explain(arr.std()).bytes_read
+    together = runs_as_said(arr.sum(), arr.std())
+    assert (apart, together.bytes_read) == (2 * NBYTES, NBYTES)
+    assert len(together.results) == 2
+
+
+def test_reasons_of_what_is_left(arr):
+    """What dask computes is told, with the reason of the plan."""
+    found = explain(da.median(arr, axis=3))
+    assert found.left == (("median", "no kernel for median"),)
+    assert "median: no kernel for median" in str(found)
+
+
+def test_compressed_chunks(tmp_path):
+    """Of compressed chunks the bytes in the file count, once for each task that needs them."""
+    counts = counting_frames(SHAPE, "uint16")
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        held = file.create_dataset("counts", data=counts, chunks=(2, 8, 16, 64), compression="gzip")
+        stored = sum(held.id.get_chunk_info(k).size for k in range(3))
+    arr = open_dataset(tmp_path / "scan.h5")
+    assert runs_as_said(arr.sum(axis=(2, 3))).bytes_read == stored
+    cut = arr.with_chunks((1, 8, 16, 64))
+    assert runs_as_said(cut + 1).bytes_read == 2 * stored
+
+
+@pytest.mark.parametrize("kind", ["pixels", "blocks"])
+def test_neighbours_of_excluded_pixels(tmp_path, kind):
+    """Neighbours that corrections need beside a tile are read, too: blocks once for a task."""
+    counts = counting_frames(SHAPE, "uint16")
+    corrections = Corrections(excluded_pixels=[(7, 31), (8, 32)])
+    path = tmp_path / "scan.h5"
+    with h5py.File(path, "w") as file:
+        options = {"compression": "gzip", "chunks": (1, 4, 8, 32)} if kind == "blocks" else {}
+        file.create_dataset("counts", data=counts, **options)
+    arr = open_dataset(path, corrections=corrections).with_chunks((2, 8, 8, 32))
+    assert runs_as_said(arr + 1).passes == 1
+    assert runs_as_said(arr.sum(axis=(0, 1))).bytes_read > 0
+
+
+def test_packed_pixels(tmp_path):
+    """Units of packed pixels are read whole by each chunk that needs a part of them."""
+    counts = counting_frames(SHAPE, "uint16") % 4096
+    path = write_mib(tmp_path / "12.mib", counts, kind="R64", depth=12)
+    arr = open_dataset(path, nav_shape=SHAPE[:2])
+    whole, cut = runs_as_said(arr.sum()), runs_as_said(arr.with_chunks((6, 8, 16, (33, 31))) + 1)
+    assert cut.bytes_read > whole.bytes_read
+
+
+def test_objects_of_xarray(arr):
+    """Arrays and data sets of xarray are explained as the arrays that they hold."""
+    mean = xr.DataArray(arr).mean()
+    assert explain(mean).bytes_read == NBYTES
+    found = explain(xr.Dataset({"mean": mean, "max": xr.DataArray(arr).max()}), run=True)
+    assert found.bytes_read == found.measured.bytes_read == NBYTES
+    assert set(found.results[0].data_vars) == {"mean", "max"}
+
+
+def test_what_is_no_array(arr):
+    """Other collections of dask, and what is none, are refused."""
+    for other in (delayed(np.sum)(arr), np.ones(3), "scan.npy", xr.DataArray(np.ones(3))):
+        with pytest.raises(DatasetError, match="only computations of arrays"):
+            explain(other)
+    with pytest.raises(DatasetError, match="threads"):
+        explain(arr, threads=0)
+
+
+def test_the_scheme_of_what_is_computed(arr):
+    """A computed array has no scheme: the error names what explains it."""
+    with pytest.raises(TilingError, match="explain"):
+        scheme_of(arr.sum(axis=0))
+
+
+def test_threads_of_the_configuration(arr):
+    """By default a process has as many threads as dask gives it."""
+    with dask.config.set(num_workers=3):
+        assert explain(arr).threads == 3
+    with dask.config.set(scheduler="synchronous"):
+        assert explain(arr).threads == 1
+    assert explain(arr.sum(0), threads=8).peak_memory > explain(arr.sum(0), threads=1).peak_memory
+
+
+def test_public_names():
+    """What explains is public, and so are the values that it returns."""
+    assert dask_tiled.explain is explain
+    assert {"Explanation", "Measured"} <= {*dask_tiled.__all__}
