@@ -32,7 +32,7 @@ help:
 	@echo "make test-newest  the suite with the newest, and pre-releases of dask, numpy, numba, xarray and zarr"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
-	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy"
+	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy, and with what is explained"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make fuzz-files  files that are cut, rewritten, replaced and grown while they are read, 400 times"
 	@echo "make soak    an hour of all of it at once, while workers, files and disks fail (SOAK_ARGS=...)"
@@ -79,7 +79,7 @@ fuzz: $(VENVS)/test/installed
 
 fuzz-expressions: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \
-		tests/array/test_random_expressions.py
+		tests/array/test_random_expressions.py tests/array/test_explained_expressions.py
 
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \

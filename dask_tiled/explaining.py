@@ -17,7 +17,7 @@ from dask.system import CPU_COUNT
 from dask_tiled.array.dask_graph.rehearsal import planned_for, rehearse
 from dask_tiled.errors import DatasetError, check_whole, format_bytes
 from dask_tiled.model.tables import html_table, text_table
-from dask_tiled.reading.amounts import Amount, amount_of
+from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 
 MOST_FILES = 3
@@ -59,8 +59,8 @@ class Explanation:
     bytes_decoded : int
         Bytes of the pixels that these decode to, in the type of the files.
     passes : float
-        How many times what is read is read, in the mean: more than 1 where tasks that dask does
-        not put together need the same chunks. 0 if nothing is read.
+        How many times pixels that are read are read, in the mean: more than 1 where tasks that
+        dask does not put together need the same pixels. 0 if nothing is read.
     tasks : int
         Number of tasks that a scheduler gets.
     plans : tuple of str
@@ -178,10 +178,6 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     plans, left = planned_for(collections)
     found = rehearse(collections, threads)
     amounts = [amount_of(found.sources[token], reads) for token, reads in found.reads.items()]
-    once = [
-        amount_of(found.sources[token], dict.fromkeys(reads, 1))
-        for token, reads in found.reads.items()
-    ]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
     files = {
         file.path: file.size for source in found.sources.values() for file in source.layout.files
@@ -191,7 +187,7 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
         file_bytes=sum(files.values()),
         bytes_read=total.fetched,
         bytes_decoded=total.decoded,
-        passes=total.fetched / max(1, sum(one.fetched for one in once)),
+        passes=passes_of((found.sources[x], reads) for x, reads in found.reads.items()),
         tasks=found.tasks,
         plans=plans,
         left=left,

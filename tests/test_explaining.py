@@ -83,6 +83,15 @@ def test_several_at_once(arr):
     assert len(together.results) == 2
 
 
+def test_passes_over_the_same_pixels(arr):
+    """Pixels count as often as they are read, in whatever chunks and slices."""
+    other = arr.with_chunks((6, 8, 16, 32)).map_blocks(np.flip)
+    assert explain(arr.sum(), other).passes == 2
+    assert explain(arr[:3].sum(), arr[3:].sum()).passes == 1
+    assert explain(arr[:, :, ::2].sum(), arr[:, :, 1::2].sum()).passes == 1
+    assert explain(arr.sum(), arr[0].sum()).passes == pytest.approx(7 / 6)
+
+
 def test_reasons_of_what_is_left(arr):
     """What dask computes is told, with the reason of the plan."""
     found = explain(da.median(arr, axis=3))

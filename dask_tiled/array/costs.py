@@ -66,6 +66,8 @@ class Result(NamedTuple):
     nbytes: int
     held: int
     """Bytes of its memory: none where it is made in a result of all chunks."""
+    shaped: Shaped | None = None
+    """None if it is no array."""
 
 
 def cost_of(
@@ -109,7 +111,9 @@ def cost_of(
             found, result, more = _ended(one)
             made += [found, result]
             ending += more
-            results[k] = Result(_nbytes(result), _held(result, {*map(id, rooms)}))
+            one_held = _held(result, {*map(id, rooms)})
+            shaped = Shaped(result.shape, result.dtype) if hasattr(result, "dtype") else None
+            results[k] = Result(_nbytes(result), one_held, shaped)
         held = _held([sinks, made], {*map(id, rooms)}) + ending
         working += held - sum(results[k].held for k in shown)
     every = tuple(results[k] for k in range(len(begun)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from dask_tiled.remote.fetching import REQUEST_BYTES
 
 AT_ONCE = 1 << 18
 """The bytes of so many frames are found at a time."""
+MOST_CELLS = 1 << 24
+"""Of boxes that cut one another into more parts each is taken to be by itself."""
 FRAME_BYTES = 96
 """Memory that the numbers of a frame take, and where its bytes are."""
 
@@ -116,6 +119,45 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
             fetched += one.nbytes
             decoded += len(one.offsets) * one.units.count * one.units.decoder.dtype.itemsize
     return Amount(fetched, decoded)
+
+
+def passes_of(sources: Iterable[tuple[Source, Mapping[Read, int]]]) -> float:
+    """Return how many times pixels are read, in the mean of those that are read at all.
+
+    Slices of one array are looked at together, if they have the same steps.
+    """
+    groups: dict[object, Counter[Box]] = {}
+    for source, reads in sources:
+        for read, times in reads.items():
+            cuts = cut_to(source.layout.cuts, read.box)
+            steps = tuple(cut.step for cut in cuts)
+            phases = tuple(cut.start % cut.step for cut in cuts)
+            kind = id(source.layout.pieces), source.layout.nav_shape, steps, phases
+            first = ((cut.start // cut.step, cut.length) for cut in cuts)
+            box = tuple((start, start + length) for start, length in first)
+            groups.setdefault(kind, Counter())[box] += times
+    total = sum(_volume(box) * n for boxes in groups.values() for box, n in boxes.items())
+    return total / max(1, sum(map(_union, groups.values())))
+
+
+def _volume(box: Box) -> int:
+    return math.prod(b - a for a, b in box)
+
+
+def _union(boxes: Collection[Box]) -> int:
+    """Count the pixels in any of some boxes."""
+    ends = np.array([*boxes], np.int64).reshape(len(boxes), -1, 2)
+    edges = [np.unique(ends[:, axis]) for axis in range(ends.shape[1])]
+    if math.prod(map(len, edges)) > MOST_CELLS:
+        return sum(map(_volume, boxes))
+    held = np.zeros([len(axis) - 1 for axis in edges], bool)
+    places = [np.searchsorted(axis, ends[:, k]) for k, axis in enumerate(edges)]
+    for number in range(len(boxes)):
+        held[tuple(slice(*place[number]) for place in places)] = True
+    counts = held.astype(np.int64)
+    for axis in reversed(edges):
+        counts = counts @ np.diff(axis)
+    return int(counts)
 
 
 def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None) -> int:

@@ -414,10 +414,11 @@ class _Rehearsal:
         cost = self._costs[kind]
         for source, parts in cost.reads:
             self._reads(source, Read(box, parts))
-        made = [Held((Memory(x.held),), x.nbytes) for x in cost.results]
+        made = [Held((Memory(x.held),), x.nbytes, x.shaped) for x in cost.results]
         if function is make_all:
             return Done(made, cost.working)
-        return Done(made[0]._replace(shaped=self._shaped(key, block_id)), cost.working)
+        shaped = made[0].shaped or self._shaped(key, block_id)
+        return Done(made[0]._replace(shaped=shaped), cost.working)
 
     def _put(self, place: Place, grid: Grid, block_id: tuple[int, ...], chunk: Any) -> Done:
         """Go through what puts a chunk where it belongs."""
