@@ -167,9 +167,11 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
 
     Examples
     --------
-    >>> arr = dask_tiled.open_dataset("scan.mib")
-    >>> dask_tiled.explain(arr.sum(axis=(0, 1)), arr.std()).passes
-    1.0
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import counting_frames, write_npy
+    >>> arr = dask_tiled.open_dataset(write_npy("scan.npy", counting_frames((4, 8, 16), "uint16")))
+    >>> dask_tiled.explain(arr.sum(axis=0), arr.std()).bytes_read
+    1024
     """
     collections = [x, *more]
     for one in collections:

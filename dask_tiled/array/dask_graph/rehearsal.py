@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -59,6 +60,8 @@ VIEWS = {
 """Functions whose results are no memory of their own, as a rule."""
 JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "stack", "concatenate2"}
 """Functions that take no memory but their results."""
+PART = re.compile(r"-part-\d+$")
+"""What is added to the names of layers for the parts of joined arrays."""
 PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
 """Functions that multiply operands of one type."""
 LIGHT = {
@@ -458,13 +461,17 @@ class _Rehearsal:
         if inner in (combined, finished):
             first = max((one.nbytes for one in given), default=0)
             return Done(_new(first, shaped), 4 * first)
+        light = inner in LIGHT or inner in OPERATORS - {operator.pow} or isinstance(inner, np.ufunc)
+        light = light or inner in ELEMENTWISE or name == "astype"
+        if shaped is not None and light and PART.search(_layer_of(key)):
+            known = [one.shaped.shape for one in given if one.shaped is not None]
+            shaped = shaped._replace(shape=np.broadcast_shapes(*known))
         nbytes = (shaped.nbytes if shaped else taken) * MANIFOLD.get(name, 1)
         if name in VIEWS:
             return Done(Held((*_memory(given),), nbytes, shaped))
         if name in JOINING:
             return Done(_new(max(nbytes, taken if shaped is None else 0), shaped))
-        light = inner in LIGHT or inner in OPERATORS - {operator.pow} or isinstance(inner, np.ufunc)
-        if light or inner in ELEMENTWISE or name == "astype":
+        if light:
             return Done(_new(nbytes, shaped))
         return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
@@ -489,16 +496,14 @@ class _Rehearsal:
 
     def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
         """Return what dask has noted of a chunk; the largest where its place is not known."""
-        name = key[0] if isinstance(key, tuple) else key
-        if not isinstance(name, str):
+        name = _layer_of(key)
+        whole_name = PART.sub("", name)  # of an array that was joined: its chunks are among these
+        if whole_name not in self._noted:
             return None
-        name = name.partition("_.")[0]
-        if name not in self._noted:
-            return None
-        chunks, dtype = self._noted[name]
+        chunks, dtype = self._noted[whole_name]
         if isinstance(key, tuple):
             place = key[1:]
-        known = len(place) == len(chunks) and all(
+        known = (name, len(place)) == (whole_name, len(chunks)) and all(
             isinstance(k, int) and k < len(axis) for k, axis in zip(place, chunks, strict=True)
         )
         sizes = (
@@ -513,6 +518,12 @@ class _Rehearsal:
 
 def _new(nbytes: int, shaped: Shaped | None = None) -> Held:
     return Held((Memory(nbytes),), nbytes, shaped)
+
+
+def _layer_of(key: Any) -> str:
+    """Return the name of the layer of a task, also of one that is a part of another."""
+    name = key[0] if isinstance(key, tuple) else key
+    return name.partition("_.")[0] if isinstance(name, str) else ""
 
 
 def _memory(value: Any) -> Iterator[Memory]:
