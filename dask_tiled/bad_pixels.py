@@ -31,8 +31,8 @@ PATTERN = 0.05
 DEAD = 0.2
 """Share of the counts of all its neighbours that a dead pixel has at most."""
 ROUNDS = 8
-STRIPE = 1 << 18
-"""Pixels whose neighbours are ordered at a time."""
+STRIPE = 1 << 14
+"""Pixels whose neighbours are ordered at a time, in the cache."""
 MEDIAN = np.pi / 2
 """The variance of medians by that of means."""
 
@@ -186,17 +186,28 @@ class Around(NamedTuple):
 
 
 def _around(values: Array) -> Around:
-    """Order the neighbours of each pixel; beyond edges lie mirror images. NaN come last."""
+    """Order the neighbours of each pixel; beyond edges lie mirror images."""
     boxes = _boxes(values, far := 2 if values.ndim == 1 else 1)
-    count = (2 * far + 1) ** values.ndim
-    places = [0, 1, (count - 2) // 2, count - 3]
+    steps = itertools.product(range(2 * far + 1), repeat=values.ndim)
+    others = [step for step in steps if any(x != far for x in step)]
+    near = [boxes.T[step[::-1]].T for step in others]
+    places = [0, 1, (len(near) - 1) // 2, len(near) - 2]
     found = np.empty((len(places), *values.shape))
     rows = max(1, STRIPE * len(values) // values.size)
     for start in range(0, len(values), rows):
-        near = boxes[start : start + rows].reshape(-1, count)
-        near = np.sort(np.delete(near, count // 2, axis=1), axis=1)[:, places]
-        found[:, start : start + rows] = near.T.reshape(len(places), -1, *values.shape[1:])
+        stripe = slice(start, start + rows)
+        sorted_ = _sorted([one[stripe] for one in near])
+        found[:, stripe] = [sorted_[place] for place in places]
     return Around(*found)
+
+
+def _sorted(arrays: list[Array]) -> list[Array]:
+    """Sort arrays pixel by pixel: several times as fast as to sort many short rows."""
+    for end in range(len(arrays) - 1, 0, -1):
+        for k in range(end):
+            one, other = arrays[k], arrays[k + 1]
+            arrays[k], arrays[k + 1] = np.minimum(one, other), np.maximum(one, other)
+    return arrays
 
 
 def _boxes(values: Array, far: int) -> Array:
