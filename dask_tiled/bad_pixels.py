@@ -190,7 +190,7 @@ def _around(values: Array) -> Around:
     boxes = _boxes(values, far := 2 if values.ndim == 1 else 1)
     steps = itertools.product(range(2 * far + 1), repeat=values.ndim)
     others = [step for step in steps if any(x != far for x in step)]
-    near = [boxes.T[step[::-1]].T for step in others]
+    near = [boxes.T[step[::-1]].T for step in others]  # the axes of a box are the last ones
     places = [0, 1, (len(near) - 1) // 2, len(near) - 2]
     found = np.empty((len(places), *values.shape))
     rows = max(1, STRIPE * len(values) // values.size)

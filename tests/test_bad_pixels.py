@@ -208,7 +208,7 @@ def test_from_a_file_and_back(tmp_path):
         find_bad_pixels(arr[..., 3:, :])
 
 
-def test_a_sample_is_read_once(tmp_path):
+def test_a_sample_of_some_frames(tmp_path):
     rng = np.random.default_rng(0)
     frames = rng.poisson(50, (1000, 16, 16)).astype("u2")
     frames[:, 3, 4] = 999
@@ -220,6 +220,19 @@ def test_a_sample_is_read_once(tmp_path):
     assert find_bad_pixels(late[::2]).excluded_pixels.tolist() == [[3, 4]]
     with dask.config.set(scheduler="threads"):
         assert find_bad_pixels(arr[::2]).excluded_pixels.tolist() == [[3, 4]]
+
+
+def test_frames_are_read_once():
+    calls = []
+
+    def look(frames):
+        calls.append(len(frames))
+        return frames
+
+    frames = np.random.default_rng(0).poisson(50, (100, *SIG)).astype("u2")
+    arr = da.from_array(frames, chunks=(20, *SIG)).map_blocks(look, meta=frames[:0])
+    assert find_bad_pixels(arr).excluded_pixels.size == 0
+    assert sum(calls) == 100
 
 
 @pytest.mark.parametrize(

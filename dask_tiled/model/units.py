@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
+PIXELS = {"", "px", "pixel", "pixels"}
 UNIT = re.compile(r"(1/)?([pnumkMµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 
@@ -15,6 +16,8 @@ def conversion(unit: str, other: str) -> float | None:
     """
     if unit == other:
         return 1.0
+    if PIXELS & {unit, other}:  # for pint these are lengths on paper, and nothing is an angle
+        return None
     one, two = _parsed(unit), _parsed(other)
     if one is not None and two is not None:
         return one[1] / two[1] if one[0] == two[0] else None

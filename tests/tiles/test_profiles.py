@@ -1,5 +1,7 @@
 """Radial profiles are those of a loop over frames."""
 
+import pickle
+
 import dask
 import dask.array as da
 import numpy as np
@@ -133,6 +135,22 @@ def test_computed_together_with_masks(path, frames):
     np.testing.assert_allclose(found[0], profile(frames, np.hypot(Y - 11, X - 14), 1), rtol=1e-6)
     np.testing.assert_array_equal(found[1][..., 0], frames[..., disk].sum(-1))
     np.testing.assert_array_equal(found[2], frames.sum((0, 1)))
+
+
+def test_results_pickle_and_have_names(path):
+    """What a task carries is a few numbers, not masks of the size of a frame."""
+    arr = open_dataset(path)
+    one = tiles.radial_profile(arr, (11, 14))
+    assert one.name == tiles.radial_profile(arr, (11, 14)).name
+    others = [
+        tiles.radial_profile(arr, (11, 15)), tiles.radial_profile(arr, (11, 14), 2),
+        tiles.radial_profile(arr, (11, 14), bins=3),
+    ]  # fmt: skip
+    assert len({x.name for x in (one, *others)}) == 4
+    again = pickle.loads(pickle.dumps(one))
+    np.testing.assert_array_equal(again.compute(), one.compute())
+    large = tiles.radial_profile(da.zeros((2, 2048, 2048), chunks=(1, -1, -1)), (1000, 1000))
+    assert len(pickle.dumps(large)) < 20_000
 
 
 def test_spectra_and_volumes(frames):
