@@ -218,7 +218,10 @@ def scheme_of(arr: Any) -> TilingScheme:
     found = as_array(arr, expected=OPENED, error=TilingError)
     if not isinstance(found, TiledArray) or found.description is None:
         raise TilingError(
-            "the array has no tiling scheme", expected=OPENED, found=type(arr).__name__
+            "the array has no tiling scheme",
+            expected=OPENED,
+            found=type(arr).__name__,
+            hint="dask_tiled.explain(arr) says how it is computed.",
         )
     return found.scheme
 
