@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dask_tiled.array.views import Part, View
+from dask_tiled.array.views import View
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.indexing import Array, Cut
+from dask_tiled.model.indexing import Array
 
 PIXELS = Axis("")
 NEAR = 1e-6
@@ -18,10 +18,10 @@ NEAR = 1e-6
 class Unplaced(Axis):
     """An axis of which the name is known, and perhaps labels, but not where its positions lie."""
 
-    def cut(self, start: int, step: int) -> Axis:
-        """Return the axis itself: nothing is known of its positions."""
-        del start, step
-        return self
+    def cut(self, start: int, step: int, length: int | None = None) -> Axis:
+        """Return the axis: nothing is known of its positions."""
+        labels = self.labels[start::step][:length] if start >= 0 else ()
+        return Unplaced(self.name, labels=labels)
 
     def binned(self, count: int) -> Axis:
         """Return the axis; labels are those of single positions."""
@@ -48,18 +48,11 @@ def plain(axis: Axis | None) -> Axis | None:
     return Axis(axis.name, axis.units, axis.scale, axis.offset, axis.labels)
 
 
-def part_of(axis: Axis, cut: Cut) -> Axis:
-    """Return what a cut shows of an axis."""
-    places = range(cut.start, cut.start + cut.step * cut.length, cut.step)
-    labels = tuple(axis.labels[k] for k in places) if axis.labels else ()
-    return replace(axis.cut(cut.start, cut.step), labels=labels)
-
-
-def picked(axis: Axis, places: Array) -> Axis:
+def at_places(axis: Axis, places: Array) -> Axis:
     """Return the axis of some positions, in any order."""
     steps = {*(places[1:] - places[:-1]).tolist()} if len(places) > 1 else {1}
     if len(steps) == 1 and len(places) and 0 not in steps:
-        return part_of(axis, Cut(int(places[0]), steps.pop(), len(places)))
+        return axis.cut(int(places[0]), steps.pop(), len(places))
     return Unplaced(axis.name, labels=tuple(axis.labels[k] for k in places) if axis.labels else ())
 
 
@@ -124,7 +117,7 @@ def _alike(one: Axis, other: Axis) -> bool:
     return even and abs(one.scale - other.scale) <= near and abs(one.offset - other.offset) <= near
 
 
-def reshaped(
+def reshaped_axes(
     axes: Sequence[Axis | None], shape: tuple[int, ...], wanted: tuple[int, ...]
 ) -> tuple[Axis | None, ...] | None:
     """Show axes in another shape: of those that fall apart, the outermost part counts bins."""
@@ -134,8 +127,8 @@ def reshaped(
         return None
     found: list[Axis | None] = []
     for parts, length in zip(view.shown, wanted, strict=True):
-        part = parts[0] if len(parts) == 1 else Part(0, 0)
-        axis = axes[part.axis]
-        outermost = part.step * length == shape[part.axis]
-        found.append(axis.binned(part.step) if axis is not None and outermost else None)
+        part = parts[0] if len(parts) == 1 else None
+        axis = None if part is None else axes[part.axis]
+        outermost = part is not None and part.step * length == shape[part.axis]
+        found.append(axis.binned(part.step) if axis and part and outermost else None)
     return tuple(found)

@@ -9,7 +9,8 @@ import dask.array as da
 import numpy as np
 from dask import config
 
-from dask_tiled.model.axes import Axis
+from dask_tiled.array.axis_kinds import at_places, plain, reshaped_axes
+from dask_tiled.model.axes import Axis, nav_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import (
     Array,
@@ -67,15 +68,12 @@ def _axes_left(
     mixed = len(lists) > 1 or any(one.ndim > 1 for one in lists) or (lists and whole)
     if mixed or len(items) != desc.nav_ndim:
         return None
-    found = []
+    found = list[Axis | None]()
     for item, axis, size in zip(items, desc.axes, desc.nav_shape, strict=False):
         if isinstance(item, (int, np.integer)):
             continue
-        places = range(size)[item] if isinstance(item, slice) else np.arange(size)[item]
-        steps = {places.step} if isinstance(places, range) else {*np.diff(places).tolist()} or {1}
-        step = steps.pop()
-        found.append(Axis(axis.name) if steps or not step else axis.cut(int(places[0]), step))
-    return tuple(found)
+        found.append(plain(at_places(axis, np.arange(size)[item])))
+    return tuple(axis for axis in found if axis is not None)
 
 
 def at_points(
@@ -115,18 +113,31 @@ def reshaped(
     if n < 1 or shape[n:] != desc.sig_shape:
         return None
     with config.set(array_plugins=()):
-        plain = da.Array.reshape(arr, shape, **options)
-    nav, layout = plain.shape[:n], desc.layout
-    if plain is arr:
+        made = da.Array.reshape(arr, shape, **options)
+    nav, layout = made.shape[:n], desc.layout
+    if made is arr:
         return None
     whole = layout.shape[: desc.nav_ndim] == layout.nav_shape and layout.selection.numbers is None
     if whole and n != desc.nav_ndim:
         shown = desc.with_frames(nav, layout.selection.first)
     else:
         shown = _of_frames(desc, _frames(desc).reshape(nav))
-    ours = plain.dask.dependencies[plain.name] == {arr.name}  # a chunk of each
+    axes = _axes_in(desc, nav)
+    if axes != shown.axes[:n]:  # some are kept, and what is told of them
+        axes += shown.axes[n:]
+        shown = replace(shown, axes=axes, metadata=desc.metadata)
+    ours = made.dask.dependencies[made.name] == {arr.name}  # a chunk of each
     ends = (*((),) * n, *arr.chunks[desc.nav_ndim :])
-    return (shown, plain.chunks) if ours or cut_no_block(shown, plain.chunks, ends) else None
+    return (shown, made.chunks) if ours or cut_no_block(shown, made.chunks, ends) else None
+
+
+def _axes_in(desc: Description, shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """Name the navigation axes in another shape; those that stay as they are keep what they are."""
+    usual = nav_axes(desc.nav_ndim)
+    kept = reshaped_axes(desc.axes[: desc.nav_ndim], desc.nav_shape, shape)
+    stay = {axis for axis in desc.axes[: desc.nav_ndim] if axis not in usual}
+    pairs = zip(kept or (None,) * len(shape), nav_axes(len(shape)), strict=True)
+    return tuple(axis if axis is not None and axis in stay else name for axis, name in pairs)
 
 
 def _frames(desc: Description) -> Index:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.axis_kinds import Unplaced, joined, part_of, picked, reshaped, same
+from dask_tiled.array.axis_kinds import Unplaced, at_places, joined, reshaped_axes, same
 from dask_tiled.array.dask_graph.labelling import LABELLED
 from dask_tiled.array.dask_graph.layers import calls
 from dask_tiled.array.dask_graph.names import core, overlapping, slicing
@@ -180,19 +180,19 @@ def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - by its ki
             return tuple(axes[k] for k in tree.order)
         case Slice():
             pairs = zip(axes, tree.cuts, strict=True)
-            shown = [axis and part_of(axis, cut) for axis, cut in pairs if cut.kept]
+            shown = [axis and axis.cut(*cut[:3]) for axis, cut in pairs if cut.kept]
             for k in tree.new:
                 shown.insert(k, None)
             return tuple(shown)
         case Take():
             chosen = ((axes[axis], places) for axis, places in tree.places)
-            return tuple(axis and picked(axis, places) for axis, places in chosen)
+            return tuple(axis and at_places(axis, places) for axis, places in chosen)
         case Broadcast():
             new = len(tree.shape) - len(axes)
             lengths = zip(axes, tree.of.shape, tree.shape[new:], strict=True)
             return ((None,) * new) + tuple(axis if a == b else None for axis, a, b in lengths)
         case Reshape():
-            return reshaped(axes, tree.of.shape, tree.shape)
+            return reshaped_axes(axes, tree.of.shape, tree.shape)
         case Bin():
             return tuple(axis and axis.binned(n) for axis, n in zip(axes, tree.by, strict=True))
         case Combine():

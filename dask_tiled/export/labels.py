@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
+import numpy as np
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.doors import is_xarray, variable_of
@@ -49,9 +50,10 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
     xarray.DataArray
         It is called ``data`` and holds the lazy array itself, so that what xarray computes of it
         runs on tiles. There is a coordinate for every axis with a scale, an offset or units, in
-        these units. The attributes are ``format``, ``source``, the name of the file, what is known
-        of the instrument, such as ``beam_energy`` and ``beam_energy_units``, and metadata:
-        ``dm.tags.Meta Data.Format`` is ``metadata["dm"]["tags"]["Meta Data"]["Format"]``.
+        these units, and one of texts for an axis with labels. The attributes are ``units`` of the
+        values, ``format``, ``source``, the name of the file, what is known of the instrument, such
+        as ``beam_energy`` and ``beam_energy_units``, and metadata: ``dm.tags.Meta Data.Format`` is
+        ``metadata["dm"]["tags"]["Meta Data"]["Format"]``.
 
     Raises
     ------
@@ -71,7 +73,8 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
         return variable_of(data).copy(data=arr)
     shown = shown_of(arr)
     labels = labels_of(shown.axes, arr.shape, shown.of)
-    return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs)
+    units = {"units": shown.units} if shown.units else {}
+    return xr.DataArray(arr, labels.coords, labels.dims, DATA, labels.attrs | units)
 
 
 def own_attributes(data: Any, arr: da.Array) -> dict[str, Any]:
@@ -91,6 +94,9 @@ def labels_of(
     names = dimension_names(axes)
     dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
     coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
+    for name, axis, size in zip(dims, axes, shape, strict=True):
+        if axis is not None and axis.labels and len(axis.labels) == size:
+            coords[name] = (name, np.array(axis.labels), {})
     return Labels(tuple(dims), coords, _told_by(of[0]) if len(of) == 1 else {})
 
 

@@ -41,7 +41,8 @@ def template_of(
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
     desc = description_of(arr)
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
-    of_data = {**(attributes or {}), MARK: mark | signal}
+    units = {"units": shown.units} if shown.units else {}
+    of_data = {**units, **(attributes or {}), MARK: mark | signal}
     options = {
         "dtype": arr.dtype,
         "compressors": _checked(compressors, arr.dtype),

@@ -9,6 +9,9 @@ import numpy as np
 
 from dask_tiled.model.indexing import Array
 
+MOST_SHOWN = 8
+"""So many labels are shown as text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -54,10 +57,13 @@ class Axis:
             even = bool((abs(points - line) <= 1e-3 * abs(scale)).all())
         return cls(name, units, scale, float(points[0])) if scale and even else None
 
-    def cut(self, start: int, step: int) -> Axis:
-        """Return the axis of every ``step``-th position from ``start`` on."""
+    def cut(self, start: int, step: int, length: int | None = None) -> Axis:
+        """Return the axis of every ``step``-th position from ``start`` on, of ``length`` at most.
+
+        Positions before the first one have no labels.
+        """
         offset, scale = self.offset + self.scale * start, self.scale * step
-        labels = self.labels[start::step] if start >= 0 else ()
+        labels = self.labels[start::step][:length] if start >= 0 else ()
         return replace(self, offset=offset, scale=scale, labels=labels)
 
     def binned(self, count: int) -> Axis:
@@ -65,6 +71,12 @@ class Axis:
         middle = self.offset + self.scale * (count - 1) / 2
         labels = self.labels if count == 1 else ()
         return replace(self, offset=middle, scale=self.scale * count, labels=labels)
+
+    @property
+    def listed(self) -> str:
+        """The labels as text, of many the first ones; empty where there are none."""
+        shown = [*self.labels[:MOST_SHOWN], *["..."] * (len(self.labels) > MOST_SHOWN)]
+        return f" ({', '.join(shown)})" if shown else ""
 
     @property
     def steps(self) -> str:

@@ -253,7 +253,7 @@ class Description:
     def cut(self, cuts: Sequence[Cut]) -> Description:
         """Describe a part: what the cuts show of each axis."""
         shown = [(axis, cut) for axis, cut in zip(self.axes, cuts, strict=True) if cut.kept]
-        axes = tuple(axis.cut(cut.start, cut.step) for axis, cut in shown)
+        axes = tuple(axis.cut(cut.start, cut.step, cut.length) for axis, cut in shown)
         nav_ndim = sum(cut.kept for cut in cuts[: self.nav_ndim])
         return replace(self, layout=self.layout.cut(cuts), axes=axes, nav_ndim=nav_ndim)
 
@@ -307,8 +307,7 @@ class Description:
 
 
 def _axis_text(axis: Axis, size: int) -> str:
-    labels = ", ".join(axis.labels[:MOST_LABELS]) + ", ..." * (len(axis.labels) > MOST_LABELS)
-    return f"{axis.name} {size}{axis.steps}{labels and f' ({labels})'}"
+    return f"{axis.name} {size}{printable(axis.listed)}{axis.steps}"
 
 
 def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -54,7 +54,7 @@ CASES = {
     "products": (lambda a: da.tensordot(a, np.ones((6, 8)), 2), (Z,)),
     "matrix products": (lambda a: a.astype("f4") @ np.ones((8, 3), "f4"), (Z, Y, None)),
     "einsum": (lambda a: da.einsum("zyx,yx->z", a, np.ones((6, 8))), (Z,)),
-    "masks": (lambda a: tiles.apply_masks(a, np.ones((2, 6, 8))), (Z, None)),
+    "masks": (lambda a: tiles.apply_masks(a, np.ones((2, 6, 8))), (Z, Axis("mask"))),
     "stacks": (lambda a: da.stack([a[0].sum(0), a[1].sum(0)], axis=1), (X, None)),
     "functions of tiles": (lambda a: map_tiles(lambda tile, _: 2 * tile, a), (Z, Y, X)),
     "functions of frames": (
@@ -95,6 +95,7 @@ CASES = {
     "membership": (lambda a: da.isin(a, [1, 2]), (Z, Y, X)),
     "sets of results": (lambda a: da.topk(a, 4, axis=0), (None, Y, X)),
     "choices": (lambda a: da.select([a > 3], [a]), (Z, Y, X)),
+    "new axes of opened arrays": (lambda a: da.expand_dims(a, 1), (Z, Axis("scan_x"), Y, X)),
     "padded": (lambda a: da.pad(a, ((0, 0), (1, 2), (0, 0))), (Z, None, X)),
     "masked pixels": (lambda a: a[a > 3], (None,)),
     "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),

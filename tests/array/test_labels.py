@@ -6,8 +6,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
-from dask_tiled import Axis, DatasetError, open_dataset
+from dask_tiled import Axis, DatasetError, open_dataset, to_xarray, to_zarr
 from dask_tiled.array.axes import labelled, shown_of
 from dask_tiled.array.dask_graph.rewriting import planned
 from dask_tiled.array.tiled_array import TiledArray
@@ -105,3 +106,48 @@ def test_wrong_labels(arr):
         DatasetError, match=r"axis s do not fit the array; expected 6 labels; found 8"
     ):
         labelled(arr, [Q, S, R])
+
+
+LABELS = {
+    "slices": (lambda a: a[:, 1::3], ("b", "e", "h")),
+    "ends": (lambda a: a[:, :2], ("a", "b")),
+    "reversed": (lambda a: a[:, ::-1], tuple("hgfedcba")),
+    "transposed": (lambda a: a.T.sum(1), tuple("abcdefgh")),
+    "places": (lambda a: da.take(a, [5, 0, 1], axis=1), ("f", "a", "b")),
+    "a mask": (lambda a: a[:, np.arange(8) % 4 == 1], ("b", "f")),
+    "joined": (lambda a: da.concatenate([a[:, :2], a[:, 6:]], axis=1), ("a", "b", "g", "h")),
+    "joined again": (lambda a: da.concatenate([a[:, 3:], a[:, :3]], 1)[:, 4:6], ("h", "a")),
+    "stacks": (lambda a: da.stack([a, a])[1], tuple("abcdefgh")),
+    "stacks of others": (lambda a: da.stack([a[:, :4], a[:, 4:]]), ()),
+    "joined with others": (lambda a: da.concatenate([a, da.ones((6, 2))], axis=1), None),
+    "bins": (lambda a: da.coarsen(np.sum, a, {1: 2}), ()),
+    "products": (lambda a: a * a[0], tuple("abcdefgh")),
+    "functions": (lambda a: a.map_blocks(np.cbrt), tuple("abcdefgh")),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_of_positions(arr, case):
+    make, expected = LABELS[case]
+    found = shown_of(make(labelled(arr.sum(0), [Q, S]))).axes[-1 if case != "transposed" else 0]
+    assert (found and found.labels) == expected
+
+
+def test_labels_of_opened_arrays(arr):
+    """A slice of an opened array is one; its description shows the labels."""
+    found = labelled(arr, [Q, Axis("r"), S])
+    assert found[..., 2:4].axes[2] == Axis("s", offset=2, labels=("c", "d"))
+    assert found[[2, 0, 3]].axes[2] == S
+    assert "s 2 (c, d)" in repr(found[..., 2:4].description)
+    assert "s 8 (a, b, c, d, e, f, g, h)" in repr(found.description)
+
+
+def test_labels_and_units_in_exports(arr, tmp_path):
+    found = labelled(arr.sum(0) * 1.0, [Q, S], "px")
+    shown = to_xarray(found)
+    assert shown.s.values.tolist() == list("abcdefgh")
+    assert shown.sel(s="c").dims == ("q",)
+    assert shown.attrs["units"] == "px"
+    to_zarr(found, tmp_path / "a.zarr")
+    assert open_dataset(tmp_path / "a.zarr").axes == (Q, S)
+    assert xr.open_zarr(tmp_path / "a.zarr").data.attrs["units"] == "px"

@@ -58,3 +58,17 @@ def test_even_positions(points):
 )
 def test_positions_that_are_not_even(bits):
     assert Axis.through("x", "nm", np.array(bits, "u4").view("f4")) is None
+
+
+def test_labels_of_parts():
+    axis = Axis("c", labels=("DAPI", "GFP", "RFP", "Cy5"))
+    assert axis.cut(1, 2).labels == ("GFP", "Cy5")
+    assert axis.cut(1, 1, 2).labels == ("GFP", "RFP")
+    assert axis.cut(3, -1, 2).labels == ("Cy5", "RFP")
+    assert axis.cut(-1, 1).labels == axis.binned(2).labels == ()
+
+
+def test_labels_as_text():
+    assert Axis("c", labels=("y", "x")).listed == " (y, x)"
+    assert Axis("c", labels=tuple("abcdefghij")).listed == " (a, b, c, d, e, f, g, h, ...)"
+    assert not Axis("c").listed

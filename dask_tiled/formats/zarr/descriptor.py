@@ -220,6 +220,8 @@ def _axes(
         with suppress(TypeError, ValueError, LookupError, OverflowError):
             numbers = (float(given[key]) for key in ("scale", "offset"))
             one = Axis.calibrated(axis.name, str(given["units"]), *numbers, signed=True)
+            labels = tuple(map(str, given.get("labels", ())))
+            one = replace(one, labels=labels if len(labels) == size else ())
         if one is None and name and not mark:
             one = _coordinate(file, name, size, unread)
         found.append(replace(one or axis, name=name or axis.name))
