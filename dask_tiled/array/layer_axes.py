@@ -260,8 +260,9 @@ def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | Non
     stack = [tree]
     while stack:
         one = stack.pop()
-        if one.chunks == chunks and not isinstance(one, Mapped):
-            return known[one.name].axes
+        axes = known[one.name].axes
+        if one.chunks == chunks and axes is not None and not isinstance(one, Mapped):
+            return axes
         stack += reversed(one.inner[:1] if isinstance(one, Mapped) else one.inner)
     return None
 

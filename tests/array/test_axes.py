@@ -73,6 +73,7 @@ CASES = {
     ),
     "functions with labels": (lambda a: da.blockwise(np.transpose, "ji", a[0], "ij"), (X, Y)),
     "gradients": (lambda a: da.gradient(a.astype("f4"), axis=1), (Z, Y, X)),
+    "gradients in one chunk": (lambda a: da.gradient(a.rechunk(-1) + 0.5, axis=1), (Z, Y, X)),
     "medians": (lambda a: da.median(a, axis=0), (Y, X)),
     "medians of axes of length 1": (lambda a: da.median(a, axis=0, keepdims=True), (None, Y, X)),
     "quantiles": (lambda a: da.quantile(a.rechunk(-1), [0.1, 0.9], axis=0), (None, Y, X)),
