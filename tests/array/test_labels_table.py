@@ -144,9 +144,8 @@ def text_of(axis, arr):
         return UNKNOWN
     if axis in arr.axes:
         return axis.name
-    return (
-        f"{axis.name}{axis.listed}{axis.steps}" if axis.listed or axis.steps else f"*{axis.name}*"
-    )
+    more = axis.listed + axis.steps
+    return axis.name + more if more else f"*{axis.name}*"
 
 
 def table(folder):
@@ -157,16 +156,15 @@ def table(folder):
         lines += ["   * - operation", "     - axes of the result"]
         for line in typed.split("\n"):
             if code := line.strip():
-                found = eval(code, NAMES | {"arr": arr})
+                found = eval(code, NAMES | {"arr": arr})  # noqa: S307 - lines of this module
                 lines += [f"   * - ``{code}``", f"     - {axes_of(found, arr)}"]
         lines.append("")
     return "\n".join(lines)
 
 
 def test_the_table_says_what_is_kept(tmp_path):
-    assert PAGE.read_text("utf8") == table(tmp_path), (
-        f"run python tests/array/{Path(__file__).name}"
-    )
+    again = "run python tests/array/test_labels_table.py"
+    assert PAGE.read_text("utf8") == table(tmp_path), again
 
 
 if __name__ == "__main__":
