@@ -229,10 +229,10 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
     if transform is not None and axes is not None:
         whole = all(len(first.chunks[axis]) == 1 for axis in transform.axes)
         return tuple(transformed(axes, transform, first.shape, tree.shape)) if whole else None
-    gone = set[Label]()
+    gone = {labels[kwargs["axis"]]} if function is np.repeat else set[Label]()
     for label, chunks in zip(tree.labels, tree.chunks, strict=True):
         given = _chunks_along(label, arrays)
-        if given and chunks not in given:
+        if given and chunks not in given and label not in gone:
             if {*chunks} != {1}:
                 return None
             gone.add(label)

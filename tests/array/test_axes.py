@@ -97,6 +97,7 @@ CASES = {
     "sets of results": (lambda a: da.topk(a, 4, axis=0), (None, Y, X)),
     "choices": (lambda a: da.select([a > 3], [a]), (Z, Y, X)),
     "new axes of opened arrays": (lambda a: da.expand_dims(a, 1), (Z, Axis("scan_x"), Y, X)),
+    "repeated pixels": (lambda a: da.repeat(a, 2, axis=1), (Z, None, X)),
     "padded": (lambda a: da.pad(a, ((0, 0), (1, 2), (0, 0))), (Z, None, X)),
     "masked pixels": (lambda a: a[a > 3], (None,)),
     "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),
