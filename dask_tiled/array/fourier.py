@@ -13,6 +13,9 @@ from dask_tiled.model.axes import Axis
 
 KINDS = "fft", "ifft", "rfft", "irfft", "hfft", "ihfft"
 SHIFTS = "fftshift", "ifftshift"
+PACKED = "packed"
+"""What scipy.fftpack makes of real pixels: real and imaginary parts take turns."""
+LIBRARIES = "numpy", "scipy", "cupy", "mkl_fft", "pyfftw"
 PREFIX = "f_"
 """What is put before the name of an axis for that of its frequencies."""
 
@@ -31,15 +34,17 @@ def transform_of(
 ) -> Transform | None:
     """Read a function of chunks, called on ``(chunk, *values)``, as a Fourier transform or shift.
 
-    Libraries have the names and arguments of ``numpy.fft``.
+    Libraries have the names and arguments of ``numpy.fft``; what users call so is theirs.
     """
-    name = getattr(function, "__name__", "")
+    name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
     kind = name.rstrip("2n")
-    if kind not in KINDS + SHIFTS or "fftpack" in (getattr(function, "__module__", None) or ""):
+    if kind not in KINDS + SHIFTS or module.split(".")[0] not in LIBRARIES:
         return None
     names = ["axes"] if kind in SHIFTS else ["n", "axis"] if kind == name else ["s", "axes"]
     given = {**dict(zip(names, values, strict=False)), **kwargs}
     sizes, axes = given.get("n", given.get("s")), given.get("axis", given.get("axes"))
+    if "fftpack" in module and kind in ("rfft", "irfft"):
+        kind = PACKED
     if axes is None:
         several = tuple(range(ndim if sizes is None or kind == name else len(sizes)))
         axes = several if kind in SHIFTS or name.endswith("n") else (-2, -1)[kind == name :]
@@ -60,7 +65,8 @@ def transformed(
     found = list(axes)
     for k, (place, length) in enumerate(zip(transform.axes, transform.lengths, strict=True)):
         axis, last = axes[place], k == len(transform.axes) - 1
-        if axis is None:
+        if axis is None or transform.kind == PACKED:
+            found[place] = None
             continue
         if transform.kind in SHIFTS:
             found[place] = _shifted(axis, after[place], inverse=transform.kind == "ifftshift")

@@ -229,7 +229,9 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
     if transform is not None and axes is not None:
         whole = all(len(first.chunks[axis]) == 1 for axis in transform.axes)
         return tuple(transformed(axes, transform, first.shape, tree.shape)) if whole else None
-    gone = {labels[kwargs["axis"]]} if function is np.repeat else set[Label]()
+    gone = set[Label]()
+    if function is np.repeat and isinstance(kwargs.get("axis"), int):
+        gone.add(labels[kwargs["axis"]])
     for label, chunks in zip(tree.labels, tree.chunks, strict=True):
         given = _chunks_along(label, arrays)
         if given and chunks not in given and label not in gone:

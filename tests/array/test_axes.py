@@ -4,6 +4,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.fft
+import scipy.fftpack
 from distributed import Client, LocalCluster
 
 from dask_tiled import Axis, map_tiles, open_dataset, tiles
@@ -119,6 +121,10 @@ def test_axes_that_are_left(arr, case):
     assert shown_of(make(arr)).axes == expected
 
 
+def fft(pixels, power):
+    return pixels**power
+
+
 F = Axis("f_y", "1/nm", 1 / 3)
 TRANSFORMS = {
     "fft": (lambda a: da.fft.fft(a, axis=1), (Z, F, X)),
@@ -154,6 +160,9 @@ TRANSFORMS = {
     ),
     "shift of pixels": (lambda a: da.fft.fftshift(a, axes=1), (Z, Axis("y"), X)),
     "function of chunks": (lambda a: a.map_blocks(np.fft.fft, None, 1, dtype="c16"), (Z, F, X)),
+    "of SciPy": (lambda a: a.map_blocks(scipy.fft.fft, axis=1, dtype="c16"), (Z, F, X)),
+    "packed": (lambda a: a.map_blocks(scipy.fftpack.rfft, axis=1), (Z, None, X)),
+    "named like one": (lambda a: a.map_blocks(fft, 2, dtype="u2"), (Z, Y, X)),
     "of parts of axes": (
         lambda a: a.rechunk((4, 3, 8)).map_blocks(np.fft.fft, axis=1, dtype="c16"),
         (None, None, None),
