@@ -103,7 +103,8 @@ def phase_from_com(
     -----
     NaN, as of empty frames, counts as no shift. With ``"periodic"``, slopes are lost. Of a phase
     that is smooth on the scale of a step, the result is exact to rounding with ``"periodic"`` if it
-    is periodic; with ``"mirror"``, any is exact to 3 % of its range, worst near the edges.
+    is periodic; with ``"mirror"``, errors are within 3 % of its range in our tests, worst near the
+    edges.
 
     References
     ----------

@@ -31,7 +31,7 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     masks : array-like, or sparse array
         Weights, real or complex: n masks, then the signal axes; a mask alone counts as one. They
         may be sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame,
-        or as a list of masks. Each frame takes a time then for each weight that is not 0 alone.
+        or as a list of masks. Only weights that are not 0 take time then.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
