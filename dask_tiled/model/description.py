@@ -22,8 +22,6 @@ from dask_tiled.model.tables import html_table, text_table
 
 LONGEST_VALUE, MOST_LINES = 1000, 2000
 """So much of the metadata is shown in a notebook: characters of each value, and lines."""
-MOST_LABELS = 6
-"""So many names of the positions along an axis are in a line."""
 VOLUMES = "volumes"
 """The entry of the metadata that counts the files whose frames are no longer those shown."""
 DOUBTS = "series_doubts"
