@@ -128,7 +128,7 @@ def test_values_that_are_no_numbers(name, values):
     assert caught.value.found is not None
 
 
-@pytest.mark.parametrize("fill", ["0", True, 1j, [0.0], object()], ids=repr)
+@pytest.mark.parametrize("fill", ["0", True, 1j, [0.0], object()], ids=lambda x: type(x).__name__)
 def test_fill_is_a_number(fill):
     with pytest.raises(DatasetError, match="fill: not a real number"):
         Corrections(excluded_pixels=[(0, 0)], fill=fill)

@@ -51,7 +51,7 @@ ONLY_IN = {
     "hyperspy": {"export"},
     "imagecodecs": {"codecs", "formats"},
     "nibabel": {"formats"},
-    "numcodecs": {"codecs"},
+    "numcodecs": {"codecs", "export"},
     "click": {"command_line"},
     "obstore": {"remote"},
     "rich": {"command_line"},
