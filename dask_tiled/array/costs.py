@@ -132,6 +132,10 @@ def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Seq
         return memory_of(source, chunk.box) + decoded + (0 if in_order else _held(folds, set()))
     users = [sink for sink in sinks if isinstance(sink, MapSink | ReduceSink)]
     own = len(users) * math.prod(tile) * OF_USERS
+    for sink in sinks:
+        if isinstance(sink, StageSink):
+            own += math.prod(tile) * sink.pixel_bytes
+            own += sum(memory_of(x, chunk.box, tile) for x in sink.others()[:1])
     return memory_of(source, chunk.box, tile) + own
 
 

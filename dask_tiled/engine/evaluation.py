@@ -162,6 +162,11 @@ class StageSink:
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
         return fill(shape, max(1, pixels), bases)
 
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of all registers for a pixel of a tile."""
+        return self._width
+
     def others(self) -> list[Source]:
         """List what is read beside the tiles that are shown, in the order of the stages."""
         numbers = [number for stage, *_ in self._stages for number in stage.reads.values()]

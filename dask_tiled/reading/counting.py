@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-_counters: tuple[Counter, ...] = ()
+counters: list[Counter] = []
+"""Those that count; where there are none, nobody needs to be told."""
 
 
 class Counter:
@@ -25,16 +26,15 @@ class Counter:
 @contextmanager
 def counted() -> Iterator[Counter]:
     """Count what is fetched meanwhile: the bytes of units and blocks, not what lies between."""
-    global _counters  # noqa: PLW0603 - read without a lock wherever bytes are fetched
     counter = Counter()
-    _counters += (counter,)
+    counters.append(counter)
     try:
         yield counter
     finally:
-        _counters = tuple(one for one in _counters if one is not counter)
+        counters.remove(counter)
 
 
 def fetched(nbytes: int) -> None:
     """Tell those who count."""
-    for counter in _counters:
+    for counter in [*counters]:
         counter.add(nbytes)

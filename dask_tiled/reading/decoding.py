@@ -11,7 +11,7 @@ import numpy as np
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.backends import Backend
-from dask_tiled.reading.counting import fetched
+from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -30,7 +30,8 @@ def read_into(
                 pixels = kept[key]
             else:
                 pixels = piece.decode(backend)
-                fetched(piece.block.nbytes)
+                if counters:
+                    fetched(piece.block.nbytes)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
@@ -39,9 +40,9 @@ def read_into(
             filled = _lies_as(one, out.size, out.dtype) and backend.fill(
                 one.file, one.span[0], out.reshape(-1).view(np.uint8)
             )
-            if filled:
+            if filled and counters:
                 fetched(one.nbytes)
-            else:
+            elif not filled:
                 for window in backend.windows(one.in_file_order()):
                     run_kernel(window, out)
         else:
@@ -58,7 +59,8 @@ def run_kernel(window: Window, out: Array) -> None:
     from dask_tiled.kernels.decoding import compiled
 
     ranges = window.ranges
-    fetched(ranges.nbytes)
+    if counters:
+        fetched(ranges.nbytes)
     decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
     target = out
     if pick is not None:
@@ -89,7 +91,8 @@ def view_of(
     data = None if first % dtype.alignment else backend.view(ranges[0].file, first, stop)
     if data is None:
         return None
-    fetched(len(data))
+    if counters:
+        fetched(len(data))
     return data.view(dtype).reshape(shape)
 
 

@@ -18,7 +18,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import Backend, backend_for
 from dask_tiled.reading.correction_plans import Plan
-from dask_tiled.reading.counting import fetched
+from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -191,7 +191,8 @@ class Reader:
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
                 for window in self._backend.windows(piece, limit):
-                    fetched(window.ranges.nbytes)
+                    if counters:
+                        fetched(window.ranges.nbytes)
                     yield window
 
     @property

@@ -160,9 +160,10 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     graph, keys = _scheduled(collections)
     done = found.evaluated(graph, {})
     peak = max(_peak(graph, done, keys, steps) for steps in _schedules(graph, threads))
-    # Threads may come to what they share in more ways: each other one may keep one more chunk.
-    largest = max((sum(m.nbytes for m in _memory(x.value)) for x in done.values()), default=0)
-    peak += largest * (threads - 1)
+    # A thread may keep what it had last, and come to what is shared in other ways.
+    passed_on = (x.value for key, x in done.items() if key not in keys)
+    largest = max((sum(m.nbytes for m in _memory(x)) for x in passed_on), default=0)
+    peak += largest * threads
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
     tasks = sum(not isinstance(task, DataNode) for task in graph.values())
     return Rehearsed(tasks, found.reads, found.sources, int(peak * MARGIN) + fixed)
