@@ -26,12 +26,7 @@ def read_into(
     for piece in together(ranges):
         if isinstance(piece, BlockRange):
             key = piece.key
-            if kept and key in kept:
-                pixels = kept[key]
-            else:
-                pixels = piece.decode(backend)
-                if counters:
-                    fetched(piece.block.nbytes)
+            pixels = kept[key] if kept and key in kept else _decoded(piece, backend)
             if kept is not None:
                 kept[key] = pixels
             piece.copy(pixels, out)
@@ -51,6 +46,12 @@ def read_into(
             data = backend(piece[0].file, start, max(stops))
             for one in piece:
                 run_kernel(Window(one, data, start), out)
+
+
+def _decoded(piece: BlockRange, backend: Backend) -> Array:
+    if counters:
+        fetched(piece.block.nbytes)
+    return piece.decode(backend)
 
 
 def run_kernel(window: Window, out: Array) -> None:
