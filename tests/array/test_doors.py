@@ -132,7 +132,9 @@ def test_one_of_several_variables_is_to_be_picked(arr):
         opening.opened(xarray.Dataset())
 
 
-@pytest.mark.parametrize("data", [None, 3, {"a": 1}, xarray.DataTree(), object()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "data", [None, 3, {"a": 1}, xarray.DataTree(), object()], ids=lambda x: type(x).__name__
+)
 def test_what_is_no_array_is_told_in_plain_words(data):
     with pytest.raises(DatasetError, match="neither an array nor a path; expected") as told:
         dask_tiled.to_zarr(data, "out.zarr")
