@@ -22,7 +22,8 @@ from dask_tiled.sampling import sampled
 Bools = npt.NDArray[np.bool_]
 
 PARTS = 5
-"""Parts of a sample: what is seen in two of them only, as a cosmic ray, is no fault of a pixel."""
+"""Parts of a sample, each judged by itself: a pixel is bad that is so in most of them. A cosmic ray
+is in one, and where discs of some crystals meet in a pixel, that is so in the sum of parts only."""
 LEAST_FRAMES = 4 * PARTS
 SHARP = 4.0
 """A pixel stands out by so many times the differences among its neighbours; no spot does."""
@@ -34,7 +35,7 @@ ROUNDS = 8
 STRIPE = 1 << 14
 """Pixels whose neighbours are ordered at a time, in the cache."""
 MEDIAN = np.pi / 2
-"""The variance of medians by that of means."""
+"""The variance of medians by that of means: of parts, the median decides."""
 
 
 def find_bad_pixels(
@@ -45,8 +46,9 @@ def find_bad_pixels(
     Of each pixel the mean and the standard deviation are compared with those of its neighbours. It
     is hot or noisy if one of them is far above the second largest of its neighbours, measured by
     their differences and by its own noise; dead or stuck if one is less than a fifth of all of
-    theirs. So discs, spots that are wider than a pixel, and gradients are left alone. The medians
-    of five parts of the sample count: events in single frames do not.
+    theirs. So discs, spots that are wider than a pixel, and gradients are left alone. A pixel is
+    bad if it is so in most of five parts of the sample, at the edge of the frame in all of them:
+    events in single frames do not count.
 
     Parameters
     ----------
@@ -92,20 +94,25 @@ def find_bad_pixels(
     if counted < LEAST_FRAMES:
         expected, found = f"{LEAST_FRAMES} frames or more", f"{counted} frames"
         raise TilingError("too few frames to tell bad pixels", expected=expected, found=found)
-    bad = _bad(_statistics(pixels, nav_ndim), threshold)
+    parts = _statistics(pixels, nav_ndim)
+    in_each = threshold * math.sqrt(MEDIAN / len(parts))
+    votes = np.sum([_bad(part, in_each) for part in parts], axis=0)
+    # Of a disc that the edge cuts, a pixel may be all that is seen: all parts have to agree there.
+    inside = np.zeros(whole, bool)
+    inside[(slice(1, -1),) * len(whole)] = True
+    bad = votes >= np.where(inside, len(parts) // 2 + 1, len(parts))
     if before.excluded_pixels is not None:
         bad[tuple(before.excluded_pixels.T)] = True
     return Corrections(before.dark, before.gain, bad, before.fill)
 
 
 class Statistics(NamedTuple):
-    """What pixels show in a sample, by medians of its parts."""
+    """What pixels show in a part of a sample."""
 
     mean: Array
     spread: Array
     """Their standard deviations."""
     frames: float
-    """As many that means would have the same errors."""
 
 
 def _corrections_of(arr: da.Array, frame: tuple[int, ...]) -> Corrections:
@@ -120,8 +127,8 @@ def _corrections_of(arr: da.Array, frame: tuple[int, ...]) -> Corrections:
     return description.conversion.corrections or Corrections()
 
 
-def _statistics(pixels: da.Array, nav_ndim: int) -> Statistics:
-    """Compute what pixels show, in one pass."""
+def _statistics(pixels: da.Array, nav_ndim: int) -> list[Statistics]:
+    """Compute what pixels show in each part, in one pass."""
     nav = tuple(range(nav_ndim))
     longest = int(np.argmax(pixels.shape[:nav_ndim]))
     parts = min(PARTS, pixels.shape[longest])
@@ -132,9 +139,11 @@ def _statistics(pixels: da.Array, nav_ndim: int) -> Statistics:
     with warnings.catch_warnings():  # pixels that are NaN in all frames are no surprise here
         warnings.simplefilter("ignore", RuntimeWarning)
         found = compute([mean(cut, nav) for cut in cuts], [var(cut, nav) for cut in cuts])
-    means, variances = (np.median(np.asarray(one, float), axis=0) for one in found)
-    count = math.prod(pixels.shape[:nav_ndim]) / MEDIAN
-    return Statistics(means, np.sqrt(variances), count)
+    counts = [math.prod(cut.shape[:nav_ndim]) for cut in cuts]
+    return [
+        Statistics(np.asarray(mean, float), np.sqrt(np.asarray(var, float)), count)
+        for mean, var, count in zip(*found, counts, strict=True)
+    ]
 
 
 def _bad(of: Statistics, threshold: float) -> Bools:

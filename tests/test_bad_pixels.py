@@ -7,7 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dask_tiled import Corrections, DatasetError, TilingError, find_bad_pixels, open_dataset
+from dask_tiled import (
+    Corrections,
+    DatasetError,
+    TilingError,
+    find_bad_pixels,
+    open_dataset,
+    samples,
+)
 from dask_tiled.testing import write_mib, write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -121,6 +128,17 @@ def test_noisy_pixels_are_found(scene, seed):
         noise = 8 * (frames[:, :, *place].std() + 0.1 * rates[place] + 1)
         frames[:, :, *place] += rng.normal(0, noise, frames.shape[:2])
     assert found_in(frames) == {*PLANTED}
+
+
+@pytest.mark.parametrize("bad_pixels", [True, False])
+@pytest.mark.parametrize("frames", [2000, 4000])
+def test_small_discs_of_many_crystals(bad_pixels, frames):
+    """Discs of 4 pixels that meet on rings, and that the edge cuts; dead ones where light is."""
+    path = samples.gold(bad_pixels=bad_pixels)
+    found = find_bad_pixels(open_dataset(path), frames=frames).excluded_pixels
+    seen = [(20, 97), (45, 110), (71, 12), (88, 41), (103, 64)] if bad_pixels else []
+    rare = {(9, 30), (120, 120)}
+    assert sorted({*map(tuple, found.tolist())} - rare) == seen
 
 
 def test_events_in_single_frames_are_no_fault():
