@@ -411,7 +411,7 @@ def _signature(path: str) -> str:
 
 def _look(path: str) -> str:
     """Say what people would call a file."""
-    if path.endswith(OF_AXES):
+    if os.fspath(path).endswith(OF_AXES):
         return "axes that are saved beside a scan: open the scan"
     head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):

@@ -397,6 +397,16 @@ def touched(name, k, n, group, size, bins):
     return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]
 
 
+def check_weighted(frames, places, masks, weights, sums):
+    if not len(places) == len(masks) == len(weights) or len(frames) != len(sums):
+        return f"{len(places)} places, {len(masks)} masks, {len(frames)} frames, {len(sums)} sums"
+    if not len(places):
+        return None
+    ends = (places, frames.shape[1], "pixels"), (masks, sums.shape[1], "masks")
+    found = (outside(what, size, int(x.min()), int(x.max()) + 1) for x, size, what in ends)
+    return next(filter(None, found), None)
+
+
 CHECKS = {
     "run_program": check_program,
     "halve_counts": check_halve,
@@ -408,4 +418,5 @@ CHECKS = {
     "gather": check_gather,
     "correct": check_correct,
     "repair": check_repair,
+    "weighted_sums": check_weighted,
 }
