@@ -201,9 +201,9 @@ def test_the_name_is_that_of_the_pixels_unless_axes_differ(path, arr):
 
 def test_arrays_of_other_axes_in_one_graph_keep_them(path, arr):
     both = da.stack([arr, open_dataset(path).with_axes(y="3 s")])
-    unlike = SCAN_Y, SCAN_X, Axis("y"), X  # a name without a scale where stacks differ
-    assert shown_of(both + 1).axes == (None, *unlike)
-    assert shown_of(both[0] + 1).axes == unlike
+    known = SCAN_Y, SCAN_X, Axis("y", "s", 3), X  # a scale that one has, and the other lacks
+    assert shown_of(both + 1).axes == (None, *known)
+    assert shown_of(both[0] + 1).axes == known
     plain = open_dataset(path)
     assert shown_of(arr.sum(0) + plain.sum(0)).axes == (SCAN_X, Y, X)
     first, second = dask.optimize(arr.sum(1), plain.with_axes(scan_y="3 s").sum(1))
