@@ -23,7 +23,7 @@ def arr(tmp_path):
     return open_dataset(write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=STEPS))
 
 
-@pytest.mark.parametrize("name", ["show", "to_hyperspy", "to_xarray", "to_zarr"])
+@pytest.mark.parametrize("name", ["explain", "show", "to_hyperspy", "to_xarray", "to_zarr"])
 def test_methods_are_the_functions(arr, name):
     method, function = getattr(arr, name), getattr(dask_tiled, name)
     assert method.__func__ is function
