@@ -37,6 +37,8 @@ class Frequencies(Axis):
 
     of: Axis = field(default=PIXELS)
     count: int = 0
+    backward: bool = False
+    """Made by an inverse transform, which a forward one undoes."""
 
 
 def plain(axis: Axis | None) -> Axis | None:

@@ -80,17 +80,21 @@ def transformed(
 
 
 def _reciprocal(axis: Axis, size: int, before: int, *, backward: bool) -> Axis:
-    """Return the frequencies along an axis, or what an axis of frequencies was made of."""
-    if backward and isinstance(axis, Frequencies) and not isinstance(axis.of, Unplaced):
+    """Return the frequencies along an axis, or what an axis of frequencies was made of.
+
+    Two transforms in the same direction turn an axis round.
+    """
+    of = axis.of if isinstance(axis, Frequencies) and axis.backward != backward else None
+    if of is not None and not isinstance(of, Unplaced):
         step = 1 / (size * axis.scale)
-        near = abs(step - axis.of.scale) <= abs(step) * 1e-9
-        return Axis(axis.of.name, axis.of.units, axis.of.scale if near else step, axis.of.offset)
-    of = axis.of if backward and isinstance(axis, Frequencies) else None
+        near = abs(step - of.scale) <= abs(step) * 1e-9
+        return Axis(of.name, of.units, of.scale if near else step, of.offset)
     name = axis.name.removeprefix(PREFIX) if axis.name.startswith(PREFIX) else PREFIX + axis.name
-    if isinstance(axis, Unplaced) or of is not None or not axis.scale or not before:
+    if isinstance(axis, Unplaced | Frequencies) or not axis.scale or not before:
         return Unplaced(name)
     scale = 1 / (size * axis.scale)
-    return Frequencies(name, reciprocal_units(axis.units), scale, of=axis, count=size)
+    units = reciprocal_units(axis.units)
+    return Frequencies(name, units, scale, of=axis, count=size, backward=backward)
 
 
 def _shifted(axis: Axis, size: int, *, inverse: bool) -> Axis:

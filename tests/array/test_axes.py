@@ -142,6 +142,9 @@ TRANSFORMS = {
     "offset": (lambda a: da.fft.ifft(da.fft.fft(a[:, 1:], axis=1), axis=1), (
         Z, Axis("y", "nm", 0.5, 0.5), X)
     ),
+    "twice": (lambda a: da.fft.fft(da.fft.fft(a, axis=1), axis=1), (Z, Axis("y"), X)),
+    "inverse twice": (lambda a: da.fft.ifft(da.fft.ifft(a, axis=1), axis=1), (Z, Axis("y"), X)),
+    "inverse first": (lambda a: da.fft.fft(da.fft.ifft(a, axis=1), axis=1), (Z, Y, X)),
     "ifft of pixels": (lambda a: da.fft.ifft(a, axis=1), (Z, F, X)),
     "shift": (
         lambda a: da.fft.fftshift(da.fft.fft(a, axis=1), axes=1),
