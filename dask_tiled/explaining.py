@@ -201,7 +201,8 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
 
 def _check(one: Any) -> None:
     is_array = isinstance(one, da.Array) or type(one).__module__.split(".")[0] == "xarray"
-    if not is_array or one.__dask_graph__() is None:
+    graph = getattr(one, "__dask_graph__", lambda: None)()  # a DataTree of xarray has none
+    if not is_array or graph is None:
         raise DatasetError(
             "only computations of arrays are explained",
             expected="a dask array, or an object of xarray over some",

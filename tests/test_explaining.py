@@ -145,7 +145,8 @@ def test_objects_of_xarray(arr):
 
 def test_what_is_no_array(arr):
     """Other collections of dask, and what is none, are refused."""
-    for other in (delayed(np.sum)(arr), np.ones(3), "scan.npy", xr.DataArray(np.ones(3))):
+    tree = xr.DataTree(xr.Dataset({"data": xr.DataArray(arr)}))
+    for other in (delayed(np.sum)(arr), np.ones(3), "scan.npy", xr.DataArray(np.ones(3)), tree):
         with pytest.raises(DatasetError, match="only computations of arrays"):
             explain(other)
     with pytest.raises(DatasetError, match="threads"):
