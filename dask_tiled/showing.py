@@ -19,7 +19,7 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.opening import opened
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
-from dask_tiled.sampling import steps_between
+from dask_tiled.sampling import mean_of, steps_between
 from dask_tiled.subject import SPACE, Subject, numbers, ordinal
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
     sample, there, notes = _sample(subject, limit)
     pixels = numbers(sample.arr if there.all() else sample.arr[there])
     outer = pixels.ndim - (sample.arr.ndim - nav)
-    mean = _mean(pixels, outer)
+    mean = mean_of(pixels, outer)
     is_image = mean.ndim - (colours is not None) == 2
     disc = find_disc(mean) if mean.ndim == 2 and nav > 1 else None
     masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
@@ -244,7 +244,7 @@ def _images(
     for subject in subjects:
         sample, there, notes = _sample(subject, limit)
         pixels = numbers(sample.arr if there.all() else sample.arr[there])
-        mean = _mean(pixels, pixels.ndim - (sample.arr.ndim - nav))
+        mean = mean_of(pixels, pixels.ndim - (sample.arr.ndim - nav))
         images.append((sample._replace(axes=sample.axes[nav:]), mean))
     along = ", ".join(axis.name for axis in subjects[0].axes[:nav])
     return images, [f"mean of each along {along}", *notes]
@@ -314,19 +314,6 @@ def _upright(image: Image, subject: Subject) -> Image:
 def _towards(ends: str) -> str:
     """Return the pair of directions that an axis is one of."""
     return next(letter for letter in "LAS" if letter in ends)
-
-
-def _mean(pixels: da.Array, ndim: int) -> Array:
-    """Return the mean of all frames; pixels that are not finite do not count."""
-    nav = tuple(range(ndim))
-    if pixels.dtype.kind != "f":
-        found: Array = pixels.mean(nav).compute()
-        return found
-    finite = da.isfinite(pixels)
-    total = da.where(finite, pixels, 0).sum(nav, dtype=np.float64)
-    sums = compute(total, finite.sum(nav))
-    with np.errstate(invalid="ignore"):
-        return np.divide(*sums)
 
 
 def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
