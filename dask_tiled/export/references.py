@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,12 +15,13 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.documents import create_group, documents_of, shown_where_it_lies
 from dask_tiled.export.facts import MARK
 from dask_tiled.export.group import DATA
+from dask_tiled.export.new_files import check_place, new_file
 from dask_tiled.export.stored_blocks import codecs_of, numcodecs_of, stored_blocks
 from dask_tiled.export.stored_frames import Chunk, chunks_of, refused, stored_frames
 from dask_tiled.export.stores import file_path
-from dask_tiled.export.targets import flush_folders, telling_of
+from dask_tiled.export.targets import telling_of
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, read_head
 from dask_tiled.model.paths import open_file
 
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
@@ -46,8 +45,9 @@ def to_references(
         An opened array, or a part of one, or what :func:`open_dataset` opens, whose frames, or
         compressed chunks, are a range of bytes in one file each.
     target : path-like or store of an icechunk session, optional
-        The JSON file to write; or an empty store, which needs a container of virtual chunks for the
-        folder of the files, and knows when they were changed. What it is given is not committed.
+        The JSON file to write, whose folder is made if need be; or an empty store, which needs a
+        container of virtual chunks for the folder of the files, and knows when they were changed.
+        What it is given is not committed.
     zarr_format : {2, 3}, optional
         By default 3 for icechunk, and 2, which everything reads, for JSON where no frame is missing
         and zarr knows the pixels by itself: those that are stored as numpy has them, in either byte
@@ -77,7 +77,9 @@ def to_references(
     if zarr_format not in (None, 2, 3):
         raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
-    path = None if target is None or versioned else _place(target, overwrite=overwrite)
+    path = None if target is None or versioned else file_path(target)
+    if path is not None:
+        check_place(path, _is_ours, overwrite=overwrite)
     shape, chunks, options = _chunks(desc, zarr_format, versioned=versioned)
     documents = documents_of(desc, shape, **options)
     if versioned:
@@ -92,7 +94,12 @@ def to_references(
         refs[f"{DATA}/{name}"] = [urls[number], offset, nbytes]
     references = {MARK: version("dask-tiled"), "version": 1, "refs": refs}
     if path is not None:
-        _write(path, references)
+        with (
+            new_file(path, _is_ours, overwrite=overwrite) as written,
+            telling_of(path),
+            open_file(written, "w", encoding="utf8") as file,
+        ):
+            json.dump(references, file)
     return references
 
 
@@ -161,38 +168,6 @@ def _url(file: File) -> str:
     return file.path if "://" in file.path else f"file://{file.path}"
 
 
-def _place(target: Any, *, overwrite: bool) -> str:
-    """Make sure that there is nothing at a path, or only references that may go."""
-    path = file_path(target)
-    if os.path.lexists(path):
-        if not _is_ours(path):
-            raise DatasetError("something else is there, and stays", path=path)
-        if not overwrite:
-            hint = "Pass overwrite=True to replace them."
-            raise DatasetError("there are references already", path=path, hint=hint)
-    return path
-
-
 def _is_ours(path: str) -> bool:
     """Return whether a file begins as those that are written here."""
-    if os.path.islink(path) or not os.path.isfile(path):
-        return False
-    with open_file(path) as file:
-        return bytes(file.read(len(BEGIN))) == BEGIN
-
-
-def _write(path: str, references: dict[str, Any]) -> None:
-    """Write a JSON file beside its place, and move it there."""
-    part = f"{path}.{uuid.uuid4().hex}.part"
-    try:
-        with telling_of(path):
-            with open_file(part, "x", encoding="utf8") as file:
-                json.dump(references, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        flush_folders(path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+    return read_head(path, len(BEGIN)) == BEGIN

@@ -366,10 +366,17 @@ def test_nothing_else_is_replaced(arr, tmp_path):
 
 
 def test_what_cannot_be_written_is_told(arr, tmp_path):
-    target = tmp_path / "none" / "scan.json"
+    target = tmp_path / "file" / "scan.json"
+    target.parent.touch()
     with pytest.raises(DatasetError, match="cannot be written") as caught:
         to_references(arr, target)
-    assert caught.value.path == str(target)
+    assert str(target) in str(caught.value)
+
+
+def test_folders_are_made(arr, tmp_path):
+    target = tmp_path / "new" / "scan.json"
+    assert to_references(arr, target) == json.loads(target.read_text("utf8"))
+    assert os.listdir(target.parent) == ["scan.json"]
 
 
 @pytest.fixture
