@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.discs import Disc
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import PREFIXES, UNIT
+from dask_tiled.model.units import PREFIXES, Prefixed
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Of the pixels, what is darkest and brightest; if half of them is darker than that, it is lit."""
@@ -117,19 +117,17 @@ def hues(y: Array, x: Array, longest: float) -> Array:
 
 def in_units(axis: Axis, extent: float) -> Axis:
     """Choose the prefix of the unit of an axis so that a length reads well."""
-    found = UNIT.fullmatch(axis.units)
-    if found is None:
+    unit = Prefixed.of(axis.units)
+    if unit is None:
         return axis
-    inverse, base, prefix = found[1] or found[4], found[3], found[2]
-    prefix = "µ" if prefix in ("u", "\u03bc") else prefix
-    sign = -1 if inverse else 1
-    sizes = {name: extent * (PREFIXES[prefix] / x) ** sign for name, x in PREFIXES.items()}
-    if not prefix or not 0.1 <= sizes[prefix] < 1000:
-        before, sizes = prefix, {k: x for k, x in sizes.items() if k != "k" or base != "m"}
-        prefix = min(sizes, key=lambda k: (not 1 <= sizes[k] < 1000, abs(math.log10(sizes[k]))))
-        factor = (PREFIXES[before] / PREFIXES[prefix]) ** sign
+    sizes = {x: extent * unit.size / unit._replace(prefix=x).size for x in PREFIXES}
+    if not unit.prefix or not 0.1 <= sizes[unit.prefix] < 1000:
+        sizes = {x: size for x, size in sizes.items() if x != "k" or unit.base != "m"}
+        best = min(sizes, key=lambda x: (not 1 <= sizes[x] < 1000, abs(math.log10(sizes[x]))))
+        before, unit = unit.size, unit._replace(prefix=best)
+        factor = before / unit.size
         axis = replace(axis, scale=axis.scale * factor, offset=axis.offset * factor)
-    return replace(axis, units=f"1/{prefix}{base}" if inverse else f"{prefix}{base}")
+    return replace(axis, units=str(unit))
 
 
 def round_length(most: float) -> float:

@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
 PIXELS = {"", "px", "pixel", "pixels"}
-UNIT = re.compile(r"(1/)?([pnumkMµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
+_UNIT = re.compile(r"(1/)?([pnumkMµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
+
+
+class Prefixed(NamedTuple):
+    """A unit that may have a prefix, or its inverse."""
+
+    prefix: str
+    base: str
+    inverse: bool = False
+
+    @classmethod
+    def of(cls, unit: str) -> Prefixed | None:
+        """Read a unit as files write it; None if it is none of these."""
+        found = _UNIT.fullmatch(unit)
+        if found is None:
+            return None
+        prefix = "µ" if found[2] in ("u", "\u03bc") else found[2]
+        return cls(prefix, found[3], bool(found[1] or found[4]))
+
+    def __str__(self) -> str:
+        return f"{'1/' if self.inverse else ''}{self.prefix}{self.base}"
+
+    @property
+    def size(self) -> float:
+        """How much it is in the unit without a prefix."""
+        size = PREFIXES[self.prefix]
+        return 1 / size if self.inverse else size
 
 
 def conversion(unit: str, other: str) -> float | None:
@@ -18,9 +45,10 @@ def conversion(unit: str, other: str) -> float | None:
         return 1.0
     if PIXELS & {unit, other}:  # for pint these are lengths on paper, and nothing is an angle
         return None
-    one, two = _parsed(unit), _parsed(other)
+    one, two = Prefixed.of(unit), Prefixed.of(other)
     if one is not None and two is not None:
-        return one[1] / two[1] if one[0] == two[0] else None
+        alike = (one.base, one.inverse) == (two.base, two.inverse)
+        return one.size / two.size if alike else None
     try:
         import pint
     except ImportError:
@@ -30,13 +58,3 @@ def conversion(unit: str, other: str) -> float | None:
         return float(registry.Quantity(1.0, unit).to(other).magnitude)
     except Exception:  # noqa: BLE001 - of many kinds, for units as files write them
         return None
-
-
-def _parsed(unit: str) -> tuple[tuple[str, bool], float] | None:
-    """Return the kind of a unit, and its size without the prefix."""
-    found = UNIT.fullmatch(unit)
-    if found is None:
-        return None
-    inverse, prefix = bool(found[1] or found[4]), found[2]
-    size = PREFIXES["µ" if prefix in ("u", "\u03bc") else prefix]
-    return (found[3], inverse), 1 / size if inverse else size
