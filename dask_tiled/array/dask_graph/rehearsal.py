@@ -10,9 +10,8 @@ import math
 import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +32,21 @@ from dask_tiled.array.dask_graph.names import (
     chunk,
     flatten,
     getter,
-    order,
 )
 from dask_tiled.array.dask_graph.results import Result, put, whole
 from dask_tiled.array.dask_graph.rewriting import planned
+from dask_tiled.array.dask_graph.schedules import (
+    Done,
+    Graph,
+    Held,
+    Memory,
+    first_of,
+    memory_in,
+    peak_of,
+    schedules,
+    steps,
+    without,
+)
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
@@ -83,27 +93,6 @@ MANIFOLD = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combi
 """Functions that return several arrays, of which dask has noted one."""
 
 
-class Memory:
-    """Some memory, which several values may show."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-
-
-class Held(NamedTuple):
-    """A value of a task: what is known of it, and whose memory it shows."""
-
-    memory: tuple[Memory, ...]
-    nbytes: int
-    """Of its items, wherever they are."""
-    shaped: Shaped | None = None
-
-    @property
-    def items(self) -> int:
-        """Number of items, as far as it is known."""
-        return math.prod(self.shaped.shape) if self.shaped else self.nbytes
-
-
 class Later(NamedTuple):
     """A chunk that is made where there is room for it."""
 
@@ -117,16 +106,6 @@ class Place(NamedTuple):
     """Where the chunks of a result go."""
 
     shape: tuple[int, ...]
-
-
-class Done(NamedTuple):
-    """What a task leaves, and takes."""
-
-    value: Any
-    working: int = 0
-    """Bytes beside its value while it runs."""
-    results: Mapping[int, int] = {}
-    """Bytes of the results of all chunks that it puts its own into, which stay; by their places."""
 
 
 class Rehearsed(NamedTuple):
@@ -159,99 +138,14 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     found = _Rehearsal(noted)
     graph, keys = _scheduled(collections)
     done = found.evaluated(graph, {})
-    peak = max(_peak(graph, done, keys, steps) for steps in _schedules(graph, threads))
+    peak = max(peak_of(graph, done, keys, course) for course in schedules(graph, threads))
     # A thread may keep what it had last, and come to what is shared in other ways.
     passed_on = (x.value for key, x in done.items() if key not in keys)
-    largest = max((sum(m.nbytes for m in _memory(x)) for x in passed_on), default=0)
+    largest = max((sum(m.nbytes for m in memory_in(x)) for x in passed_on), default=0)
     peak += largest * threads
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
     tasks = sum(not isinstance(task, DataNode) for task in graph.values())
     return Rehearsed(tasks, found.reads, found.sources, int(peak * MARGIN) + fixed)
-
-
-Graph = Mapping[Any, Any]
-Steps = Iterator[tuple[bool, Any]]
-"""Keys of tasks that begin (True) and end (False)."""
-
-
-def _schedules(graph: Graph, threads: int) -> Iterator[Steps]:
-    """List ways in which dask's schedulers may go through a graph, as tasks take more or less."""
-    yield _steps(graph, threads, _first)
-    if threads > 1:
-        yield _steps(graph, threads, lambda running: len(running) - 1)
-        chance = Random(0)  # noqa: S311 - the same each time
-        yield _steps(graph, threads, lambda running: chance.randrange(len(running)))
-
-
-def _first(running: Sequence[Any]) -> int:  # noqa: ARG001 - others choose
-    """End the task that began first."""
-    return 0
-
-
-def _steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -> Steps:
-    """Begin and end tasks as dask's local schedulers do: what became ready last comes first."""
-    priorities = order(dict(graph)) if len(graph) > 1 else dict.fromkeys(graph, 0)
-    there = [key for key, task in graph.items() if isinstance(task, DataNode)]
-    waiting = {key: set(task.dependencies) & graph.keys() for key, task in graph.items()}
-    users: dict[Any, list[Any]] = defaultdict(list)
-    for key in sorted(graph, key=priorities.__getitem__, reverse=True):
-        for x in waiting[key]:
-            users[x].append(key)
-    for key in there:
-        yield True, key
-        yield False, key
-        for x in users[key]:
-            waiting[x].discard(key)
-    ready = [
-        key
-        for key, needed in waiting.items()
-        if not needed and not isinstance(graph[key], DataNode)
-    ]
-    ready.sort(key=priorities.__getitem__, reverse=True)
-    running = list[Any]()
-    while ready or running:
-        while ready and len(running) < threads:
-            running.append(ready.pop())
-            yield True, running[-1]
-        key = running.pop(ending(running))
-        yield False, key
-        for x in users[key]:
-            waiting[x].discard(key)
-            if not waiting[x]:
-                ready.append(x)
-
-
-def _peak(graph: Graph, done: Mapping[Any, Done], wanted: Collection[Any], steps: Steps) -> int:
-    """Return the most bytes of memory at any time while tasks begin and end."""
-    users = Counter(x for task in graph.values() for x in task.dependencies)
-    shown, results = Counter[int](), dict[int, int]()
-    live = peak = 0
-
-    def leave(key: Any) -> int:
-        gone = 0
-        for memory in _memory(done[key].value):
-            shown[id(memory)] -= 1
-            gone += memory.nbytes * (not shown[id(memory)])
-        return gone
-
-    for begins, key in steps:
-        one = done[key]
-        if begins:
-            for place in one.results.keys() - results.keys():
-                results[place] = one.results[place]
-                live += results[place]
-            live += one.working
-            for memory in _memory(one.value):
-                live += memory.nbytes * (not shown[id(memory)])
-                shown[id(memory)] += 1
-            peak = max(peak, live)
-            continue
-        live -= one.working
-        for x in graph[key].dependencies:
-            users[x] -= 1
-            if not users[x] and x not in wanted and x in done:
-                live -= leave(x)
-    return peak
 
 
 def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
@@ -307,7 +201,7 @@ class _Rehearsal:
     ) -> dict[Any, Done]:
         """Go through the tasks of a graph, whose keys have the ``index`` if they have none."""
         values, found = dict(given), dict[Any, Done]()
-        for begins, key in _steps(graph, 1, _first):
+        for begins, key in steps(graph, 1, first_of):
             if begins:
                 place = key[1:] if isinstance(key, tuple) else index
                 found[key] = self._task(graph[key], key, place, values)
@@ -341,7 +235,7 @@ class _Rehearsal:
         args = [value(x) for x in task.args]
         kwargs = {name: value(x) for name, x in task.kwargs.items()}
         done = self._call(task.func, args, kwargs, key, place)
-        below = sum(x.working + sum(m.nbytes for m in _memory(x.value)) for x in nested)
+        below = sum(x.working + sum(m.nbytes for m in memory_in(x.value)) for x in nested)
         return done._replace(working=done.working + below)
 
     def _subgraph(self, task: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
@@ -355,13 +249,13 @@ class _Rehearsal:
         value, results = done[wanted].value, dict[int, int]()
         for one in done.values():
             results |= one.results
-        before = {id(m) for x in given.values() for m in _memory(x)}
-        own = {id(m): m.nbytes for m in _memory(value) if id(m) not in before}
+        before = {id(m) for x in given.values() for m in memory_in(x)}
+        own = {id(m): m.nbytes for m in memory_in(value) if id(m) not in before}
         inside = {
-            key: one._replace(value=_without(one.value, before), results={})
+            key: one._replace(value=without(one.value, before), results={})
             for key, one in done.items()
         }
-        peak = _peak(graph, inside, {wanted}, _steps(graph, 1, _first))
+        peak = peak_of(graph, inside, {wanted}, steps(graph, 1, first_of))
         return Done(value, max(0, peak - sum(own.values())), results)
 
     def _call(
@@ -428,17 +322,15 @@ class _Rehearsal:
         """Go through what puts a chunk where it belongs."""
         shape = tuple(b - a for a, b in grid.box(block_id))
         fits = _is_contiguous(shape, place.shape)
-        working = 0
         if isinstance(chunk, Later):
             made = self._made(chunk, make_later, None, shape if fits else None)
-            nbytes, working = _nbytes(made.value), made.working
-            working += 0 if fits else nbytes
         elif isinstance(chunk, Source):
             made = self._read(pixels_of, [chunk, grid, block_id], None, ())
-            nbytes, working = _nbytes(made.value), made.working
-            working += 0 if fits else nbytes
         else:
-            nbytes = _nbytes(chunk)
+            made = Done(chunk)
+        nbytes, working = _nbytes(made.value), made.working
+        if made.value is not chunk and not fits:
+            working += nbytes
         count = math.prod(shape)
         whole_bytes = math.prod(place.shape) * (nbytes // count) if count else 0
         self._places[id(place)] = place  # or another one might get its number
@@ -469,7 +361,7 @@ class _Rehearsal:
             shaped = shaped._replace(shape=np.broadcast_shapes(*known))
         nbytes = (shaped.nbytes if shaped else taken) * MANIFOLD.get(name, 1)
         if name in VIEWS:
-            return Done(Held((*_memory(given),), nbytes, shaped))
+            return Done(Held((*memory_in(given),), nbytes, shaped))
         if name in JOINING:
             return Done(_new(max(nbytes, taken if shaped is None else 0), shaped))
         if light:
@@ -493,7 +385,7 @@ class _Rehearsal:
             listed = True
         if listed or (copies and _nbytes(of) >= 2 * shaped.nbytes):
             return Done(_new(shaped.nbytes, shaped))
-        return Done(Held((*_memory(of),), shaped.nbytes, shaped))
+        return Done(Held((*memory_in(of),), shaped.nbytes, shaped))
 
     def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
         """Return what dask has noted of a chunk; the largest where its place is not known."""
@@ -527,15 +419,6 @@ def _layer_of(key: Any) -> str:
     return name.partition("_.")[0] if isinstance(name, str) else ""
 
 
-def _memory(value: Any) -> Iterator[Memory]:
-    """Yield the memory of a value."""
-    if isinstance(value, Held):
-        yield from value.memory
-    elif isinstance(value, list):
-        for one in value:
-            yield from _memory(one)
-
-
 def _beside(name: str, given: Sequence[Held], nbytes: int, shaped: Shaped | None) -> int:
     """Return the bytes that a function of NumPy or of users may take beside its result."""
     taken = sum(one.nbytes for one in given)
@@ -547,13 +430,6 @@ def _beside(name: str, given: Sequence[Held], nbytes: int, shaped: Shaped | None
     width = nbytes // max(1, math.prod(shaped.shape)) if shaped else 8
     others = (x for x in given if x.shaped is None or x.shaped.dtype.itemsize != width)
     return sum(x.items * width for x in others) + taken * (name != "matmul")
-
-
-def _without(value: Any, some: Collection[int]) -> Any:
-    """Leave out memory that was there before."""
-    if isinstance(value, Held):
-        return value._replace(memory=tuple(m for m in value.memory if id(m) not in some))
-    return [_without(x, some) for x in value] if isinstance(value, list) else value
 
 
 def _arrays(values: Any) -> Iterator[Held]:

@@ -1,0 +1,144 @@
+"""Tasks that begin and end in the orders of dask's schedulers, and the memory that is held then."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from dask_tiled.array.costs import Shaped
+from dask_tiled.array.dask_graph.names import DataNode, order
+
+
+class Memory:
+    """Some memory, which several values may show."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class Held(NamedTuple):
+    """A value of a task: what is known of it, and whose memory it shows."""
+
+    memory: tuple[Memory, ...]
+    nbytes: int
+    """Of its items, wherever they are."""
+    shaped: Shaped | None = None
+
+    @property
+    def items(self) -> int:
+        """Number of items, as far as it is known."""
+        return math.prod(self.shaped.shape) if self.shaped else self.nbytes
+
+
+class Done(NamedTuple):
+    """What a task leaves, and takes."""
+
+    value: Any
+    working: int = 0
+    """Bytes beside its value while it runs."""
+    results: Mapping[int, int] = {}
+    """Bytes of the results of all chunks that it puts its own into, which stay; by their places."""
+
+
+Graph = Mapping[Any, Any]
+Steps = Iterator[tuple[bool, Any]]
+"""Keys of tasks that begin (True) and end (False)."""
+
+
+def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
+    """List ways in which dask's schedulers may go through a graph, as tasks take more or less."""
+    yield steps(graph, threads, first_of)
+    if threads > 1:
+        yield steps(graph, threads, lambda running: len(running) - 1)
+        chance = Random(0)  # noqa: S311 - the same each time
+        yield steps(graph, threads, lambda running: chance.randrange(len(running)))
+
+
+def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - others choose
+    """End the task that began first."""
+    return 0
+
+
+def steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -> Steps:
+    """Begin and end tasks as dask's local schedulers do: what became ready last comes first."""
+    priorities = order(dict(graph)) if len(graph) > 1 else dict.fromkeys(graph, 0)
+    there = [key for key, task in graph.items() if isinstance(task, DataNode)]
+    waiting = {key: set(task.dependencies) & graph.keys() for key, task in graph.items()}
+    users: dict[Any, list[Any]] = defaultdict(list)
+    for key in sorted(graph, key=priorities.__getitem__, reverse=True):
+        for x in waiting[key]:
+            users[x].append(key)
+    for key in there:
+        yield True, key
+        yield False, key
+        for x in users[key]:
+            waiting[x].discard(key)
+    ready = [
+        key
+        for key, needed in waiting.items()
+        if not needed and not isinstance(graph[key], DataNode)
+    ]
+    ready.sort(key=priorities.__getitem__, reverse=True)
+    running = list[Any]()
+    while ready or running:
+        while ready and len(running) < threads:
+            running.append(ready.pop())
+            yield True, running[-1]
+        key = running.pop(ending(running))
+        yield False, key
+        for x in users[key]:
+            waiting[x].discard(key)
+            if not waiting[x]:
+                ready.append(x)
+
+
+def peak_of(graph: Graph, done: Mapping[Any, Done], wanted: Collection[Any], course: Steps) -> int:
+    """Return the most bytes of memory at any time while tasks begin and end."""
+    users = Counter(x for task in graph.values() for x in task.dependencies)
+    shown, results = Counter[int](), dict[int, int]()
+    live = peak = 0
+
+    def leave(key: Any) -> int:
+        gone = 0
+        for memory in memory_in(done[key].value):
+            shown[id(memory)] -= 1
+            gone += memory.nbytes * (not shown[id(memory)])
+        return gone
+
+    for begins, key in course:
+        one = done[key]
+        if begins:
+            for place in one.results.keys() - results.keys():
+                results[place] = one.results[place]
+                live += results[place]
+            live += one.working
+            for memory in memory_in(one.value):
+                live += memory.nbytes * (not shown[id(memory)])
+                shown[id(memory)] += 1
+            peak = max(peak, live)
+            continue
+        live -= one.working
+        for x in graph[key].dependencies:
+            users[x] -= 1
+            if not users[x] and x not in wanted and x in done:
+                live -= leave(x)
+    return peak
+
+
+def memory_in(value: Any) -> Iterator[Memory]:
+    """Yield the memory of a value."""
+    if isinstance(value, Held):
+        yield from value.memory
+    elif isinstance(value, list):
+        for one in value:
+            yield from memory_in(one)
+
+
+def without(value: Any, some: Collection[int]) -> Any:
+    """Leave out memory that was there before."""
+    if isinstance(value, Held):
+        return value._replace(memory=tuple(m for m in value.memory if id(m) not in some))
+    return [without(x, some) for x in value] if isinstance(value, list) else value
