@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import RLock
 
 import dask.array as da
 import numpy as np
@@ -24,6 +27,18 @@ from dask_tiled.model.indexing import (
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
 Shown = tuple[Description, Chunks]
+
+_settings = RLock()
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Have dask make arrays that its plugins do not see, in one thread at a time.
+
+    The settings of dask are those of all threads: two that change them at once lose some for good.
+    """
+    with _settings, config.set(array_plugins=()):
+        yield
 
 
 def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
@@ -46,7 +61,7 @@ def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
         shown = replace(shown, axes=axes, metadata=desc.metadata)
     shown = shown.cut([Cut(0, 1, size) for size in numbers.shape] + sig)
     try:
-        with config.set(array_plugins=()):
+        with _unseen():
             chunks: Chunks = da.Array.__getitem__(arr, index).chunks
     except (NotImplementedError, IndexError, TypeError, ValueError):
         pass
@@ -112,7 +127,7 @@ def reshaped(
     n = len(shape) - len(desc.sig_shape)
     if n < 1 or shape[n:] != desc.sig_shape:
         return None
-    with config.set(array_plugins=()):
+    with _unseen():
         made = da.Array.reshape(arr, shape, **options)
     nav, layout = made.shape[:n], desc.layout
     if made is arr:

@@ -1,6 +1,8 @@
 """Points, shapes and chunks that methods ask for are shown as dask does, and read no more."""
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -242,6 +244,18 @@ def test_plugins_see_what_users_have(path):
     with dask.config.set(array_plugins=[seen.append]):
         made = [arr.vindex[[0, 1], [2, 1]], arr.reshape(12, 4, 6), arr.rechunk(-1), arr[[1, 0]]]
     assert [id(x) for x in seen] == [id(x) for x in made]
+
+
+def test_plugins_stay_when_several_threads_choose(path):
+    arr, seen = opened(path), []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with dask.config.set(array_plugins=[seen.append]), ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: arr[[0, 2]], range(400)))
+            assert seen.append in dask.config.get("array_plugins")
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_one_frame_of_many_in_other_chunks(path):
