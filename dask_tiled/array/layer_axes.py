@@ -52,6 +52,7 @@ Labels = tuple[Tree, tuple[Label, ...]]
 MOVING = [
     *(np.argsort, np.argpartition, np.flip, np.fliplr, np.flipud, np.moveaxis, np.partition),
     *(np.roll, np.rollaxis, np.rot90, np.sort, np.swapaxes, np.transpose),
+    *(np.ndarray.swapaxes, np.ndarray.transpose, np.linalg.inv, np.random.permutation),
 ]
 """Functions of NumPy that may keep the shape of a chunk, but not the places of its pixels."""
 KEEP_UNITS = {

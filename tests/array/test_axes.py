@@ -70,6 +70,10 @@ CASES = {
         lambda a: a.rechunk((2, -1, 4)).map_blocks(np.ptp, axis=1, drop_axis=1), (Z, X)
     ),
     "functions that move pixels": (lambda a: a.map_blocks(np.flip), (None, None, None)),
+    "methods that move pixels": (
+        lambda a: a.map_blocks(np.ndarray.transpose, (0, 1, 2)),
+        (None, None, None),
+    ),
     "functions of neighbours": (
         lambda a: a.map_overlap(lambda x: x, depth=1, boundary="reflect"), (Z, Y, X)
     ),

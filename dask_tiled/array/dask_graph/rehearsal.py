@@ -61,7 +61,7 @@ PROCESS_BYTES = 1 << 18
 """Memory of whatever size the arrays are: what is compiled is not among it."""
 THREAD_BYTES = 1 << 17
 """The same for each thread."""
-MARGIN = 1.1
+MARGIN = 1.06
 """What is counted is promised with so much more, for what is not."""
 VIEWS = {
     *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims"),
