@@ -108,8 +108,8 @@ def phase_from_com(
 
     References
     ----------
-    Lazić, Bosch and Lazar, Ultramicroscopy 160 (2016) 265; Bon et al., Applied Physics Letters 101
-    (2012) 121912 (mirrored edges).
+    Lazić, Bosch and Lazar, Ultramicroscopy 160 (2016) 265; Bon, Monneret and Wattellier, Applied
+    Optics 51 (2012) 5698 (mirrored edges).
     """
     maps = _maps(com)
     if padding not in PADDINGS:
