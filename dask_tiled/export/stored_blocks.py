@@ -16,7 +16,6 @@ from dask_tiled.export.stored_frames import Chunk, refused
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, Index
-from dask_tiled.model.layout import Selection
 from dask_tiled.model.pieces import strides_of
 
 KINDS = "filters", "serializer", "compressors"
@@ -170,7 +169,8 @@ def _places(
     selection, nav = layout.selection, layout.cuts[: len(layout.nav_shape)]
     inner = (start[:, ndim:] // np.array(chunk[ndim:], np.int64)).tolist()
     whole = nav == tuple(Cut(0, 1, n) for n in layout.grid)
-    if whole and selection == Selection(layout.grid, layout.n_frames):
+    in_order = selection.numbers is None and selection[:3] == (layout.grid, layout.n_frames, 0)
+    if whole and in_order:
         outer = (start[:, :ndim] // np.array(chunk[:ndim], np.int64)).tolist()
         return [[(*a, *b)] for a, b in zip(outer, inner, strict=True)], chunk
     if math.prod(chunk[:ndim]) > 1:

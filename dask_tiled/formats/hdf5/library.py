@@ -55,7 +55,7 @@ def open_file(file: File) -> Any:
 def is_written_here(file: File) -> bool:
     """Return whether this process itself is writing a file: then the library knows all of it."""
     h5f = sys.modules.get("h5py.h5f")
-    if h5f is None:
+    if h5f is None or sys.modules.get("h5py") is None:
         return False
     for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
         with suppress(OSError, ValueError, RuntimeError):  # what has no name, or is closed by now
