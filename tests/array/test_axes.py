@@ -1,5 +1,7 @@
 """What is computed of files keeps those of their axes that are left, with scales and units."""
 
+import tracemalloc
+
 import dask
 import dask.array as da
 import numpy as np
@@ -286,3 +288,16 @@ def test_assigned_items(arr):
     """They leave axes as they are."""
     arr[0] = 0
     assert shown_of(arr).axes == (Z, Y, X)
+
+
+def test_positions_along_long_axes_are_not_listed(tmp_path):
+    """They would take more memory than the pixels."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((1, 1 << 20), "u1"))
+    flipped = da.flip(open_dataset(path, chunks=(1, 1 << 19)).ravel(), 0)
+    tracemalloc.start()
+    try:
+        assert shown_of(flipped).axes == (None,)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -73,6 +73,8 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 STACKS, CONCATENATES = "stack-", "concatenate-"
 """How dask begins the names of layers that join arrays."""
+MOST_PLACES = 1 << 17
+"""The longest axis whose positions are listed, to know which are taken."""
 
 
 def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
@@ -275,6 +277,8 @@ def _take(
         return None
     if is_broadcast(layer.mapping):
         return Broadcast(**of, of=whole)
+    if max(map(sum, (*whole.chunks, *chunks)), default=0) > MOST_PLACES:
+        return None
     places = places_taken(layer.mapping, (name, *chunks), Grid.of(whole.chunks))
     if places is None or tuple(len(x) for _, x in places) != tuple(map(sum, chunks)):
         return None
