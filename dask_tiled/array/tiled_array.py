@@ -297,14 +297,9 @@ class TiledArray(da.Array):
             All axes are as the scan's own files say; the array is a part of what was opened, or
             lies behind a URL; or the folder cannot be written to.
         """
-        if self._opening is None or self._description is None:
-            raise DatasetError(
-                "the axes of this array are not saved",
-                expected="an array as it was opened",
-                found="a part of one, or one that items were assigned to",
-                hint="Save the axes of the array that was opened, then cut it.",
-            )
-        return save_axes(self._description)
+        hint = "Save the axes of the array that was opened, then cut it."
+        _, description = self._as_opened("the axes of this array are not saved", hint)
+        return save_axes(description)
 
     def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
         """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.
@@ -350,14 +345,17 @@ class TiledArray(da.Array):
             The array is a part of what was opened, or computed, or lies behind a URL; or as for
             :func:`open_dataset`.
         """
+        hint = "Refresh the array that was opened, then cut it."
+        opening, description = self._as_opened("the array cannot be refreshed", hint)
+        return opening.again(self, description)
+
+    def _as_opened(self, problem: str, hint: str) -> tuple[Opening, Description]:
+        """Return how the array was opened and what it shows; refuse what was cut or changed."""
         if self._opening is None or self._description is None:
-            raise DatasetError(
-                "the array cannot be refreshed",
-                expected="an array as it was opened",
-                found="a part of one, or one that items were assigned to",
-                hint="Refresh the array that was opened, then cut it.",
-            )
-        return self._opening.again(self, self._description)
+            expected = "an array as it was opened"
+            found = "a part of one, or one that items were assigned to"
+            raise DatasetError(problem, expected=expected, found=found, hint=hint)
+        return self._opening, self._description
 
     def _show(self, description: Description, chunks: Chunks, grid: Grid | None = None) -> Self:
         opening = self._opening if description is self._description else None

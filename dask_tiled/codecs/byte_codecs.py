@@ -108,10 +108,10 @@ def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.L
     return lzma.LZMADecompressor(format, limit, filters)
 
 
-def _unzstd(config: Config, data: Bytes, out: Bytes) -> Bytes:
+def _unzstd(config: Config, data: Bytes, out: Bytes) -> Any:
     codecs = fast()
     if codecs is not None:
-        return np.frombuffer(codecs.zstd_decode(data, out=out), np.uint8)
+        return codecs.zstd_decode(data, out=out)
     return out[: unzstd(data, out)]
 
 
@@ -137,14 +137,14 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
     return int(np.count_nonzero(again == out))
 
 
-def _unblosc(config: Config, data: Bytes, out: Bytes) -> Bytes:
+def _unblosc(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode Blosc, which believes what its header says of lengths, and reads on behind the end."""
     length, block, packed = np.frombuffer(data, "<u4", 3, 4).tolist()
     if length > len(out) or block > length or not 16 <= packed <= len(data):
         raise ValueError(f"{packed} compressed bytes in {len(data)}, which hold {length}")
     codecs = fast()
     if codecs is not None:
-        return np.frombuffer(codecs.blosc_decode(data, out=out[:length]), np.uint8)
+        return codecs.blosc_decode(data, out=out[:length])
     from numcodecs import blosc
 
     blosc.decompress(np.ascontiguousarray(data), out[:length])
