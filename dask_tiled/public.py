@@ -7,7 +7,10 @@ import dask_tiled.tiles as tiles  # noqa: PLR0402 - same
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
+from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
+from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.by_hand import from_pieces
+from dask_tiled.converting.convert import convert
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
@@ -22,18 +25,11 @@ from dask_tiled.errors import (
     VerificationError,
 )
 from dask_tiled.explaining import Explanation, Measured, explain
-from dask_tiled.export.batches import iter_batches
-from dask_tiled.export.beton import to_beton
-from dask_tiled.export.convert import convert
-from dask_tiled.export.iteration import ArrayBlock, iter_blocks
-from dask_tiled.export.labels import to_xarray
-from dask_tiled.export.references import to_references
-from dask_tiled.export.sample_fields import ImageField
-from dask_tiled.export.sample_sources import TarSamples
-from dask_tiled.export.signals import file_reader, to_hyperspy
-from dask_tiled.export.verification import verify_zarr
-from dask_tiled.export.virtual import as_zarr
-from dask_tiled.export.zarr_export import to_zarr
+from dask_tiled.export.virtual.as_zarr import as_zarr
+from dask_tiled.export.virtual.references import to_references
+from dask_tiled.export.zarr.labels import to_xarray
+from dask_tiled.export.zarr.verification import verify_zarr
+from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
 from dask_tiled.frame_headers import frame_facts
 from dask_tiled.libertem import from_libertem
@@ -46,6 +42,10 @@ from dask_tiled.opening import describe, open_dataset, scheme_of
 from dask_tiled.showing import show
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
+from dask_tiled.training.batches import iter_batches
+from dask_tiled.training.beton import to_beton
+from dask_tiled.training.fields import ImageField
+from dask_tiled.training.sources import TarSamples
 from dask_tiled.volumes import open_volumes
 
 # fmt: off

@@ -215,7 +215,7 @@ def loads(monkeypatch):
 @pytest.fixture
 def written(monkeypatch):
     """List the keys of the chunks that exports write below a path."""
-    from dask_tiled.export.targets import JournaledFolder
+    from dask_tiled.export.zarr.targets import JournaledFolder
 
     keys, put = [], JournaledFolder.put
 

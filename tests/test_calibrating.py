@@ -37,8 +37,8 @@ from dask_tiled import (
     to_zarr,
 )
 from dask_tiled.array.axes import shown_of
+from dask_tiled.bridges.napari import read_layers
 from dask_tiled.command_line.app import app
-from dask_tiled.export.napari_plugin import read_layers
 from dask_tiled.formats.describing import recognised_by
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 

@@ -92,8 +92,8 @@ def convert(
     own = {name: options.pop(name) for name in names}
     own |= {"attributes": dict(own["attributes"]), "follow": follow}
     asked = {name: own[name] for name in (*given, *["follow"] * follow)}
+    from dask_tiled.converting import convert as export
     from dask_tiled.errors import format_bytes
-    from dask_tiled.export import convert as export
 
     goes_on = export.suffix_of(target) == export.ZARR
     export.check_options(target, asked.keys() - {"overwrite", "progress"})

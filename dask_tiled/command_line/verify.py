@@ -25,7 +25,7 @@ def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **opti
     Give the options for opening that it was converted with. The exit code is 1 where they differ.
     """
     arr = opened(files, options)
-    from dask_tiled.export.convert import verify_file
+    from dask_tiled.converting.convert import verify_file
 
     verify_file(target, arr, progress=progress)
     click.echo(f"{target}: every bit is as in the file")

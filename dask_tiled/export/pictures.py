@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.export.group import DATA
+from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.listing import Listing
 from dask_tiled.opening import open_dataset
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dask_tiled.samples
-from dask_tiled.export.napari_plugin import LayerData, read_layers
+from dask_tiled.bridges.napari import LayerData, read_layers
 
 
 def gold() -> list[LayerData]:

@@ -33,7 +33,7 @@ def draw_shapes() -> dict[str, NDArray[np.generic]]:
 
 def write_shapes(folder: Path) -> None:
     """Write ``shapes.beton``."""
-    from dask_tiled.export.beton import to_beton
+    from dask_tiled.training.beton import to_beton
 
     types = {"image": "image", "label": "int", "centre": ("f4", (2,))}
     path = folder / "shapes.beton"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, MissingFramesWarning, open_dataset, to_zarr
-from dask_tiled.export.facts import attributes_of, plain
+from dask_tiled.export.zarr.facts import attributes_of, plain
 from dask_tiled.formats.zarr.told import MOST_PLACES, told_instrument
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mib

@@ -10,7 +10,8 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export import alignment, following, stores
+from dask_tiled.blocks import alignment
+from dask_tiled.export.zarr import following, stores
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
 FRAMES = counting_frames((48, 8, 16), "uint16")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dask_tiled.export.levels import halved
+from dask_tiled.export.zarr.levels import halved
 
 HALF = settings(max_examples=settings.default.max_examples // 2)
 WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]

@@ -14,8 +14,8 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
-from dask_tiled.export import attempts, targets
-from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.export.zarr import attempts, targets
+from dask_tiled.export.zarr.targets import JournaledFolder
 from dask_tiled.testing import counting_frames
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import open_dataset
-from dask_tiled.export.parts import Pixels
+from dask_tiled.export.zarr.parts import Pixels
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 

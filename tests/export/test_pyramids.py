@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export import levels, pyramids
-from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.export.zarr import levels, pyramids
+from dask_tiled.export.zarr.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
 
 SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")

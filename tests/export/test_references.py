@@ -32,7 +32,7 @@ from dask_tiled import (
     open_dataset,
     to_references,
 )
-from dask_tiled.export import stored_frames
+from dask_tiled.export.virtual import stored_frames
 from dask_tiled.formats import tools
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 

@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from dask_tiled import Corrections, DatasetError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export import relay, targets
-from dask_tiled.export.relay import relayed, times_read
-from dask_tiled.export.targets import JournaledFolder, Target
+from dask_tiled.export.zarr import relay, targets
+from dask_tiled.export.zarr.relay import relayed, times_read
+from dask_tiled.export.zarr.targets import JournaledFolder, Target
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((6, 10, 12, 20), "uint16")

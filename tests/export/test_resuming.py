@@ -10,7 +10,7 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import open_dataset, to_zarr, verify_zarr
-from dask_tiled.export.targets import JournaledFolder
+from dask_tiled.export.zarr.targets import JournaledFolder
 from dask_tiled.testing import counting_frames, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone

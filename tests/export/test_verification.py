@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export import stored_chunks
+from dask_tiled.export.zarr import stored_chunks
 from dask_tiled.testing import counting_frames, write_mib
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone

@@ -142,7 +142,7 @@ def test_a_changed_file_is_noticed(arr, change):
 
 def test_nothing_is_read_before_it_is_used(arr, monkeypatch):
     """Chunks are read in other threads than that of zarr's event loop, and only those wanted."""
-    from dask_tiled.export import virtual_store
+    from dask_tiled.export.virtual import store as virtual_store
 
     read, threads = [], set()
     real = virtual_store.pixels_of

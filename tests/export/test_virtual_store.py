@@ -12,7 +12,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.testing.store import StoreTests
 
 from dask_tiled import as_zarr, open_dataset
-from dask_tiled.export.virtual_store import VirtualStore
+from dask_tiled.export.virtual.store import VirtualStore
 from dask_tiled.testing import counting_frames, write_raw
 
 

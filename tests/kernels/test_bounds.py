@@ -8,7 +8,7 @@ from fuzzing.campaign import in_a_child
 
 from dask_tiled import open_dataset
 from dask_tiled.engine import evaluation, folding, vectors
-from dask_tiled.export.levels import halved
+from dask_tiled.export.zarr.levels import halved
 from dask_tiled.kernels import folds
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 

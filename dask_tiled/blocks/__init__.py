@@ -1,0 +1,1 @@
+"""Blocks of arrays: aligned, read ahead, gone through in order, with a bar."""

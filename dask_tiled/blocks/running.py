@@ -1,0 +1,156 @@
+"""Run a function on the chunks of an array for its effects, and show how far it is."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from itertools import product
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import DaskMethodsMixin, get_scheduler
+from dask.callbacks import Callback
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.tasks import Block, Key
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.tiling.bases import Grid
+
+TICK = 1.0
+"""Seconds after which a bar shows the time anew."""
+
+
+def run_on_blocks(
+    func: Callable[..., npt.NDArray[np.bool_]],
+    arr: da.Array,
+    *values: Any,
+    name: str,
+    wanted: Callable[[Block], bool] = lambda _: True,
+    show: bool | None,
+    title: str,
+) -> None:
+    """Call ``func(chunk, *values, grid, block_id)`` on the chunks of an array that are wanted.
+
+    Parameters
+    ----------
+    func : callable
+        Instead of the pixels of a chunk of an opened array it gets the source to read them from.
+        What it returns, one value for each axis, is thrown away.
+    name : str
+        Name of the tasks.
+    wanted : callable
+        Whether a chunk is; of the others nothing is computed. By default all are.
+    show : bool, optional
+        Show a progress bar; by default in a terminal and in a notebook.
+    title : str
+        What the bar begins with.
+    """
+    chunks = tuple((1,) * n for n in arr.numblocks)
+    meta = np.empty((0,) * arr.ndim, dtype=bool)
+    graph = arr.on_source(func, *values, name=name) if isinstance(arr, TiledArray) else None
+    if graph is not None:
+        done = da.Array(graph, name, chunks, meta=meta)
+    else:
+        values = (*values, Grid.of(arr.chunks))
+        done = da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
+    blocks = product(*map(range, arr.numblocks))
+    sizes = {
+        (done.name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
+        for block in blocks
+        if wanted(block)
+    }
+    if sizes:
+        with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
+            _run(_Tasks(done, list(sizes)), bar)
+
+
+def _at(axis: tuple[int, ...], k: int) -> int:
+    return int(axis[k])
+
+
+class _Tasks(DaskMethodsMixin):
+    """Some of the tasks of an array, as a collection of dask."""
+
+    def __init__(self, of: da.Array, keys: list[Key], graph: Any = None) -> None:
+        self.of = of
+        self.keys = keys
+        self.graph = of.dask if graph is None else graph
+
+    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
+    __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        return self.graph
+
+    def __dask_keys__(self) -> list[Key]:
+        return self.keys
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self.of.name,)
+
+    def __dask_postcompute__(self) -> tuple[Any, tuple[Any, ...]]:
+        return list, ()
+
+    def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _rebuilt, (self.of, self.keys)
+
+
+def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
+    return _Tasks(of, keys, graph)
+
+
+def _run(tasks: _Tasks, bar: _Bar) -> None:
+    client = getattr(get_scheduler(), "__self__", None)
+    if client is None or not hasattr(client, "scheduler_info"):
+        with Callback(posttask=lambda key, *_: bar.update(key)):
+            tasks.persist()  # type: ignore[no-untyped-call]
+        return
+    from distributed import as_completed, futures_of
+
+    futures = futures_of(client.persist(tasks))
+    try:
+        for future in as_completed(futures, loop=client.loop):
+            future.result()  # raises what the task has raised
+            bar.update(future.key)
+    finally:
+        client.cancel(futures)
+
+
+class _Bar:
+    """How many bytes of pixels are done, of how many, and how fast."""
+
+    def __init__(self, sizes: dict[Key, int], whole: int, *, show: bool | None, title: str) -> None:
+        self.sizes = sizes
+        self.bar = progress_bar(
+            total=whole,
+            initial=whole - sum(sizes.values()),
+            desc=title,
+            unit="B",
+            unit_scale=True,
+            disable=None if show is None else not show,
+        )
+        self._closed = threading.Event()
+        self._clock = threading.Thread(target=self._tick, daemon=True)
+        if not self.bar.disable:
+            self._clock.start()
+
+    def _tick(self) -> None:
+        """Let the time go on while nothing is done yet: the first chunk may have to be compiled."""
+        while not self._closed.wait(TICK):
+            self.bar.refresh()
+
+    def update(self, key: Any) -> None:
+        """Count a task that is done."""
+        self.bar.update(self.sizes.get(key, 0))
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._closed.set()
+        if self._clock.is_alive():
+            self._clock.join()
+        self.bar.close()

@@ -1,0 +1,202 @@
+"""Arrays as HyperSpy has them: axes with units, and what files say by the names that it uses."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import dask.array as da
+
+from dask_tiled.array.axes import Shown, shown_of
+from dask_tiled.export.pictures import open_pictures
+from dask_tiled.export.zarr.facts import name_of, plain
+from dask_tiled.export.zarr.group import DATA
+from dask_tiled.export.zarr.labels import labels_of
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
+from dask_tiled.opening import Path, opened
+
+if TYPE_CHECKING:
+    from hyperspy.signal import BaseSignal
+
+DEGREES = "degrees"
+PLACES: Mapping[str, tuple[str, int | str]] = {
+    "microscope": ("microscope", 0),
+    "acquisition_mode": ("acquisition_mode", 0),
+    "magnification": ("magnification", 0),
+    "beam_energy": ("beam_energy", -3),
+    "beam_current": ("beam_current", 9),
+    "camera_length": ("camera_length", 3),
+    "convergence_angle": ("convergence_angle", 3),
+    "working_distance": ("working_distance", 3),
+    "dwell_time": ("dwell_time", 0),
+    "stage_x": ("Stage.x", 3),
+    "stage_y": ("Stage.y", 3),
+    "stage_z": ("Stage.z", 3),
+    "rotation": ("Stage.rotation", DEGREES),
+    "tilt_alpha": ("Stage.tilt_alpha", DEGREES),
+    "tilt_beta": ("Stage.tilt_beta", DEGREES),
+    "detector": ("Detector.Camera.name", 0),
+    "exposure_time": ("Detector.Camera.exposure", 0),
+}
+"""Where the metadata of HyperSpy have words of our vocabulary, and the power of ten of its unit:
+keV, nA, mm, mrad, degrees."""
+
+
+def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[str, Any]]:  # noqa: FBT001, FBT002 - RosettaSciIO's convention
+    """Read a file as the readers of RosettaSciIO do.
+
+    HyperSpy calls it: ``hs.load(path, lazy=True, file_format=dask_tiled)``.
+
+    Parameters
+    ----------
+    filename : path-like
+    lazy : bool
+        Whether the data are lazy arrays, or in memory.
+    **options
+        Those of :func:`open_dataset`.
+
+    Returns
+    -------
+    list of dict
+        One for each picture of the file, the one that :func:`open_dataset` opens first. ``data``
+        is the array, of the shape (navigation, signal) and the dtype of the file. ``axes`` is a
+        list of dicts, in the order of the array: ``name``, ``units``, ``scale``, ``offset``,
+        ``size``, ``navigate`` and ``index_in_array``. ``metadata`` has what is known of the
+        instrument where HyperSpy has it, in its units; files of HyperSpy keep their own.
+        ``original_metadata`` has the headers by the name of the format.
+
+    Raises
+    ------
+    DatasetError
+        As for :func:`open_dataset`.
+
+    Warns
+    -----
+    UserWarning
+        One of several pictures cannot be opened, and is left out.
+    """
+    opened = open_pictures(filename, options)
+    signals = [signal_of(arr, "" if name == DATA else name) for name, arr in opened]
+    for signal in () if lazy else signals:
+        signal["data"] = signal["data"].compute()
+    return signals
+
+
+def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
+    """Return a lazy signal of HyperSpy, with calibrated axes and what the file says.
+
+    Parameters
+    ----------
+    data : path-like, sequence of path-like, dask.array.Array, or DataArray of xarray
+        What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
+        one, as long as it is known which axes are left.
+    **options
+        Those of :func:`open_dataset`, for what is not open yet.
+
+    Returns
+    -------
+    hyperspy.signal.BaseSignal
+        With one signal axis a ``LazySignal1D``, with two a ``LazySignal2D``, and so on; complex
+        ones for complex pixels. Signal axes are those of frames; where none of them is left, as
+        in a map of sums of frames, the last two axes.
+
+    Raises
+    ------
+    DatasetError
+        There are options for an array that is open already; or as for :func:`open_dataset`.
+    ImportError
+        There is no HyperSpy.
+    """
+    try:
+        from hyperspy.io import dict2signal
+    except ImportError as error:
+        raise ImportError('hyperspy is missing: pip install "dask-tiled[hyperspy]"') from error
+
+    return dict2signal(signal_of(opened(data, **options)), lazy=True)
+
+
+def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
+    """Return an array as RosettaSciIO describes a signal."""
+    shown = shown_of(arr)
+    desc = shown.of[0] if len(shown.of) == 1 else None
+    metadata = {} if desc is None else _metadata(desc)
+    metadata.setdefault("General", {}).setdefault("title", title)
+    headers = {} if desc is None else plain(desc.metadata)
+    axes = _axes(shown, arr.shape)
+    return {"data": arr, "axes": axes, "metadata": metadata, "original_metadata": headers}
+
+
+def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
+    names = {axis.name for desc in shown.of for axis in desc.axes[desc.nav_ndim :]}
+    signal = {k for k, axis in enumerate(shown.axes) if axis is not None and axis.name in names}
+    signal = signal or {*range(len(shape))[-2:]}
+    dims = labels_of(shown.axes, shape, ()).dims
+    return [
+        {
+            "name": name,
+            "units": axis.units,
+            "scale": axis.scale or 1.0,
+            "offset": axis.offset,
+            "size": size,
+            "navigate": k not in signal,
+            "index_in_array": k,
+        }
+        for k, (name, axis, size) in enumerate(
+            zip(dims, (axis or Axis("") for axis in shown.axes), shape, strict=True)
+        )
+    ]
+
+
+def _metadata(desc: Description) -> dict[str, Any]:
+    """Write down what is known of a file by the names of HyperSpy; its own files say it so."""
+    facts = desc.metadata.get(desc.format, {})
+    beside = os.path.dirname(str(facts.get("dataset", ""))) + "/metadata"
+    metadata = plain(facts.get("facts", {}).get(beside, {}))
+    if {"General", "Signal"} <= metadata.keys():
+        metadata.pop("_HyperSpy", None)
+        return metadata
+    told = {name: fact.value for name, fact in desc.instrument.items()}
+    general: dict[str, Any] = {"original_filename": name_of(desc.files[0].path)}
+    title = facts.get("title") or facts.get("name")
+    if isinstance(title, str):
+        general["title"] = title
+    if "date" in told:
+        general |= _moment(str(told["date"]))
+    scanning = str(told.get("acquisition_mode", "")).upper() == "SEM" or "working_distance" in told
+    instrument: dict[str, Any] = {}
+    for name, (place, unit) in PLACES.items():
+        if name in told:
+            *path, key = place.split(".")
+            inner = instrument
+            for one in path:
+                inner = inner.setdefault(one, {})
+            inner[key] = _in_unit(told[name], unit)
+    metadata = {"General": general, "Signal": {"signal_type": ""}}
+    if instrument:
+        metadata["Acquisition_instrument"] = {"SEM" if scanning else "TEM": instrument}
+    return metadata
+
+
+def _moment(iso: str) -> dict[str, str]:
+    """Part a date of ISO 8601 into what HyperSpy calls date, time and time zone."""
+    date, _, time = iso.partition("T")
+    if not time:
+        return {"date": date}
+    moment = datetime.fromisoformat(iso)
+    told = {"date": date, "time": moment.time().isoformat()}
+    if moment.tzinfo is not None:
+        told["time_zone"] = str(moment.tzinfo).removeprefix("UTC") or "UTC"
+    return told
+
+
+def _in_unit(value: float | str, unit: int | str) -> float | str:
+    if isinstance(value, str):
+        return value
+    return (
+        math.degrees(value) if isinstance(unit, str) else float(Decimal(repr(value)).scaleb(unit))
+    )

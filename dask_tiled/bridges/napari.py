@@ -1,0 +1,244 @@
+"""Files in napari: a lazy layer for each picture, and layers to zarr.
+
+napari finds this by ``napari.yaml`` in the package. Nothing of napari is needed here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.pictures import open_pictures
+from dask_tiled.export.zarr.group import DATA
+from dask_tiled.export.zarr.labels import labels_of
+from dask_tiled.export.zarr.zarr_export import to_zarr
+from dask_tiled.formats.describing import completed, recognised_by
+from dask_tiled.formats.registry import formats
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.calibration import is_unknown
+from dask_tiled.model.paths import is_url
+from dask_tiled.opening import open_dataset
+from dask_tiled.panels import CHANNEL_COLOURS, contrast
+from dask_tiled.subject import CHANNELS, colour_axis, numbers
+
+LayerData = tuple[Any, dict[str, Any], str]
+
+SAMPLED = 2048
+"""Contrast is chosen by so many pixels in the middle of three images."""
+NO_UNIT = "pixel"
+
+
+def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | None:
+    """Return what opens files; None where no format recognises the first of them.
+
+    Parameters
+    ----------
+    path : str or sequence of str
+        A file, a folder of zarr, or several that are one layer. Of URLs nothing is read here.
+
+    Returns
+    -------
+    callable or None
+        It takes the path, and gives layers as napari has them: pixels, attributes, and "image".
+    """
+    try:
+        first = path if isinstance(path, str) else path[0]
+        return read_layers if is_url(first) or _is_known(first) else None
+    except Exception:  # noqa: BLE001 - napari asks about anything, and others come after us
+        return None
+
+
+def _is_known(path: str) -> bool:
+    path = completed(path)
+    return os.path.isfile(path) and recognised_by(formats().values(), path, {}) is not None
+
+
+def read_layers(path: str | Sequence[str]) -> list[LayerData]:
+    """Open files as lazy layers, of which napari reads what it shows.
+
+    Parameters
+    ----------
+    path : str or sequence of str
+        As for :func:`dask_tiled.open_dataset`. Files that make no series are put on a new axis.
+
+    Returns
+    -------
+    list of tuple
+        Arrays, or lists of them for pyramids; attributes; and "image". Of several pictures only
+        the one that the file means is visible. Contrast is that of a few images, which are read.
+
+    Raises
+    ------
+    DatasetError
+        As for :func:`dask_tiled.open_dataset`.
+    """
+    first = path if isinstance(path, str) else path[0]
+    stem, _ = os.path.splitext(os.path.basename(os.path.normpath(first)))
+    stem = stem.removesuffix(".ome")
+    layers: list[LayerData] = []
+    for name, arr in _opened(path):
+        facts = _facts(arr)
+        given = facts.get("attributes", {}).get("name", stem)  # as write_image notes it
+        called = str(given) if name == DATA else f"{stem} {name}"
+        visible = {"visible": not layers}
+        levels = [arr, *_smaller(path, facts)]
+        layers += [(data, more | visible, "image") for data, more in _layers(called, levels)]
+    return layers
+
+
+def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
+    if isinstance(path, str) or len(path) == 1:
+        yield from open_pictures(path if isinstance(path, str) else path[0], {})
+        return
+    try:
+        yield DATA, open_dataset(path)
+    except DatasetError:
+        yield DATA, da.stack([open_dataset(one) for one in path])
+
+
+def _facts(arr: da.Array) -> Mapping[str, Any]:
+    """Return what the format says of an opened array."""
+    desc = getattr(arr, "description", None)
+    return {} if desc is None else desc.metadata.get(desc.format, {})
+
+
+def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da.Array]:
+    """Open the further levels of a pyramid."""
+    levels = facts.get("levels", ())
+    if isinstance(levels, int):
+        given = {"dataset": facts["dataset"]} if "dataset" in facts else {}
+        for level in range(1, levels):
+            yield open_dataset(path, level=level, **given)
+    for level in levels[1:] if isinstance(levels, tuple) else ():
+        yield open_dataset(path, dataset=level)
+
+
+def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Make a layer, or one for each channel."""
+    shape, axes = levels[0].shape, shown_of(levels[0]).axes
+    named = [k for k, axis in enumerate(axes[:-2]) if axis and axis.name in CHANNELS]
+    if not named or shape[named[0]] > len(CHANNEL_COLOURS):
+        yield _layer(name, levels)
+        return
+    before = (slice(None),) * named[0]
+    along = axes[named[0]]
+    names = (along and along.labels) or range(shape[named[0]])
+    for k, (channel, colour) in enumerate(zip(names, CHANNEL_COLOURS, strict=False)):
+        data, options = _layer(f"{name} {channel}", [level[(*before, k)] for level in levels])
+        yield data, options | {"colormap": colour, "blending": "additive"}
+
+
+def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
+    shown = shown_of(levels[0])
+    labels = labels_of(shown.axes, levels[0].shape, shown.of)
+    axes = [axis or Axis("") for axis in shown.axes]
+    colours = colour_axis(labels.dims, levels[0].shape)
+    is_rgb = colours is not None or levels[0].dtype.names is not None
+    levels = [numbers(level) for level in levels]
+    dims = [*labels.dims]
+    if colours is not None:
+        levels = [da.moveaxis(level, colours, -1) for level in levels]
+        del axes[colours], dims[colours]
+    if len(axes) == 1:  # napari has no lines
+        levels = [level[np.newaxis] for level in levels]
+        axes, dims = [Axis(""), *axes], ["", *dims]
+    options: dict[str, Any] = {
+        "name": name,
+        "rgb": is_rgb,
+        "multiscale": len(levels) > 1,
+        "scale": [axis.scale or 1.0 for axis in axes],
+        "translate": [axis.offset for axis in axes],
+        "units": [_unit(axis.units) for axis in axes],
+        "axis_labels": dims,
+        "metadata": labels.attrs,
+    }
+    if not is_rgb:
+        low, high, gamma = contrast(_sample(levels[-1]))
+        options |= {"contrast_limits": (low, high), "gamma": gamma}
+    return levels if len(levels) > 1 else levels[0], options
+
+
+def _unit(text: str) -> str:
+    """Return a unit that napari understands, or else its word for none."""
+    return NO_UNIT if not text or is_unknown(text) else text
+
+
+def _sample(arr: da.Array) -> np.ndarray[Any, Any]:
+    """Read the middle of three images, of those that the sliders of napari go through."""
+    middle = tuple(
+        slice(max(0, (n - SAMPLED) // 2), (n + SAMPLED) // 2 if n > SAMPLED else n)
+        for n in arr.shape[-2:]
+    )
+    places = {tuple(n * k // 4 for n in arr.shape[:-2]) for k in (1, 2, 3)}
+    images = [read_once(arr[(*place, *middle)]) for place in sorted(places)]
+    sample: np.ndarray[Any, Any] = da.stack(images).compute()
+    return sample
+
+
+def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str]:
+    """Write an image layer to zarr, which OME-Zarr viewers show, chunk by chunk.
+
+    Parameters
+    ----------
+    path : str
+        Where to. What this package has written there before is replaced, nothing else.
+    data : array, or list of them
+        The pixels; of a pyramid, the levels are made anew of the largest one.
+    attributes : mapping
+        Those of the layer: axis labels, scale, translation, units and name are kept.
+
+    Returns
+    -------
+    list of str
+        The path.
+
+    Raises
+    ------
+    DatasetError
+        As for :func:`dask_tiled.to_zarr`.
+    """
+    levels = [*data] if attributes.get("multiscale") else [data]
+    arr = levels[0] if isinstance(levels[0], da.Array) else da.asarray(levels[0])
+    rgb = bool(attributes.get("rgb"))
+    axes = _axes(arr.ndim - rgb, attributes)
+    if rgb:
+        arr = da.moveaxis(arr, -1, -3)
+        axes.insert(-2, Axis("rgb"))
+    told = {"name": str(attributes["name"])} if attributes.get("name") else None
+    pyramid = len(levels) - 1 or False
+    to_zarr(arr, path, dimension_names=axes, attributes=told, pyramid=pyramid, overwrite=True)
+    return [path]
+
+
+def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
+    """Return the axes of a layer: as it stands in napari, where it may have been calibrated."""
+    usual = (*nav_axes(ndim - 2), *sig_axes(2))
+    labels = attributes.get("axis_labels") or ("",) * ndim
+    columns = (attributes.get(key) for key in ("units", "scale", "translate"))
+    units, scales, offsets = (
+        (default,) * ndim if column is None else column
+        for column, default in zip(columns, (NO_UNIT, 1.0, 0.0), strict=True)
+    )
+    return [
+        Axis(_name(label) or axis.name, _symbol(unit), float(scale), float(offset))
+        for label, axis, unit, scale, offset in zip(
+            labels, usual, units, scales, offsets, strict=True
+        )
+    ]
+
+
+def _name(label: str) -> str:
+    """Return the name of an axis, unless it is the number by which napari calls it without."""
+    return "" if label.removeprefix("axis ").lstrip("-").isdecimal() else label
+
+
+def _symbol(unit: Any) -> str:
+    text = unit if isinstance(unit, str) else f"{unit:~C}"
+    return "" if text in (NO_UNIT, f"{NO_UNIT}s", "") else text

@@ -1,0 +1,262 @@
+"""Files in the formats of others: the suffix of a name says which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask import config
+
+from dask_tiled.array.tiled_array import TiledArray, read_once
+from dask_tiled.blocks.alignment import aligned
+from dask_tiled.blocks.iteration import iter_blocks
+from dask_tiled.converting.flat_files import write_npy
+from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
+from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
+from dask_tiled.errors import DatasetError, VerificationError, nearest
+from dask_tiled.export.zarr.new_files import check_place, new_file
+from dask_tiled.export.zarr.stores import file_path, local_path
+from dask_tiled.export.zarr.verification import first_difference, verify_zarr
+from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
+from dask_tiled.model.files import read_head
+from dask_tiled.opening import open_dataset, opened
+from dask_tiled.tiling import machine
+
+Write = Callable[..., None]
+"""``write(arr, path, at, show=..., **options)`` fills an empty file, which will be at ``path``."""
+
+
+class Kind(NamedTuple):
+    """A kind of file."""
+
+    write: Write
+    heads: tuple[bytes, ...]
+    """What files of the kind begin with: others are never replaced."""
+    format: str
+    """What reads them again; empty for zip files, which zarr reads."""
+    options: tuple[str, ...] = ()
+
+    def is_kind(self, path: str) -> bool:
+        """Return whether a file begins as one of the kind."""
+        return read_head(path, 8).startswith(self.heads)
+
+
+def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: Any) -> None:
+    from zarr.storage import ZipStore
+
+    # Tasks that run when somebody stops it are waited for: they would make the file anew.
+    with (
+        ZipStore(at, mode="w") as store,
+        ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
+        config.set(scheduler="threads", pool=pool),
+    ):
+        to_zarr(arr, store, progress=show, **options)
+
+
+ZIP, HDF5, TIFF = (b"PK",), (b"\x89HDF",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+OF_ZARR = "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid"
+STORED = ("chunks", "compressors")
+ZARR = ".zarr"
+KINDS = {
+    ".zarr.zip": Kind(_write_zip, ZIP, "", OF_ZARR),
+    ".hspy": Kind(write_hspy, HDF5, "hdf5", STORED),
+    ".zspy": Kind(write_zspy, ZIP, "", STORED),
+    ".npy": Kind(write_npy, (b"\x93NUMPY",), "npy"),
+    ".ome.tif": Kind(write_ome_tiff, TIFF, "ome_tiff"),
+    ".ome.tiff": Kind(write_ome_tiff, TIFF, "ome_tiff"),
+    ".tif": Kind(write_tiff, TIFF, "tiff"),
+    ".tiff": Kind(write_tiff, TIFF, "tiff"),
+}
+"""By suffix; of two that fit, the longer one comes first."""
+
+
+def convert(
+    data: Any,
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    verify: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> None:
+    """Write an array to a file whose suffix says the format, in bounded memory.
+
+    ===========================  =====================================================  ========
+    suffix                       format                                                 extra
+    ===========================  =====================================================  ========
+    ``.zarr``                    zarr, by :func:`to_zarr`
+    ``.zarr.zip``                the same in one zip file
+    ``.hspy``                    HDF5 of HyperSpy                                       ``hdf5``
+    ``.zspy``                    zarr of HyperSpy, in one zip file
+    ``.npy``                     NumPy
+    ``.tif``, ``.tiff``          TIFF; where ImageJ can read it, with axes as it does   ``tiff``
+    ``.ome.tif``, ``.ome.tiff``  OME-TIFF                                               ``tiff``
+    ===========================  =====================================================  ========
+
+    Parameters
+    ----------
+    data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
+        An opened array, or what was computed of one; or what :func:`open_dataset` opens.
+    target : path-like
+        Where to. A file is written beside it, below ``target + ".part"``, and moved there when it
+        is whole.
+    overwrite : bool
+        Replace a file of the same format, or an earlier export to zarr. Nothing else is ever
+        replaced.
+    verify : bool
+        Read it back, and compare every bit.
+    progress : bool, optional
+        Show a progress bar; by default in a terminal and in a notebook.
+    **options
+        For zarr, those of :func:`to_zarr`; for HyperSpy's files ``chunks`` and ``compressors``;
+        others have none.
+
+    Raises
+    ------
+    DatasetError
+        The suffix is none of these, the format has no such option or cannot hold the array,
+        something else is there, or it cannot be written. No file is left.
+    VerificationError
+        What was read back differs.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import write_mib
+    >>> path = write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16"))
+    >>> dask_tiled.convert(path, "scan.npy", verify=True)
+    >>> np.load("scan.npy", mmap_mode="r").shape
+    (24, 32, 64, 64)
+    """
+    suffix = suffix_of(target)
+    check_options(target, options)
+    if suffix == ZARR:
+        arr = opened(data)
+        to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)
+        if options.get("follow") and isinstance(arr, TiledArray):
+            arr = arr.refresh()
+    else:
+        kind, path = KINDS[suffix], file_path(target)
+        check_place(path, kind.is_kind, overwrite=overwrite)
+        arr = opened(data)
+        check_blocks(arr)
+        if not arr.dtype.isnative:
+            arr = arr.astype(arr.dtype.newbyteorder("="))
+        with new_file(path, kind.is_kind, overwrite=overwrite) as written:
+            kind.write(arr, path, written, show=progress, **options)
+    if verify:
+        verify_file(target, arr, progress=progress)
+
+
+def suffix_of(target: Any) -> str:
+    """Return the suffix of a name that is written to.
+
+    Raises
+    ------
+    DatasetError
+        Nothing is written under names with such a suffix.
+    """
+    if not isinstance(target, str | os.PathLike):
+        raise DatasetError("no path", expected="where the file goes", found=repr(target))
+    known, suffix = (ZARR, *KINDS), _known_suffix(target)
+    if suffix is None:
+        found = os.path.splitext(os.fspath(target).rstrip("/"))[1]
+        raise DatasetError(
+            "no format has this suffix" if found else "the name has no suffix",
+            path=os.fspath(target),
+            expected=f"one of {', '.join(known)}",
+            found=found or None,
+            hint=nearest(found, known),
+        )
+    return suffix
+
+
+def _known_suffix(target: str | os.PathLike[str]) -> str | None:
+    name = os.path.basename(os.fspath(target).rstrip("/")).lower()
+    return next((one for one in (*KINDS, ZARR) if name.endswith(one)), None)
+
+
+def check_options(target: Any, options: Iterable[str]) -> None:
+    """Refuse options that the format of a target does not have."""
+    suffix = suffix_of(target)
+    if suffix == ZARR:
+        return
+    known = KINDS[suffix].options
+    for name in options:
+        if name not in known:
+            raise DatasetError(
+                f"files with the suffix {suffix} have no {name}=",
+                path=os.fspath(target),
+                expected=" or ".join(f"{one}=" for one in known) or "no options",
+            )
+
+
+def stored_bytes(target: str) -> int:
+    """Count the bytes of a file, or of an export to zarr."""
+    path = local_path(target)
+    if path is None:
+        import zarr
+
+        group = zarr.open_group(target, mode="r")
+        return sum(int(one.nbytes_stored()) for _, one in group.arrays())
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, file))
+        for folder, _, files in os.walk(path)
+        for file in files
+    )
+
+
+def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
+    """Compare what :func:`convert` wrote, or a store of zarr, with what it was made of.
+
+    Raises
+    ------
+    VerificationError
+        There is a difference.
+    """
+    suffix = _known_suffix(target)
+    if suffix is None or suffix == ZARR:
+        verify_zarr(target, arr, progress=progress)
+        return
+    kind, path = KINDS[suffix], file_path(target)
+    if kind.format:
+        _compare(arr, open_dataset(path, kind.format), path)
+        return
+    import zarr
+
+    with zarr.storage.ZipStore(path, mode="r") as store:
+        if suffix == ".zspy":
+            ((_, signal),) = zarr.open_group(store, mode="r", path="Experiments").groups()
+            _compare(arr, da.from_zarr(signal["data"]), path)
+        else:
+            verify_zarr(store, arr, progress=progress)
+
+
+def _compare(arr: da.Array, stored: da.Array, path: str) -> None:
+    if (stored.size, stored.dtype) != (arr.size, arr.dtype):
+        raise VerificationError(
+            "another array is stored",
+            path=path,
+            expected=f"{arr.dtype} of shape {arr.shape}",
+            found=f"{stored.dtype} of shape {stored.shape}",
+        )
+    blocks = read_once(aligned(arr, (1,) * arr.ndim))
+    shown = read_once(stored.reshape(arr.shape).rechunk(blocks.chunks))
+    for expected, found in zip(iter_blocks(blocks), iter_blocks(shown), strict=True):
+        first = first_difference(expected.pixels, found.pixels)
+        if first is not None:
+            inner = np.unravel_index(first, found.pixels.shape)
+            place = [int(k) + part.start for k, part in zip(inner, found.where, strict=True)]
+            raise VerificationError(
+                "a pixel differs",
+                path=path,
+                where=f"[{', '.join(map(str, place))}]",
+                expected=expected.pixels[inner],
+                found=found.pixels[inner],
+            )

@@ -1,0 +1,236 @@
+"""Files of HyperSpy: .hspy, which is HDF5, and .zspy, which is zarr in a zip file.
+
+Layout facts: the specification of HyperSpy's files, version 3.3. RosettaSciIO, which writes them
+for HyperSpy, has a task of dask for each chunk of the file, and cannot write .zspy by zarr 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.alignment import aligned
+from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.blocks.iteration import iter_blocks
+from dask_tiled.bridges.hyperspy import signal_of
+from dask_tiled.errors import DatasetError, require
+from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.targets import telling_of
+
+FORMAT_VERSION = "3.3"
+LEVEL = 1
+"""Of deflate. HyperSpy's own, 4, takes twice as long, and makes counts 5 percent smaller."""
+
+Attributes = dict[str, Any]
+
+
+def write_hspy(
+    arr: da.Array,
+    path: str,
+    at: str,
+    *,
+    chunks: Any = None,
+    compressors: Any = "auto",
+    show: bool | None,
+) -> None:
+    """Write an array as HyperSpy does to HDF5: deflated after a shuffle of bytes.
+
+    Parameters
+    ----------
+    chunks : optional
+        Chunks of HDF5, as dask takes them; by default whole frames, about 1 MiB.
+    compressors : {"auto", None} or {"name": "gzip", "configuration": {"level": int}}
+
+    Raises
+    ------
+    DatasetError
+        HDF5 has no such pixels, or the compressor is none of those; or there is no h5py.
+    """
+    h5py = require("h5py", "hdf5", path, does="written")
+    _check(arr, path)
+    level = _gzip_level(compressors, path)
+    chunk, _ = grids_of(arr, chunks, None)
+    with telling_of(path):  # from version 1.8 on, texts of any length are attributes
+        file = h5py.File(at, "w", libver=("v108", "latest"))
+    try:
+        with telling_of(path):
+            for name, attributes, lists in _groups(arr, "HyperSpy"):
+                group = file.require_group(f"/{name}")
+                for key, value in attributes.items():
+                    group.attrs[key] = value
+                for key, numbers in lists.items():
+                    group.create_dataset(key, data=numbers)
+            compressed = {} if level is None else {"compression": level, "shuffle": True}
+            stored = file.create_dataset(
+                _place(arr), arr.shape, arr.dtype, chunks=chunk, **compressed
+            )
+        _fill(arr, chunk, stored, path, show=show)
+    finally:
+        with telling_of(path):
+            file.close()
+
+
+def write_zspy(
+    arr: da.Array,
+    path: str,
+    at: str,
+    *,
+    chunks: Any = None,
+    compressors: Any = "auto",
+    show: bool | None,
+) -> None:
+    """Write an array as HyperSpy does to zarr, format 2, in a zip file: by Zstandard and Blosc.
+
+    Parameters
+    ----------
+    chunks : optional
+        Chunks of zarr, as dask takes them; by default whole frames, about 1 MiB.
+    compressors : {"auto", None}, codec of numcodecs, or its name and configuration
+
+    Raises
+    ------
+    DatasetError
+        HyperSpy has no such pixels, or the compressor is none of those.
+    """
+    import zarr
+
+    _check(arr, path)
+    chunk, _ = grids_of(arr, chunks, None)
+    codec = _codec(compressors, path)
+    store = zarr.storage.ZipStore(at, mode="w")
+    try:
+        with telling_of(path):
+            for name, attributes, lists in _groups(arr, "ZSpy"):
+                zarr.create_group(store, path=name, zarr_format=2, attributes=attributes)
+                for key, numbers in lists.items():
+                    zarr.create_array(store, name=f"{name}/{key}", data=numbers, zarr_format=2)
+            stored = zarr.create_array(
+                store,
+                name=_place(arr),
+                shape=arr.shape,
+                dtype=arr.dtype,
+                chunks=chunk,
+                compressors=codec,
+                zarr_format=2,
+            )
+        _fill(arr, chunk, stored, path, show=show)
+    finally:
+        with telling_of(path):
+            store.close()
+
+
+def _check(arr: da.Array, path: str) -> None:
+    if arr.dtype.kind not in "biufc" or not arr.ndim:
+        problem, expected = "HyperSpy has no such pixels", "numbers, on one axis or more"
+        raise DatasetError(problem, path=path, expected=expected, found=arr.dtype)
+
+
+def _gzip_level(compressors: Any, path: str) -> int | None:
+    """Return how much HDF5 compresses; None where it does not."""
+    match compressors:
+        case "auto":
+            return LEVEL
+        case None:
+            return None
+        case {"name": "gzip", "configuration": {"level": int(level)}} if 0 <= level <= 9:
+            return level
+        case {"name": "gzip"}:
+            return LEVEL
+    problem, expected = "no compressor of HDF5", "auto, none or gzip:0 to gzip:9"
+    raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
+
+
+def _codec(compressors: Any, path: str) -> Any:
+    """Return the codec of numcodecs that compresses chunks of zarr; None where none does."""
+    from numcodecs import Blosc, get_codec
+    from numcodecs.abc import Codec
+
+    if compressors is None or isinstance(compressors, Codec):
+        return compressors
+    if isinstance(compressors, str) and compressors == "auto":
+        return Blosc("zstd", 1, Blosc.SHUFFLE)
+    with suppress(ValueError, TypeError, KeyError):
+        if isinstance(compressors, Mapping):
+            return get_codec({"id": compressors["name"], **compressors.get("configuration", {})})
+    problem, expected = "no compressor of zarr format 2", "auto, none or a codec, such as zstd:5"
+    raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
+
+
+def _home(signal: Mapping[str, Any]) -> str:
+    """Return the group of a signal, which is called by its title."""
+    title = str(signal["metadata"]["General"].get("title", ""))
+    return f"Experiments/{title.replace('/', '-').strip('.') or '__unnamed__'}"
+
+
+def _place(arr: da.Array) -> str:
+    """Return where the pixels are."""
+    return f"{_home(signal_of(arr))}/data"
+
+
+def _groups(arr: da.Array, kind: str) -> Iterator[tuple[str, Attributes, dict[str, Any]]]:
+    """Yield groups with their attributes and lists of numbers, each after those around it."""
+    signal = signal_of(arr)
+    home = _home(signal)
+    yield "", {"file_format": kind, "file_format_version": FORMAT_VERSION}, {}
+    yield "Experiments", {}, {}
+    yield home, {}, {}
+    for k, axis in enumerate(signal["axes"]):
+        told = {"_type": "UniformDataAxis", "is_binned": False, **axis}
+        yield f"{home}/axis-{k}", told, {}
+    for name in ("metadata", "original_metadata"):
+        yield from _nested(f"{home}/{name}", signal[name])
+    for name in ("learning_results", "attributes"):
+        yield f"{home}/{name}", {}, {}
+
+
+def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, Attributes, Any]]:
+    """Write down nested facts in terms of JSON: lists of other things than numbers are groups."""
+    attributes: Attributes = {}
+    numbers: dict[str, Any] = {}
+    inner: dict[str, Mapping[str, Any]] = {}
+    for key, value in facts.items():
+        known = key.strip("/").replace("/", ".").strip(".") or "_"
+        if isinstance(value, Mapping):
+            inner[known] = value
+        elif isinstance(value, list) and not value:
+            attributes[f"_list_empty_{known}"] = "_None_"
+        elif isinstance(value, list) and {*map(type, value)} in ({int}, {float}) and _fits(value):
+            numbers[f"_list_{known}"] = np.array(value)
+        elif isinstance(value, list):  # read in the order of their names
+            digits = len(str(len(value)))
+            items = {f"{k:0{digits}d}": item for k, item in enumerate(value)}
+            inner[f"_list_{len(value)}_{known}"] = items
+        elif value is None:
+            attributes[known] = "_None_"
+        else:
+            attributes[known] = value if _fits([value]) else str(value)
+    yield name, attributes, numbers
+    for key, value in inner.items():
+        yield from _nested(f"{name}/{key}", value)
+
+
+def _fits(values: list[Any]) -> bool:
+    """Return whether whole numbers are none that are too large to be stored as such."""
+    return all(not isinstance(x, int) or -(1 << 63) <= x < 1 << 63 for x in values)
+
+
+def _fill(
+    arr: da.Array, chunk: tuple[int, ...], stored: Any, path: str, *, show: bool | None
+) -> None:
+    """Write pixels by whole chunks of what is stored, while threads read the next ones."""
+    disable = None if show is None else not show
+    bar = progress_bar(
+        total=int(arr.nbytes), desc="convert", unit="B", unit_scale=True, disable=disable
+    )
+    # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
+    with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
+        for block in iter_blocks(read_once(aligned(arr, chunk))):
+            with telling_of(path):
+                writer.submit(stored.__setitem__, block.where, block.pixels).result()
+            bar.update(block.pixels.nbytes)

@@ -1,0 +1,229 @@
+"""TIFF files of arrays: BigTIFF where they are large, with what ImageJ or OME says of axes.
+
+tifffile writes everything but the pixels, which follow one another without gaps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import dask.array as da
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.converting.flat_files import FlatArray, write_flat
+from dask_tiled.errors import DatasetError, require, warn
+from dask_tiled.export.zarr.targets import telling_of
+from dask_tiled.formats.zarr.ome import TIME
+from dask_tiled.model.axes import Axis
+
+CLASSIC = (1 << 32) - (1 << 25)
+"""Bytes of pixels from which on a file is BigTIFF: there is room for the pages of smaller ones."""
+OF_IMAGEJ = {"uint8", "uint16", "float32"}
+OF_OME = {
+    *("int8", "int16", "int32", "uint8", "uint16", "uint32"),
+    *("float32", "float64", "complex64", "complex128"),
+}
+LETTERS = dict.fromkeys(("t", "time", "frame"), "T")
+LETTERS |= dict.fromkeys(("z", "depth", "slice"), "Z") | dict.fromkeys(("c", "channel"), "C")
+"""Names of axes before those of an image that viewers know."""
+COLOURS = {"s", "component", "colour", "rgb"}
+LENGTHS = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "µm": 1e-6, "um": 1e-6, "nm": 1e-9, "Å": 1e-10}
+"""In metres; OME knows them, too."""
+MICRO = {"um": "µm", "us": "µs"}
+"""Units as OME writes them."""
+FINEST = 1 << 32
+"""Pixels in a centimetre, or in another unit: TIFF counts fewer."""
+
+
+def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
+    """Write an array as TIFF: as ImageJ does where ImageJ can read it, and else as tifffile does.
+
+    Raises
+    ------
+    DatasetError
+        TIFF has no such pixels, or the array has fewer than two axes.
+    """
+    axes = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
+    samples = _samples(arr, axes)
+    nav = axes[: arr.ndim - 2 - samples]
+    letters = _imagej_letters(nav)
+    imagej = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC and letters is not None
+    y, x = axes[len(nav) : len(nav) + 2]
+    if imagej and letters is not None:
+        known = dict(zip((*letters, "Y", "X"), (*nav, y, x), strict=True))
+        options: dict[str, Any] = {
+            "resolution": _resolution(x, y, {}),
+            "metadata": {"axes": f"{letters}YX{'S' * samples}", **_imagej(known), **_info(axes)},
+        }
+    else:
+        told = [axis or Axis("") for axis in axes]
+        options = {
+            "resolution": _resolution(x, y, {k: 100 * v for k, v in LENGTHS.items()}),
+            "resolutionunit": "CENTIMETER",
+            "metadata": {
+                "axes": f"{'Q' * len(nav)}YX{'S' * samples}",
+                "names": [one.name for one in told],
+                "units": [one.units for one in told],
+                "scales": [one.scale for one in told],
+                "offsets": [one.offset for one in told],
+            },
+        }
+    _write(arr, path, at, {"imagej": imagej}, options, rgb=samples, show=show)
+
+
+def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
+    """Write an array as OME-TIFF.
+
+    Raises
+    ------
+    DatasetError
+        OME has no such pixels, or no such axes: an image is y by x, or y by x by colours, and
+        there are time, channels and z.
+
+    Warns
+    -----
+    UserWarning
+        The unit of an axis is none of OME, and is told in the text that describes the image.
+    """
+    axes = _checked(arr, path, OF_OME)
+    samples = _samples(arr, axes)
+    nav = axes[: arr.ndim - 2 - samples]
+    letters = _letters(nav)
+    if letters is None:
+        raise DatasetError(
+            "OME-TIFF has no such axes",
+            path=path,
+            expected="t, c and z, each once, before y and x",
+            found=", ".join((axis and axis.name) or "one without a name" for axis in axes),
+            hint="A name that ends in .tif or .zarr takes any.",
+        )
+    known = dict(zip((*letters, "Y", "X"), axes, strict=False))
+    metadata: dict[str, Any] = {"axes": f"{letters}YX{'S' * samples}"}
+    others = []
+    for letter, axis in known.items():
+        if axis is None or not axis.steps:
+            continue
+        units: Collection[str] = TIME if letter == "T" else LENGTHS
+        name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
+        if letter != "C" and axis.units in units and axis.scale > 0:
+            metadata |= {name: axis.scale, f"{name}Unit": MICRO.get(axis.units, axis.units)}
+        elif not axis.labels:
+            others.append(axis.name)
+    channels = known.get("C")
+    if channels is not None and channels.labels:
+        metadata["Channel"] = {"Name": [*channels.labels]}
+    if any(axis and axis.steps for axis in axes):
+        metadata["Description"] = _told(axes)
+    if others:
+        warn(f"{path}: OME-TIFF has no scale for {', '.join(others)}; its description tells it")
+    _write(arr, path, at, {"ome": True}, {"metadata": metadata}, rgb=samples, show=show)
+
+
+def _write(
+    arr: da.Array,
+    path: str,
+    at: str,
+    kind: dict[str, bool],
+    options: dict[str, Any],
+    *,
+    rgb: bool,
+    show: bool | None,
+) -> None:
+    tifffile = require("tifffile", "tiff", path, does="written")
+    order = {"little": "<", "big": ">"}[sys.byteorder]
+    large = arr.nbytes >= CLASSIC
+    with (
+        telling_of(path),
+        tifffile.TiffWriter(at, bigtiff=large, byteorder=order, **kind) as file,
+    ):
+        offset, _ = file.write(
+            shape=arr.shape,
+            dtype=arr.dtype,
+            photometric="rgb" if rgb else "minisblack",
+            software="dask-tiled",
+            returnoffset=True,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+    write_flat(arr, FlatArray(path, at, offset, arr.shape, arr.dtype), show=show)
+
+
+def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axis | None, ...]:
+    """Return the axes of an array that TIFF can hold."""
+    if arr.dtype.name not in dtypes:
+        expected = ", ".join(sorted(dtypes))
+        problem, hint = "TIFF has no such pixels", "Convert them: arr.astype(...)."
+        raise DatasetError(problem, path=path, expected=expected, found=arr.dtype, hint=hint)
+    if arr.ndim < 2 or not arr.size:
+        problem, expected = "this is no image", "two axes or more, and pixels"
+        raise DatasetError(problem, path=path, expected=expected, found=f"shape {arr.shape}")
+    return shown_of(arr).axes
+
+
+def _samples(arr: da.Array, axes: Sequence[Axis | None]) -> bool:
+    """Return whether the last axis is that of the colours of a pixel."""
+    last = axes[-1]
+    coloured = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
+    return coloured and last is not None and last.name.lower() in COLOURS
+
+
+def _letters(axes: Sequence[Axis | None]) -> str | None:
+    """Return what OME and ImageJ call axes, by their names; None where one has no letter."""
+    found = [LETTERS.get(axis.name.lower(), "") if axis else "" for axis in axes]
+    return "".join(found) if all(found) and len({*found}) == len(found) else None
+
+
+def _imagej_letters(axes: Sequence[Axis | None]) -> str | None:
+    """Return the letters of axes in the order that ImageJ has; None where they have another.
+
+    Axes of other names, as those of scans, are moved by the same sliders.
+    """
+    letters = _letters(axes)
+    if letters is None:
+        return {1: "T", 2: "TZ", 3: "TZC"}.get(len(axes))
+    return letters if [*letters] == sorted(letters, key="TZC".index) else None
+
+
+def _resolution(
+    x: Axis | None, y: Axis | None, units: dict[str, float]
+) -> tuple[float, float] | None:
+    """Return pixels per unit, or per centimetre where lengths of units are given."""
+    found = []
+    for axis in (x, y):
+        factor = 1.0 if not units else units.get(axis.units if axis else "", 0.0)
+        step = axis.scale * factor if axis is not None and axis.steps else 0.0
+        if not 1 / FINEST < step < FINEST:
+            return None
+        found.append(1 / step)
+    return found[0], found[1]
+
+
+def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
+    """Write down scales as ImageJ does: the unit of x counts for all that have no other."""
+    told: dict[str, Any] = {}
+    x = known["X"]
+    if x is not None and x.units:
+        told["unit"] = x.units.replace("µ", "\\u00B5")
+    for letter, axis in known.items():
+        if axis is None or not axis.steps or axis.scale <= 0:
+            continue
+        if letter == "Z":
+            told["spacing"] = axis.scale
+        elif letter == "T" and axis.units in TIME:
+            told["finterval"] = axis.scale
+            told["tunit"] = axis.units.replace("µ", "\\u00B5")
+        if letter in "YZ" and axis.units and axis.units != told.get("unit"):
+            told[f"{letter.lower()}unit"] = axis.units.replace("µ", "\\u00B5")
+        if letter in "XYZ" and axis.offset:
+            told[f"{letter.lower()}origin"] = -axis.offset / axis.scale
+    return told
+
+
+def _info(axes: Sequence[Axis | None]) -> dict[str, str]:
+    return {"Info": _told(axes)} if any(axis and axis.steps for axis in axes) else {}
+
+
+def _told(axes: Sequence[Axis | None]) -> str:
+    """Describe axes for people."""
+    return "\n".join(str(axis or "an axis without a name") for axis in axes)

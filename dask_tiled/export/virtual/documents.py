@@ -1,0 +1,126 @@
+"""What zarr is told of an opened array: the documents of a group, and no pixels."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.export.zarr.facts import attributes_of
+from dask_tiled.export.zarr.group import DATA, coordinates_of
+from dask_tiled.model.description import Description
+from dask_tiled.opening import OPENED, opened
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, read_chunks, split
+
+
+def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
+    """Return an opened array, what it shows, and what it is read from.
+
+    Raises
+    ------
+    DatasetError
+        It is something else, or was computed: there are no files that hold it.
+    """
+    arr = opened(data)
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        raise DatasetError(
+            "only what was opened can be shown where it lies",
+            expected=OPENED,
+            found=type(arr).__name__,
+            hint="Results are written by to_zarr.",
+        )
+    return arr, arr.description, arr._source  # noqa: SLF001
+
+
+def equal_chunks(chunks: Any, desc: Description) -> tuple[int, ...]:
+    """Read chunks as dask takes them, which zarr wants equal along every axis.
+
+    Raises
+    ------
+    TilingError
+        They are not.
+    """
+    axes = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
+    sizes = largest(axes)
+    if tuple(map(split, desc.shape, sizes)) != axes:
+        raise TilingError("zarr chunks must be equal along an axis", found=axes)
+    return sizes
+
+
+def largest(chunks: Chunks) -> tuple[int, ...]:
+    """Return the largest chunk."""
+    return tuple(map(max, chunks))
+
+
+def documents_of(
+    desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
+) -> dict[str, bytes]:
+    """Return what :func:`create_group` writes, which raises as that does."""
+    made: dict[str, Any] = {}
+    create_group(made, desc, chunks, zarr_format=zarr_format, **options)
+    return {key: buffer.to_bytes() for key, buffer in made.items()}
+
+
+def create_group(
+    store: Any,
+    desc: Description,
+    chunks: tuple[int, ...],
+    *,
+    zarr_format: Literal[2, 3] = 3,
+    **options: Any,
+) -> None:
+    """Write the documents of a group: of the array, and of coordinates with their numbers.
+
+    Parameters
+    ----------
+    store : zarr store
+        An empty one.
+    desc : Description
+    chunks : tuple of int
+    zarr_format : {2, 3}
+    **options
+        More of what :func:`zarr.create_array` takes.
+
+    Raises
+    ------
+    DatasetError
+        zarr has no such pixels.
+    """
+    import zarr
+    from zarr.errors import ZarrUserWarning
+
+    def create(name: str, dims: tuple[str, ...], **values: Any) -> zarr.Array[Any]:
+        if zarr_format == 2:
+            # xarray takes every pixel of a fill value for one that is missing.
+            values["fill_value"] = None
+            values["attributes"]["_ARRAY_DIMENSIONS"] = dims
+        else:
+            values["dimension_names"] = dims
+        values = {"compressors": None, "filters": None, **values, "zarr_format": zarr_format}
+        return zarr.create_array(store, name=name, **values)
+
+    zarr.create_group(store=store, zarr_format=zarr_format)
+    dtype = desc.dtype if "dtype" not in options else options.pop("dtype")
+    shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
+    fill: dict[str, Any] = {
+        "fill_value": options.pop("fill_value", desc.conversion.fill_value),
+        "attributes": attributes_of(desc.axes, [desc]),
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+            create(DATA, desc.dims, **shape, **fill, **options)
+            same = zarr.open_array(store, path=DATA, mode="r").dtype == dtype
+    except (TypeError, ValueError) as error:
+        raise _no_type(desc, str(error)) from error
+    if not same:
+        raise _no_type(desc, "another type when it is read")
+    for name, numbers, units in coordinates_of(desc.dims, desc.axes, desc.shape):
+        create(name, (name,), data=numbers, chunks=numbers.shape, attributes=units)
+
+
+def _no_type(desc: Description, found: str) -> DatasetError:
+    path = desc.files[0].path
+    return DatasetError(f"zarr has no pixels of type {desc.dtype}", path=path, found=found)

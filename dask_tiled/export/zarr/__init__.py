@@ -1,0 +1,1 @@
+"""Export to zarr, and what compares it with its source."""

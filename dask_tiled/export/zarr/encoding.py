@@ -1,0 +1,125 @@
+"""From the pixels of whole zarr chunks to the bytes that are stored, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_tiled.codecs.byte_codecs import crc32c, with_crc32c
+from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.codecs.shards import ABSENT
+from dask_tiled.export.zarr.parts import Part
+from dask_tiled.model.indexing import Array, Box
+
+if TYPE_CHECKING:
+    import zarr
+
+Region = tuple[slice, ...]
+
+
+class Encoder:
+    """Makes the bytes of what a zarr array stores: a shard, or a chunk where it has no shards.
+
+    zarr's own pipeline goes through an event loop and copies more than once; the codecs that
+    nearly everyone uses are called directly instead, in the thread that calls. Others are called
+    by zarr.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        What it says of itself is taken from it, no pixels.
+    """
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self.shape = array.shape
+        self.dtype = array.dtype
+        self.chunk: tuple[int, ...] = array.chunks
+        self.shard = array.shards
+        self.fill_value = array.fill_value
+        self.codecs: dict[str, Any] = {
+            "filters": array.filters,
+            "serializer": array.serializer,
+            "compressors": array.compressors,
+        }
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Shape of what is stored under one key."""
+        return self.shard or self.chunk
+
+    def keys(self, box: Box) -> Iterator[tuple[str, Region]]:
+        """List what is stored of a box, which no other box shares: keys, and where in the array."""
+        numbers = (range(a // n, -(-b // n)) for (a, b), n in zip(box, self.stored, strict=True))
+        for place in product(*numbers):
+            bounds = zip(place, self.stored, self.shape, strict=True)
+            region = tuple(slice(k * n, min((k + 1) * n, size)) for k, n, size in bounds)
+            yield "/".join(["c", *map(str, place)]), region
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of chunks in what is stored under one key, along each axis."""
+        return tuple(n // k for n, k in zip(self.stored, self.chunk, strict=True))
+
+    def encode(self, parts: Iterable[Part]) -> bytearray:
+        """Encode the chunks of a shard, or the one that is stored by itself."""
+        stored = bytearray()
+        # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
+        # long it is, then a checksum of that. What is beyond the array is marked as absent.
+        index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
+        for place, pixels in parts:
+            start = len(stored)
+            stored += self._encode_chunk(pixels)
+            index[place] = start, len(stored) - start
+        if self.shard is not None:
+            stored += with_crc32c(index.tobytes())
+        return stored
+
+    @cached_property
+    def pipeline(self) -> Pipeline | None:
+        """The codecs of a chunk; None where zarr has to call its own."""
+        named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
+        try:
+            found = Pipeline([codec.to_dict() for codec in named], self.chunk, self.dtype)
+        except (NotImplementedError, ValueError, TypeError, LookupError):
+            return None
+        return found if found.can_encode else None
+
+    def _encode_chunk(self, pixels: Array) -> Any:
+        if pixels.shape != self.chunk:
+            whole = np.full(self.chunk, self.fill_value, self.dtype)
+            whole[tuple(map(slice, pixels.shape))] = pixels
+            pixels = whole
+        if self.pipeline is None:
+            return self._encode_by_zarr(pixels)
+        return self.pipeline.encode(pixels)
+
+    def _encode_by_zarr(self, pixels: Array) -> bytes:
+        import zarr
+
+        contents: dict[str, Any] = {}
+        array = zarr.create_array(
+            zarr.storage.MemoryStore(contents),
+            shape=self.chunk,
+            chunks=self.chunk,
+            dtype=self.dtype,
+            fill_value=self.fill_value,
+            config={"write_empty_chunks": True},
+            zarr_format=3,
+            **self.codecs,
+        )
+        array[...] = pixels
+        return contents["/".join(["c", *("0" for _ in self.chunk)])].to_bytes()
+
+
+def fingerprint(data: bytes | bytearray) -> list[int]:
+    """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
+
+    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
+    damage, but not one chunk from another.
+    """
+    words = np.frombuffer(data, "<u8", count=len(data) // 8)
+    return [len(data), crc32c(data), int(words.sum(dtype="u8"))]

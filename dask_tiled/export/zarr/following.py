@@ -1,0 +1,330 @@
+"""Export of files that grow: what is complete is written as it comes, shown when all is there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.base import tokenize
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.errors import DatasetError, StaleFileError, warn
+from dask_tiled.export.zarr.encoding import fingerprint
+from dask_tiled.export.zarr.ownership import Record
+from dask_tiled.export.zarr.stores import Template, build_beside, check_complete, proven_in
+from dask_tiled.export.zarr.targets import JournaledFolder, Target
+from dask_tiled.model.description import Description
+from dask_tiled.model.growth import Sample
+from dask_tiled.tiling.scheme import negotiate
+
+POLL = 0.1
+"""Seconds from one look at the files to the next, at least."""
+LONGEST = 1 << 40
+"""So many keys along the axis that becomes longer are those of the export."""
+_SAMPLE, _PARTIAL = "#sample", "#partial"
+"""What the journal notes beside keys; no key ends so."""
+_SAMPLES = 64
+"""So many samples of frames are compared before an export goes on."""
+
+
+class Rows(NamedTuple):
+    """Rows of the first axis that can be written."""
+
+    arr: TiledArray
+    """The array as it is now."""
+    first: int
+    stop: int
+    complete: bool
+    """Whether nothing of them can change any more."""
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """Take a length of time from a caller.
+
+    Raises
+    ------
+    DatasetError
+        It is no positive number.
+    """
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not value > 0:
+        problem = f"{name} must be a length of time"
+        raise DatasetError(problem, expected="seconds, more than 0", found=repr(value))
+    return float(value)
+
+
+def description_of_growing(arr: Any) -> Description:
+    """Return what an array that can be followed shows.
+
+    Raises
+    ------
+    DatasetError
+        It cannot be followed.
+    """
+    desc = arr.description if isinstance(arr, TiledArray) else None
+    if desc is None or not desc.nav_ndim or not arr.can_refresh:
+        raise DatasetError(
+            "the array cannot be followed",
+            expected="an array of frames as it was opened",
+            found=type(arr).__name__ if desc is None else "a part of one, or one frame",
+        )
+    return desc
+
+
+def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
+    """Yield rows of an array as soon as all their frames are there, and what is left in the end.
+
+    Parameters
+    ----------
+    step : int
+        Rows are given so many at a time, or a multiple of that.
+    rest : float
+        Seconds without growth after which nothing more is expected.
+
+    Yields
+    ------
+    Rows
+        In their order. The last ones may lack frames, and may be none.
+    """
+    seen, done, since, failed = _Seen(), 0, time.monotonic(), None
+    seen.look(description_of_growing(arr))
+    while True:
+        desc = description_of_growing(arr)
+        rows = _rows_there(desc)
+        there = rows // step * step
+        if there > done:
+            yield Rows(arr, done, there, complete=True)
+            done = there
+        told = rows == desc.shape[0] and (arr.is_settled or seen.foretold(desc))
+        rests = time.monotonic() - since > rest
+        if failed is not None and rests:
+            raise failed
+        if (told and failed is None) or rests:
+            break
+        started = time.monotonic()
+        time.sleep(POLL)
+        try:
+            new, failed = _refreshed(arr), None
+        except StaleFileError:
+            raise
+        except DatasetError as error:  # a header may be half written
+            failed = error
+            continue
+        now = description_of_growing(new)
+        _check_same(desc, now, done)
+        if _extent(now) != _extent(desc):
+            since = started
+        seen.look(now)
+        arr = new
+    absent, count = len(desc.missing), math.prod(desc.nav_shape)
+    if absent:
+        path = desc.files[-1].path
+        message = f"{path}: no more frames have come; {absent} of {count} are missing"
+        warn(message)
+    yield Rows(arr, done, desc.shape[0], complete=told)
+
+
+def _refreshed(arr: TiledArray) -> TiledArray:
+    found = arr.refresh()
+    assert isinstance(found, TiledArray)  # noqa: S101 - for the type checker
+    return found
+
+
+class _Seen:
+    """What headers have said of the number of frames before these were there."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ahead = set[int]()
+
+    def look(self, desc: Description) -> None:
+        """Note how far the frames are."""
+        count, there = math.prod(desc.nav_shape), desc.layout.n_frames
+        if count != self.count:  # a header that counts along with the frames tells nothing
+            self.count, self.ahead = count, set()
+        if there < count:
+            self.ahead.add(there)
+
+    def foretold(self, desc: Description) -> bool:
+        """Return whether the number stood there while frames came."""
+        return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
+
+
+def _extent(desc: Description) -> tuple[Any, ...]:
+    return desc.layout.n_frames, desc.shape, tuple((file.path, file.size) for file in desc.files)
+
+
+def _rows_there(desc: Description) -> int:
+    """Count the rows from the first on whose frames are all there."""
+    selection, there = desc.layout.selection, desc.layout.n_frames
+    length, inner = desc.shape[0], math.prod(desc.nav_shape[1:])
+    if selection.numbers is None:
+        return min(length, max(0, (there - selection.first) // inner))
+    late = np.flatnonzero(selection.numbers >= there)
+    return int(late[0]) // inner if len(late) else length
+
+
+def _check_same(old: Description, new: Description, done: int) -> None:
+    """Make sure that what has been written is still where it was; what axes are called may come."""
+    places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
+    same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)
+    if same and done <= new.shape[0]:
+        one, other = (desc.layout.selection.at(places) for desc in (old, new))
+        same = np.array_equal(one, other)
+    if not same:
+        raise DatasetError(
+            "the scan has taken another shape while it was followed",
+            path=old.files[0].path,
+            expected=f"{old.dtype} of shape {old.shape}, or longer",
+            found=f"{new.dtype} of shape {new.shape}",
+            hint="Pass a nav_shape when you open it.",
+        )
+
+
+def attempt_of(template: Template, desc: Description, attributes: Any) -> str:
+    """Return what exports have in common that may continue one another, however long the files."""
+    layout, selection = desc.layout, desc.layout.selection
+    sample = Sample.of(layout, 0)
+    numbers = None if selection.numbers is None else selection.numbers.tobytes()
+    source = tokenize(
+        layout.files[0].path,
+        layout.files[0].inode,
+        sample and sample.digest,
+        repr((layout.decoders, layout.sig_shape)),
+        desc.conversion,
+        (selection.first, desc.nav_shape[1:], numbers),
+    )
+    document = json.loads(template.documents[f"{template.prefix}zarr.json"])
+    for name in ("shape", "attributes"):  # they say how many frames there are
+        del document[name]
+    settings = tokenize(json.dumps(document, sort_keys=True), template.prefix, attributes)
+    return f"{source}-{settings}"
+
+
+def export_growing(
+    path: str,
+    attempt: str,
+    steps: Iterator[Rows],
+    make: Callable[[TiledArray], Template],
+    write: Callable[[Rows, Target, set[str]], None],
+    *,
+    overwrite: bool,
+    resume: bool,
+    show: bool | None,
+) -> None:
+    """Have rows written beside the place of an array as they come, and all moved there in the end.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the export of an array without its pixels.
+    write : callable
+        Writes rows to a target, but the keys that it is given.
+    show : bool, optional
+        Show a progress bar; by default in a terminal and in a notebook. It is as long as what is
+        known of the array.
+    """
+
+    def fill(folder: JournaledFolder) -> None:
+        record, proven = None, set[str]()
+        hidden = None if show is None else not show
+        with progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar:
+            for rows in steps:
+                template = make(rows.arr)
+                if record is None:
+                    record = _begun(folder, template, attempt)
+                    proven = _still_right(folder, rows.arr)
+                target = Target(template.stack, folder)
+                if not rows.complete:
+                    keys = _keys(target, rows)
+                    folder.note({key + _PARTIAL: [0] for key in keys})
+                    proven -= set(keys)
+                write(rows, target, proven)
+                if rows.complete:
+                    _note_sample(folder, rows)
+                bar.total = int(rows.arr.nbytes)
+                bar.update((rows.stop - rows.first) * int(rows.arr.nbytes) // rows.arr.shape[0])
+        assert record is not None  # noqa: S101 - there are always rows in the end
+        _finish(folder, record, template)
+
+    build_beside(path, [attempt], fill, overwrite=overwrite, resume=resume)
+
+
+def _keys(target: Target, rows: Rows) -> list[str]:
+    """List the keys of rows."""
+    others = ((0, n) for n in rows.arr.shape[1:])
+    return [*target.stack.keys(((rows.first, rows.stop), *others))]
+
+
+def _begun(folder: JournaledFolder, template: Template, attempt: str) -> Record:
+    """Write down that any number of rows may come; give the record."""
+    found = folder.record()
+    record = template.record()._replace(attempt=attempt, documents={})
+    if found is not None:  # it was stopped just before its end, perhaps
+        record = record._replace(documents=found.documents)
+    first, *others = record.grids[template.prefix]
+    record = record._replace(grids={template.prefix: [max(first, LONGEST), *others]})
+    folder.begin(record)
+    for key in record.documents:
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(folder.store, *key.split("/")))
+    return record
+
+
+def _finish(folder: JournaledFolder, record: Record, template: Template) -> None:
+    """Write what makes an array of the pixels."""
+    documents = {key: fingerprint(data) for key, data in template.documents.items()}
+    folder.begin(record._replace(documents=documents))
+    for key, data in template.in_order():
+        folder.put(key, data)
+    check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
+    final = template.record()._replace(id=record.id, attempt=record.attempt)
+    folder.begin(final)
+
+
+def _note_sample(folder: JournaledFolder, rows: Rows) -> None:
+    """Note a frame of what was written, by which the file is known again."""
+    layout = description_of_growing(rows.arr).layout
+    frame = layout.n_frames - 1
+    sample = Sample.of(layout, frame)
+    if sample is not None:
+        folder.note({_SAMPLE: [frame, int(sample.digest, 16)]})
+
+
+LOOKED_AT = 1 << 20
+"""Chunks are chosen as for so many frames, where their number is not known."""
+
+
+def at_length(arr: TiledArray) -> TiledArray:
+    """Show an array that becomes longer as one of many frames, which are missing yet."""
+    desc = description_of_growing(arr)
+    selection = desc.layout.selection
+    if arr.is_settled or desc.nav_ndim > 1 or selection.numbers is not None:
+        return arr
+    longer = desc.with_frames((LOOKED_AT,), selection.first)
+    return TiledArray(longer, negotiate(longer, arr.scheme.requests), arr.io)
+
+
+def _still_right(folder: JournaledFolder, arr: TiledArray) -> set[str]:
+    """Find what an export that was stopped has left, if it was of the same frames."""
+    noted = folder.noted()
+    layout = description_of_growing(arr).layout
+    samples = sorted(noted.pop(_SAMPLE, []))
+    for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
+        sample = Sample.of(layout, frame) if frame < layout.n_frames else None
+        if sample is None or int(sample.digest, 16) != digest:
+            path = layout.files[-1].path
+            message = (
+                f"{path}: it is no longer the file that was followed; the export starts afresh"
+            )
+            warn(message)
+            return set()
+    partial = {key.removesuffix(_PARTIAL) for key in noted if key.endswith(_PARTIAL)}
+    return proven_in(folder) - partial

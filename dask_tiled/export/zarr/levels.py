@@ -1,0 +1,196 @@
+"""Levels of a pyramid, each made of the pixels of the one before while these are in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_tiled.export.zarr.encoding import Encoder, Region
+from dask_tiled.export.zarr.parts import Part, Pixels
+from dask_tiled.model.indexing import Array, Box
+
+BLOCK_BYTES = 64 << 20
+"""Pixels of which as many levels as possible are made in one go, unless more are stored as one."""
+
+
+class Level(NamedTuple):
+    """An array of pixels that is stored."""
+
+    prefix: str
+    """That of its keys."""
+    encoder: Encoder
+
+
+class Stack(NamedTuple):
+    """Levels that are made in one go: all but the first of means of the one before."""
+
+    levels: tuple[Level, ...]
+    binned: int = 0
+    """So many of the last axes are halved from one level to the next."""
+    stored: bool = False
+    """Whether the first level is stored already, and only read."""
+
+    @property
+    def base(self) -> Level:
+        """The first level."""
+        return self.levels[0]
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """Shape of blocks of the first level of which whole keys of all levels are made."""
+        unit = self.base.encoder.stored
+        for k, level in enumerate(self.levels):
+            unit = self._common(unit, level.encoder.stored, k)
+        return unit
+
+    def _common(self, unit: Sequence[int], stored: Sequence[int], k: int) -> tuple[int, ...]:
+        """Make blocks larger, so that they are whole blocks of the level ``k``, too."""
+        base = self.base.encoder
+        axes = zip(unit, stored, base.stored, base.shape, strict=True)
+        first = len(base.shape) - self.binned
+        return tuple(
+            n if whole >= size else math.lcm(n, other << k if axis >= first else other)
+            for axis, (n, other, whole, size) in enumerate(axes)
+        )
+
+    def passes(self) -> list[Stack]:
+        """Divide the levels: those of later passes are made of the last level of the one before.
+
+        Blocks of a pass have at most ``BLOCK_BYTES`` if it makes more than one level of means and
+        what is stored as one is not larger.
+        """
+        levels, found = self.levels, list[Stack]()
+        while True:
+            count = min(2, len(levels))
+            most = max(BLOCK_BYTES, _nbytes(levels[0].encoder, levels[0].encoder.stored))
+            while count < len(levels):
+                more = Stack(levels[: count + 1], self.binned)
+                if _nbytes(levels[0].encoder, more.unit) > most:
+                    break
+                count += 1
+            found.append(Stack(levels[:count], self.binned, stored=self.stored or bool(found)))
+            if count == len(levels):
+                return found
+            levels = levels[count - 1 :]
+
+    def keys(self, box: Box) -> Iterator[str]:
+        """List what is stored of a block of the first level, but not what is there already."""
+        for k, level in enumerate(self.levels):
+            if k or not self.stored:
+                yield from (level.prefix + key for key, _ in level.encoder.keys(box))
+            box = _halved_box(box, self.binned)
+
+    def parts(self, pixels: Pixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
+        """Yield the zarr chunks of a block of the first level, and of those made of it.
+
+        Yields
+        ------
+        Level
+        str
+            Key without prefix.
+        tuple of slices
+            What is stored under it.
+        iterator of Part
+            Its zarr chunks, all of which have to be taken before the next key.
+        """
+        box, base, above = pixels.box, self.base, self.levels[1:]
+        chunk = base.encoder.chunk
+        passing = not self.stored and self._is_even(chunk, box)
+        means: Array | None = None
+        if above and passing:
+            shape = [stop - start for start, stop in _halved_box(box, self.binned)]
+            means = np.empty(shape, base.encoder.dtype)
+        elif above:
+            means = halved(pixels.load(), self.binned)
+        if not self.stored:
+            for key, region in base.encoder.keys(box):
+                parts = pixels.parts(region, chunk)
+                if means is not None and passing:
+                    corner = [some.start - low for some, (low, _) in zip(region, box, strict=True)]
+                    parts = self._halving(parts, corner, means)
+                yield base, key, region, parts
+        for k, level in enumerate(above):
+            assert means is not None  # noqa: S101 - for the type checker
+            means = halved(means, self.binned) if k else means
+            box = _halved_box(box, self.binned)
+            block = Pixels(means, box, pixels.workspace)
+            for key, region in level.encoder.keys(box):
+                yield level, key, region, block.parts(region, level.encoder.chunk)
+
+    def _is_even(self, chunk: Sequence[int], box: Box) -> bool:
+        """Return whether no mean is of pixels of two zarr chunks."""
+        first = len(box) - self.binned
+        axes = zip(chunk[first:], box[first:], strict=True)
+        return all(not n % 2 or n >= stop - start for n, (start, stop) in axes)
+
+    def _halving(
+        self, parts: Iterator[Part], corner: Sequence[int], means: Array
+    ) -> Iterator[Part]:
+        """Make means of zarr chunks as they pass, while they are in the cache."""
+        chunk, first = self.base.encoder.chunk, means.ndim - self.binned
+        for place, given in parts:
+            pixels = np.ascontiguousarray(given)
+            found = halved(pixels, self.binned)
+            begins = (low + k * n for low, k, n in zip(corner, place, chunk, strict=True))
+            starts = [n // 2 if axis >= first else n for axis, n in enumerate(begins)]
+            ends = zip(starts, found.shape, strict=True)
+            means[tuple(slice(n, n + size) for n, size in ends)] = found
+            yield place, pixels
+
+
+def _nbytes(encoder: Encoder, block: Sequence[int]) -> int:
+    return math.prod(map(min, block, encoder.shape)) * encoder.dtype.itemsize
+
+
+def _halved_box(box: Box, binned: int) -> Box:
+    first = len(box) - binned
+    ends = ((start // 2, -(-stop // 2)) for start, stop in box[first:])
+    return (*box[:first], *ends)
+
+
+def halved_shape(shape: Sequence[int], binned: int) -> tuple[int, ...]:
+    """Return the shape of the next level."""
+    first = len(shape) - binned
+    return (*shape[:first], *(-(-n // 2) for n in shape[first:]))
+
+
+def halved(pixels: Array, binned: int) -> Array:
+    """Make means of two pixels along each of the last axes.
+
+    Parameters
+    ----------
+    pixels : ndarray
+        Of numbers or truth values.
+    binned : int
+        Number of axes, at most 3.
+
+    Returns
+    -------
+    ndarray
+        Of the same type: whole numbers are rounded to the nearest, halves to the even one. At the
+        end of an axis of odd length a mean is of what is there.
+    """
+    from dask_tiled.kernels.halving import halving_kernel
+
+    dtype = pixels.dtype
+    out = np.empty(halved_shape(pixels.shape, binned), dtype)
+    if dtype.kind == "c":
+        out.real, out.imag = halved(pixels.real, binned), halved(pixels.imag, binned)
+    elif dtype.kind == "b":
+        out[...] = halved(pixels.astype("u1"), binned)
+    elif dtype.char == "e" or not dtype.isnative:
+        wide = np.dtype("f8") if dtype.char == "e" else dtype.newbyteorder("=")
+        out[...] = halved(pixels.astype(wide), binned)
+    elif out.size:
+        kernel, sums = halving_kernel(dtype)
+        ones = (1,) * (3 - binned)
+        frames, first = math.prod(pixels.shape[:-binned]), pixels.ndim - binned
+        inner, small = ((frames, *ones, *some.shape[first:]) for some in (pixels, out))
+        row = np.empty(inner[-1], sums)
+        depth, height, _ = *ones, *(2,) * binned
+        given = np.ascontiguousarray(pixels).reshape(inner)
+        kernel(given, out.reshape(small), depth, height, row)
+    return out

@@ -1,0 +1,61 @@
+"""Files that are written beside their place, and moved there when they are whole."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.attempts import claimed
+from dask_tiled.export.zarr.targets import flush_folders, telling_of
+from dask_tiled.model.paths import with_room
+
+
+@contextmanager
+def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> Iterator[str]:
+    """Create an empty file beside a place, yield its path, and move it there if all goes well.
+
+    Parameters
+    ----------
+    path : str
+        The place, from the root on.
+    is_kind : callable
+        Whether a file is of the kind that is written: nothing else is ever replaced.
+    overwrite : bool
+        Replace a file that is there.
+
+    Raises
+    ------
+    DatasetError
+        Something else is there, or a file and it may not be replaced; or the system refuses.
+    """
+    check_place(path, is_kind, overwrite=overwrite)
+    with claimed(path) as part:
+        written = os.path.join(part, uuid.uuid4().hex)
+        try:
+            with telling_of(path):
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+                os.close(with_room(partial(os.open, written, flags, 0o666), written))
+            yield written
+            check_place(path, is_kind, overwrite=overwrite)  # it may have come since
+            with telling_of(path):
+                flush_folders(written)
+                os.replace(written, path)
+                flush_folders(path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(written)
+            raise
+
+
+def check_place(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> None:
+    """Make sure that there is nothing at a path, or a file of the same kind that may go."""
+    if not os.path.lexists(path):
+        return
+    if os.path.islink(path) or not os.path.isfile(path) or not is_kind(path):
+        raise DatasetError("something else is there, and stays", path=path)
+    if not overwrite:
+        raise DatasetError("a file is there already", path=path, hint="Pass overwrite=True.")

@@ -1,0 +1,80 @@
+"""Exports in two steps, where tasks would read the same bytes again and again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.blocks.alignment import aligned, description_of
+from dask_tiled.export.zarr.grids import cut, grids_of
+from dask_tiled.export.zarr.pyramids import Stored
+from dask_tiled.model.blocks import BlockRange
+from dask_tiled.model.description import Description
+from dask_tiled.model.indexing import Box
+from dask_tiled.reading.planning import frame_ranges, region_of
+
+MOST_TIMES = 4
+"""So many times bytes may be read; to write and to read them once more takes less from there on."""
+PAGE_BYTES = 4096
+"""A disk gives no less."""
+LOOKED_AT = 1 << 20
+"""Positions at which a frame is looked for that is there."""
+
+
+def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
+    """Choose what is stored in between; None where an export does without.
+
+    Parts of frames that memory has room for may be less than what a disk, or a compressed block,
+    gives: then as many frames as fit are read whole, and stored in the parts that are needed.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    unit : sequence of int
+        What a task of the export has at least.
+    """
+    desc = description_of(arr)
+    if desc is None or arr.dtype.kind not in "biufc" or not arr.size:
+        return None
+    nav_ndim = desc.nav_ndim
+    blocks = [axis[0] for axis in aligned(arr, tuple(unit)).chunks]
+    if times_read(desc, blocks[nav_ndim:]) < MOST_TIMES:
+        return None
+    shard = cut(arr.shape, arr.shape, nav_ndim, math.prod(map(int, arr.chunksize)))
+    chunk = [
+        n if n % block and n < size else min(n, block)
+        for n, block, size in zip(shard, blocks, arr.shape, strict=True)
+    ]
+    return Stored(arr.shape, *grids_of(arr, tuple(chunk), shard))
+
+
+def times_read(desc: Description, sizes: Sequence[int]) -> float:
+    """Return how often bytes are read by tasks of which each has such a part of all frames."""
+    count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
+    if count == 1:
+        return 1
+    selection = desc.layout.selection
+    numbers = selection.at(np.arange(min(LOOKED_AT, math.prod(desc.nav_shape))))
+    absent = selection.are_absent(numbers)
+    if absent.all():
+        return 1
+    place = np.unravel_index(int(absent.argmin()), desc.nav_shape)
+    nav = tuple((int(k), int(k) + 1) for k in place)
+    part, whole = ([(0, n) for n in shape] for shape in (sizes, desc.sig_shape))
+    return count * _nbytes(desc, (*nav, *part)) / _nbytes(desc, (*nav, *whole))
+
+
+def _nbytes(desc: Description, box: Box) -> int:
+    """Count the bytes that are fetched for a box."""
+    region = region_of(desc.layout, box)
+    found = 0
+    for piece in frame_ranges(desc.layout, region.frames, region.sig):
+        if isinstance(piece, BlockRange):
+            found += max(PAGE_BYTES, math.prod(piece.block.shape) * desc.dtype.itemsize)
+        else:
+            first, last = piece.units.reach
+            found += max(PAGE_BYTES, last - first)
+    return max(1, found)

@@ -1,0 +1,119 @@
+"""An export without its pixels: zarr makes all of it but these, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from dask_tiled.array.axes import Shown
+from dask_tiled.blocks.alignment import description_of
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.encoding import Encoder
+from dask_tiled.export.zarr.facts import MARK, attributes_of, plain
+from dask_tiled.export.zarr.group import DATA, LEVEL, consolidate, coordinates_of, write_coordinates
+from dask_tiled.export.zarr.levels import Level, Stack
+from dask_tiled.export.zarr.ome import at_level, image_of
+from dask_tiled.export.zarr.pyramids import Pyramid, Stored
+from dask_tiled.export.zarr.stores import WRITER, Template
+
+
+def template_of(
+    arr: da.Array,
+    source: str,
+    first: Stored,
+    pyramid: Pyramid,
+    compressors: Any,
+    *,
+    shown: Shown,
+    layout: str,
+    names: Any,
+    attributes: Mapping[str, Any] | None,
+) -> Template:
+    """Make all that is stored of an array but its pixels, and of the levels of its pyramid."""
+    import zarr
+
+    contents: dict[str, Any] = {}
+    parent: Any = zarr.storage.MemoryStore(contents)
+    mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
+    desc = description_of(arr)
+    signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
+    units = {"units": shown.units} if shown.units else {}
+    of_data = {**units, **(attributes or {}), MARK: mark | signal}
+    options = {
+        "dtype": arr.dtype,
+        "compressors": _checked(compressors, arr.dtype),
+        "dimension_names": names,
+        "fill_value": np.zeros((), arr.dtype)[()],
+    }
+    if layout == "array":
+        levels = [Level("", _array(parent, None, first, of_data, options))]
+    else:
+        small = {key: mark[key] for key in ("version", "written_by")}
+        folders = ["", *(f"{LEVEL}{k + 1}" for k in range(len(pyramid.levels)))]
+        paths = [f"{folder}/{DATA}".removeprefix("/") for folder in folders]
+        binned = {"binned": pyramid.binned} if pyramid.levels else {}
+        image = image_of(paths, names, shown.axes, pyramid.binned)
+        levels = []
+        for k, stored in enumerate((first, *pyramid.levels)):
+            axes = at_level(shown.axes, pyramid.binned, k)
+            of_level = {MARK: small} if k else {MARK: small | binned, **image}
+            of_pixels = {MARK: attributes_of(axes, ())[MARK] | small | signal} if k else of_data
+            group = zarr.create_group(parent, path=folders[k], attributes=plain(of_level))
+            pixels = _array(group.store_path, DATA, stored, of_pixels, options)
+            levels.append(Level(f"{paths[k]}/", pixels))
+            coordinates = coordinates_of(names, axes, stored.shape, folders)
+            write_coordinates(group, coordinates, {MARK: small})
+        consolidate(parent)
+    documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
+    settings = tokenize(sorted(documents.items()))
+    return Template(documents, Stack(tuple(levels), pyramid.binned), source, settings)
+
+
+def _array(
+    place: Any,
+    name: str | None,
+    stored: Stored,
+    attributes: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Encoder:
+    """Have zarr make an array."""
+    import zarr
+
+    try:
+        array = zarr.create_array(
+            place,
+            name=name,
+            shape=stored.shape,
+            chunks=stored.chunk,
+            shards=stored.shard,
+            attributes=plain(attributes),
+            zarr_format=3,
+            **options,
+        )
+    except (KeyError, TypeError, ValueError) as error:  # of codecs that it does not know, say
+        raise DatasetError("zarr refuses the settings", found=repr(error)) from error
+    return Encoder(array)
+
+
+def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
+    """Return compressors as zarr takes them, with a checksum behind them."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
+    if isinstance(compressors, str) and compressors == "auto":
+        # Counts of a detector leave most bits of a pixel unused: bits of the same place, brought
+        # together, are runs of zeros, which LZ4 finds as fast as it can read.
+        compressors = ZstdCodec(level=1)
+        if dtype.kind in "biufc":
+            size = dtype.itemsize
+            compressors = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=size)
+    if compressors is None:
+        compressors = ()
+    one = isinstance(compressors, str | Mapping) or not isinstance(compressors, Iterable)
+    given = (compressors,) if one else tuple(compressors)
+    last = given[-1] if given else None
+    name = last.get("name") if isinstance(last, Mapping) else None
+    return given if isinstance(last, Crc32cCodec) or name == "crc32c" else (*given, Crc32cCodec())

@@ -1,0 +1,248 @@
+"""Compare a zarr array with what it was exported from."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.doors import is_array
+from dask_tiled.array.tasks import Block
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.alignment import aligned
+from dask_tiled.blocks.running import run_on_blocks
+from dask_tiled.errors import DatasetError, VerificationError, check_whole
+from dask_tiled.export.zarr.encoding import Encoder
+from dask_tiled.export.zarr.facts import MARK
+from dask_tiled.export.zarr.group import DATA
+from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
+from dask_tiled.export.zarr.parts import Pixels
+from dask_tiled.export.zarr.stored_chunks import StoredChunks
+from dask_tiled.export.zarr.stored_levels import in_blocks
+from dask_tiled.export.zarr.stores import local_path
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.opening import opened
+from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.tiling.bases import Grid
+
+if TYPE_CHECKING:
+    import zarr
+
+
+def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
+    """Compare an array with what is stored of it, chunk by chunk, bit by bit.
+
+    Of a group with a pyramid, all levels are compared with what they are made of.
+
+    Parameters
+    ----------
+    store : path-like, zarr store, group or array
+        Where the array was exported to.
+    arr : dask.array.Array, object of xarray, or path-like
+        What was exported.
+    progress : bool, optional
+        Show a progress bar; by default in a terminal and in a notebook.
+
+    Raises
+    ------
+    VerificationError
+        There is a difference: of shape or dtype, metadata or a chunk that is missing or cannot be
+        decoded, or a pixel. The error has its place, ``where``, and what was ``expected`` and
+        ``found`` there. It is the first difference in its chunk; which chunk is compared first is
+        not defined.
+    DatasetError
+        ``arr`` is no array, or whatever reading it raises.
+    """
+    if is_array(store):
+        found = f"{type(store).__name__}, then {type(arr).__name__}"
+        hint = "Pass the store first, then the array."
+        raise DatasetError("no store", expected="a store, then an array", found=found, hint=hint)
+    arr = opened(arr)
+    path = local_path(store) or str(store)
+    with _telling_of(path):
+        arrays, binned = _opened(store, path)
+        levels = tuple(Level(array.path, Encoder(array)) for array in arrays)
+        if any(0 in level.encoder.stored for level in levels):
+            raise ValueError("chunks of no pixels")
+    if arr.dtype.names:
+        arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields without gaps, in order
+    shape = arr.shape
+    for array in arrays:
+        compared: tuple[tuple[str, Any, Any], ...] = (
+            ("shape", shape, array.shape),
+            ("dtype", arr.dtype, array.dtype),
+        )
+        for what, expected, found in compared:
+            if expected != found:
+                raise VerificationError(
+                    "another array is stored",
+                    path=path,
+                    where=what if array is arrays[0] else f"{what} of {array.path}",
+                    expected=expected,
+                    found=found,
+                )
+        shape = halved_shape(shape, binned)
+    stack = Stack(levels, binned)
+    by_path = {array.path: array for array in arrays}
+    for part in stack.passes():
+        if part.stored:  # and has been compared
+            base = by_path[part.base.prefix]
+            blocks = in_blocks(partial(_read, base), base.shape, base.dtype, part.unit)
+        else:
+            blocks = read_once(aligned(arr, part.unit))
+        run_on_blocks(
+            _compare_block,
+            blocks,
+            _Stored(by_path, part, path),
+            name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
+            show=progress,
+            title="verify_zarr",
+        )
+
+
+@contextmanager
+def _telling_of(path: str) -> Iterator[None]:
+    """Name what cannot be opened, whatever zarr says of it."""
+    try:
+        yield
+    except (DatasetError, OSError):
+        raise
+    except Exception as error:
+        problem, found = "what is stored cannot be opened", repr(error)
+        raise VerificationError(problem, path=path, found=found) from error
+
+
+def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
+    """Open an array and the levels of its pyramid; tell how many axes are halved."""
+    import zarr
+    from zarr.storage import LocalStore
+
+    opened = store
+    if not isinstance(store, (zarr.Array, zarr.Group)):
+        folder = local_path(store)
+        place = store if folder is None else LocalStore(folder, read_only=True)
+        try:
+            # Stores that cannot be made read-only, such as zip files, refuse mode "r".
+            read_only = getattr(place, "read_only", isinstance(place, str))
+            opened = zarr.open(place, mode="r" if read_only else "r+")
+        except FileNotFoundError:
+            raise VerificationError("nothing is stored", path=path) from None
+    names, binned = _levels_of(opened, path) if isinstance(opened, zarr.Group) else ([""], 0)
+    arrays: list[Any] = []
+    for name in names:
+        array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
+        if not isinstance(array, zarr.Array):
+            raise VerificationError("no array is stored", path=path, where=name)
+        if isinstance(array.store, LocalStore):  # workers of a cluster have folders of their own
+            root = os.path.abspath(array.store.root)
+            local = LocalStore(root, read_only=True)
+            try:
+                array = zarr.open_array(local, path=array.path, mode="r")
+            except FileNotFoundError:  # the group knows it, but it is gone
+                raise VerificationError("no array is stored", path=path, where=name) from None
+        arrays.append(array)
+    return arrays, binned
+
+
+def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
+    """Name the levels that a group says it has, and count the axes that are halved."""
+    mark = group.attrs.get(MARK)
+    if not isinstance(mark, Mapping) or "binned" not in mark:
+        return [DATA], 0
+    try:
+        told: Any = group.attrs["ome"]
+        names = [level["path"] for level in told["multiscales"][0]["datasets"]]
+        return names, check_whole("binned", mark["binned"], least=1, most=3)
+    except (KeyError, TypeError, IndexError, DatasetError) as error:
+        problem = "the group does not tell its levels"
+        raise VerificationError(problem, path=path, found=str(error)) from error
+
+
+def _read(array: zarr.Array[Any], box: Box) -> Array:
+    return np.asarray(array[tuple(slice(*ends) for ends in box)])
+
+
+class _Stored:
+    """Stored arrays, kept from dask's eyes as one value.
+
+    Parameters
+    ----------
+    arrays : mapping of str to zarr.Array
+    stack : Stack
+        The levels; what their keys begin with are keys of ``arrays``.
+    """
+
+    def __init__(self, arrays: Mapping[str, zarr.Array[Any]], stack: Stack, path: str) -> None:
+        self.arrays = arrays
+        self.stack = stack
+        self.path = path
+
+    def compare(self, box: Box, held: Array | Source) -> None:
+        """Raise the first difference from a part of the array: its pixels, or their source."""
+        readers = {
+            level.prefix: StoredChunks(self.arrays[level.prefix], level.encoder)
+            for level in self.stack.levels
+        }
+        with Workspace() as workspace:
+            for level, key, region, parts in self.stack.parts(Pixels(held, box, workspace)):
+                chunks = readers[level.prefix]
+                name, shape = chunks.prefix + key, level.encoder.chunk
+                for place, expected in parts:
+                    corner = [
+                        some.start + k * n for some, k, n in zip(region, place, shape, strict=True)
+                    ]
+                    try:
+                        found = chunks.read(key, place, corner, expected.shape)
+                    except Exception as error:
+                        raise VerificationError(
+                            "a chunk cannot be decoded",
+                            path=self.path,
+                            where=name,
+                            found=str(error),
+                        ) from error
+                    # zarr reads what is missing as zeros.
+                    if found is None:
+                        raise VerificationError("a chunk is missing", path=self.path, where=name)
+                    inside = "" if level is self.stack.levels[0] else f"{level.prefix} "
+                    self._compare(inside, corner, expected, found)
+
+    def _compare(self, inside: str, corner: Sequence[int], expected: Array, found: Array) -> None:
+        first = first_difference(expected, found)
+        if first is None:
+            return
+        inner = np.unravel_index(first, found.shape)
+        place = [int(k) + start for k, start in zip(inner, corner, strict=True)]
+        raise VerificationError(
+            "a pixel differs",
+            path=self.path,
+            where=f"{inside}[{', '.join(map(str, place))}]",
+            expected=expected[inner],
+            found=found[inner],
+        )
+
+
+def first_difference(a: Array, b: Array) -> int | None:
+    """Find the first pixel that differs in any bit, so that NaN is equal to itself."""
+    if a.dtype.hasobject:
+        differs = np.asarray(a != b).reshape(-1)
+    else:
+        one, other = (np.ascontiguousarray(x).reshape(-1).view("u1") for x in (a, b))
+        words = one.size // 8 * 8  # compared in less time than bytes are
+        same = (one[:words].view("u8") == other[:words].view("u8")).all()
+        if same and (one[words:] == other[words:]).all():
+            return None
+        differs = (one != other).reshape(a.size, -1).any(axis=1)
+    return int(differs.argmax()) if differs.any() else None
+
+
+def _compare_block(
+    held: Array | Source, stored: _Stored, grid: Grid, block_id: Block
+) -> npt.NDArray[np.bool_]:
+    stored.compare(grid.box(block_id), held)
+    return np.ones((1,) * len(block_id), dtype=bool)

@@ -1,0 +1,1 @@
+"""Samples for training: .beton and tar files, batches."""

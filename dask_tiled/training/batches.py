@@ -1,0 +1,183 @@
+"""Batches of samples for training: in an order by chance that can be had again, read ahead."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Generator, Iterator, Mapping
+from itertools import chain
+from typing import Any, Literal, NamedTuple, get_args
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.doors import arrays_by_name
+from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
+from dask_tiled.blocks.alignment import description_of
+from dask_tiled.errors import DatasetError, TilingError, check_whole
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.opening import describe, open_dataset
+
+Batch = dict[str, Any]
+
+Shuffle = Literal["pages", "all", False]
+PAGE_BYTES = 8 << 20
+"""Samples that follow one another, and are read in one go."""
+PAGES = 8
+"""So many of them are shuffled together."""
+OBJECT_BYTES = 1 << 16
+"""What an object that is still to be computed is taken for."""
+
+
+def iter_batches(
+    fields: Mapping[str, Any] | str | os.PathLike[str],
+    batch_size: int,
+    *,
+    shuffle: Shuffle = False,
+    seed: int = 0,
+    epoch: int = 0,
+    start: int = 0,
+    drop_last: bool = False,
+    prefetch: int = 2,
+    max_bytes: int = AHEAD_BYTES,
+) -> Generator[Batch]:
+    """Go through samples in batches, while threads read the next ones.
+
+    Parameters
+    ----------
+    fields : mapping of str to array, Dataset of xarray, or path
+        Arrays of one length, of dask, of xarray or in memory, the first axis of which counts
+        samples; or a sample file, all fields of which are taken.
+    batch_size : int
+        Samples of a batch; the last one has what is left.
+    shuffle : {"pages", "all", False}
+        "all" brings the samples in an order by chance; "pages" does that with parts of samples
+        that follow one another, some 8 MiB, and with the samples of eight parts among themselves,
+        so that a file is read in large pieces.
+    seed, epoch : int
+        The order depends on both, and on nothing else.
+    start : int
+        Number of the batch to begin with: the others are those of the whole epoch.
+    drop_last : bool
+        Leave out a last batch of fewer samples.
+    prefetch : int
+        So many parts of the epoch are read ahead, by as many threads; with 0 there are none.
+    max_bytes : int
+        So many bytes are held at most, if a batch is no larger.
+
+    Yields
+    ------
+    dict of str to array or list
+        The samples of each field; of fields whose samples are objects, such as bytes or images of
+        several sizes, a list.
+
+    Raises
+    ------
+    DatasetError, TilingError
+        The arguments do not suit one another.
+    """
+    arrays = _arrays(fields)
+    size = check_whole("batch_size", batch_size, least=1)
+    first = size * check_whole("start", start, least=0)
+    prefetch = check_whole("prefetch", prefetch, least=0)
+    limit = check_whole("max_bytes", max_bytes, least=0)
+    sample = max(1, sum(map(_sample_bytes, arrays.values())))
+    chance = [check_whole("seed", seed, least=0), check_whole("epoch", epoch, least=0)]
+    count = len(next(iter(arrays.values())))
+    order = _order(count, shuffle, sample, chance)
+    order = order[: count - count % size if drop_last else count][first:]
+    # What is handed out, what waits, and what is being read.
+    part = max(1, min(limit, PAGES * PAGE_BYTES) // (prefetch + 2) // (sample * size)) * size
+    jobs = (_Part(arrays, order[at : at + part], size, sample) for at in range(0, len(order), part))
+    return _flat(read_ahead(jobs, prefetch, limit) if prefetch else (job.compute() for job in jobs))
+
+
+def _flat(parts: Iterator[Iterator[Batch]]) -> Generator[Batch]:
+    try:
+        yield from chain.from_iterable(parts)
+    finally:
+        if isinstance(parts, Generator):
+            parts.close()
+
+
+def _arrays(fields: Any) -> dict[str, Any]:
+    if isinstance(fields, (str, os.PathLike)):
+        names = describe(fields, "beton").metadata["beton"]["fields"]
+        return {name: open_dataset(fields, "beton", field=name) for name in names}
+    if not isinstance(fields, Mapping) or not fields:
+        expected = "arrays by name, or the path of a sample file"
+        raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
+    arrays = {
+        name: arr if isinstance(arr, da.Array) else np.asarray(arr)
+        for name, arr in arrays_by_name(fields).items()
+    }
+    lengths = {name: arr.shape[0] if arr.ndim else None for name, arr in arrays.items()}
+    if any(isinstance(n, float) for n in lengths.values()):
+        raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise DatasetError("the arrays are not of one length", found=lengths)
+    return arrays
+
+
+def _sample_bytes(arr: Any) -> int:
+    """Return the bytes of a sample; of objects, the mean, or a guess."""
+    pixel = arr.dtype.itemsize
+    if isinstance(arr, da.Array) and arr.dtype.hasobject:
+        desc = description_of(arr)
+        pixel = OBJECT_BYTES if desc is None else desc.layout.object_bytes
+    return math.prod(arr.shape[1:]) * pixel
+
+
+def _order(count: int, shuffle: Any, sample: int, chance: list[int]) -> Index:
+    """Return the numbers of the samples in the order of an epoch."""
+    if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
+        raise DatasetError("no such shuffle", expected=get_args(Shuffle), found=repr(shuffle))
+    if not shuffle:
+        return np.arange(count)
+    rng = np.random.default_rng(chance)
+    if shuffle == "all":
+        return rng.permutation(count)
+    page = max(1, PAGE_BYTES // sample)
+    starts = rng.permutation(np.arange(0, count, page))
+    groups = [starts[at : at + PAGES] for at in range(0, len(starts), PAGES)]
+    parts = [
+        rng.permutation(np.concatenate([np.arange(a, min(a + page, count)) for a in group]))
+        for group in groups
+    ]
+    return np.concatenate(parts) if parts else np.arange(0)
+
+
+class _Part(NamedTuple):
+    """Some batches that are read together."""
+
+    arrays: Mapping[str, Any]
+    numbers: Index
+    size: int
+    sample: int
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.numbers) * self.sample
+
+    def compute(self) -> Iterator[Batch]:
+        # In the order of the files, whatever that of the batches is.
+        wanted, places = np.unique(self.numbers, return_inverse=True)
+        first, stop = int(wanted[0]), int(wanted[-1]) + 1
+        some: Any = slice(first, stop) if len(wanted) == stop - first else wanted
+        in_order = bool((np.diff(places) == 1).all())
+        values = {}
+        for name, arr in self.arrays.items():
+            if isinstance(arr, da.Array):
+                found = arr[some].compute(scheduler="synchronous")
+            else:
+                found = arr[wanted]  # a copy, which nobody else has
+            values[name] = found if in_order else found[places]
+        edges = range(0, len(self.numbers), self.size)
+        cut = [(at, at + self.size) for at in edges]
+        return iter([{name: _batch(x[a:b]) for name, x in values.items()} for a, b in cut])
+
+
+def _batch(values: Array) -> Any:
+    if values.dtype.hasobject:
+        return values.tolist()
+    return values if values.flags.writeable else values.copy()

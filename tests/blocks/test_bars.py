@@ -1,0 +1,79 @@
+"""Progress bars: they show what is done, and speak of nothing else."""
+
+import importlib
+import sys
+import warnings
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from dask_tiled.blocks import running
+from dask_tiled.blocks.bars import progress_bar
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Let tqdm and the package take this process for a kernel of Jupyter."""
+    shell = SimpleNamespace(kernel=None, config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", SimpleNamespace())
+    monkeypatch.setattr(importlib.import_module("IPython"), "get_ipython", lambda: shell)
+    for name in ("auto", "autonotebook", "notebook"):
+        monkeypatch.delitem(sys.modules, f"tqdm.{name}", raising=False)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("disable", [None, False, True])
+def test_a_notebook_without_widgets_is_no_reason_to_warn(disable, monkeypatch, capsys):
+    """Text that changes in its place, not line by line, and not in red."""
+    texts = []
+
+    def display(data, *, raw, display_id=None):
+        assert raw
+        texts.append((display_id, data["text/plain"]))
+        return SimpleNamespace(update=display)
+
+    monkeypatch.setattr(importlib.import_module("IPython.display"), "display", display)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        bar = progress_bar(total=3, disable=disable)
+    assert not said
+    bar.update(3)
+    bar.close()
+    if disable:
+        assert texts == []
+    else:
+        assert [new for new, _ in texts] == [True, *[None] * (len(texts) - 1)]
+        assert "0/3" in texts[0][1]
+        assert "3/3" in texts[-1][1]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
+    shown = []
+    tqdm = importlib.import_module("tqdm.notebook")
+    monkeypatch.setattr(tqdm, "display", shown.append)
+    with progress_bar(total=3, disable=None) as bar:
+        bar.update(3)
+    ((_, widget, _),) = (box.children for box in shown)
+    assert (widget.value, widget.max) == (3, 3)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_nothing_is_shown_unasked(monkeypatch, capsys):
+    with progress_bar(total=3, disable=None) as bar:
+        bar.update(3)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert progress_bar(total=3, disable=False).disable
+
+
+def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):
+    monkeypatch.setattr(running, "TICK", 0.001)
+    with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
+        bar.bar.mininterval = 0
+        shown = ""
+        while shown.count("waiting") < 5:
+            shown += capsys.readouterr().err

@@ -1,0 +1,340 @@
+"""Files in napari: lazy layers with names, scales and contrast, and layers as zarr."""
+
+import io
+import os
+import tomllib
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import tifffile
+from formats_table import ONE_OF_EACH, TABLE
+from manifest import by_file, manifest
+from ome_writer import document, image, tiff_data, write_pages
+from yaozarrs import validate_zarr_store
+
+import dask_tiled
+from dask_tiled import Axis, DatasetError, TiledArray, open_dataset, to_zarr
+from dask_tiled.bridges.napari import get_reader, read_layers, write_image
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.testing import counting_frames, write_dm, write_gis, write_mib, write_nrrd
+
+with warnings.catch_warnings():  # of pydantic, for how napari uses it
+    warnings.simplefilter("ignore")
+    import npe2
+    from napari.components import ViewerModel
+    from napari.layers import Image, Layer
+
+PACKAGE = Path(dask_tiled.__file__).parent
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+AXES = [(2.0, 0.5, "nm"), (0.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (4.0, 0.25, "1/nm")]
+LABELS = ("scan_y", "scan_x", "y", "x")
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    """Let npe2 know the manifest, as if it had found it."""
+    manifest = npe2.PluginManifest.from_file(PACKAGE / "napari.yaml")
+    plugins = npe2.PluginManager.instance()
+    if manifest.name not in plugins:
+        plugins.register(manifest)
+    return manifest
+
+
+@pytest.fixture
+def scan(tmp_path):
+    path = tmp_path / "scan.dm4"
+    write_dm(path, FRAMES, calibrations=AXES)
+    return path
+
+
+def only(path):
+    """Return pixels and attributes of the only layer of a file."""
+    ((pixels, told, kind),) = read_layers(str(path))
+    assert kind == "image"
+    return pixels, told
+
+
+def test_the_manifest_is_valid_and_lists_all_suffixes(plugin):
+    plugin.validate_imports()
+    (reader,) = plugin.contributions.readers
+    suffixes = {end for one in dask_tiled.formats().values() for end in one.extensions}
+    assert {*reader.filename_patterns} == {f"*{end}" for end in suffixes}
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf8"))["project"]
+    entry = project["entry-points"]["napari.manifest"][plugin.name]
+    assert entry == "dask_tiled:napari.yaml"
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_format(name, sample_of):
+    """Whatever opens without options, lazily and as it is shown."""
+    options = {**sample_of(name).options}
+    path = options.pop("path")
+    path = [*map(str, path)] if isinstance(path, list) else str(path)
+    reader = get_reader(path)
+    if reader is None:
+        assert options or "*" in path  # nothing tells what it is, or it is no file
+        return
+    (pixels, told, _), *others = reader(path)
+    layer = Image(pixels, **told)
+    expected = open_dataset(path)
+    if not told["rgb"] and not others:
+        if expected.dtype.kind == "c":
+            expected = abs(expected)
+        assert isinstance(pixels, da.Array)
+        np.testing.assert_array_equal(np.squeeze(pixels), np.squeeze(expected))
+    assert layer.ndim == len(layer.scale) == len(layer.axis_labels)
+
+
+def test_names_scales_and_units(scan, plugin):
+    """Through napari itself, with a file that is dropped on it."""
+    viewer = ViewerModel()
+    (layer,) = viewer.open(str(scan), plugin=plugin.name)
+    assert type(layer.data) is TiledArray
+    assert layer.name == "scan"
+    assert layer.axis_labels == LABELS
+    assert [f"{unit:~C}" for unit in layer.units] == ["nm", "nm", "1/nm", "1/nm"]
+    for axis, shown in zip(layer.data.axes, viewer.dims.range, strict=True):
+        size = layer.data.shape[layer.data.axes.index(axis)]
+        assert tuple(shown) == (axis.offset, axis.offset + axis.scale * (size - 1), axis.scale)
+    assert layer.metadata["format"] == "dm"
+    viewer.dims.current_step = (3, 2, 0, 0)
+    np.testing.assert_array_equal(layer._slice.image.raw, FRAMES[3, 2])
+
+
+def test_few_images_are_read(scan, loads, monkeypatch):
+    """Three for the contrast, and what is looked at."""
+    for backend in ("mmap", "buffered"):
+        monkeypatch.setitem(BACKENDS, backend, loads)
+    pixels, told = only(scan)
+    assert loads.nbytes == 3 * FRAMES[0, 0].nbytes
+    low, high = told["contrast_limits"]
+    sample = FRAMES[[1, 2, 3], [1, 3, 5]]
+    assert sample.min() <= low < high <= sample.max()
+    viewer = ViewerModel()
+    loads.clear()
+    viewer.add_layer(Image(pixels, **told))
+    viewer.dims.current_step = (0, 6, 0, 0)
+    assert loads.nbytes <= 3 * FRAMES[0, 0].nbytes
+
+
+def test_large_images_are_sampled_in_their_middle(tmp_path, monkeypatch):
+    monkeypatch.setattr("dask_tiled.bridges.napari.SAMPLED", 4)
+    pixels = np.zeros((9, 12), "f4")
+    pixels[0, 0], pixels[4, 5] = 1e9, 7
+    np.save(tmp_path / "large.npy", pixels)
+    _, told = only(tmp_path / "large.npy")
+    assert told["contrast_limits"][1] <= 7
+
+
+def test_several_pictures_are_layers(tmp_path):
+    """The one that is meant is visible; lines are images of one row."""
+    a, b, c = (counting_frames(shape, "u2") for shape in ((4, 6, 7), (6, 7), (4, 3, 7)))
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        for name, pixels in {"a": a, "g/b": b, "c": c}.items():
+            file[name] = pixels
+        file["c"].attrs["title"] = "c"
+    layers = read_layers(str(tmp_path / "scan.h5"))
+    found = {told["name"]: (pixels, told) for pixels, told, _ in layers}
+    assert found.keys() == {"scan a", "scan b", "scan c"}
+    for name, pixels in {"a": a, "b": b, "c": c}.items():
+        np.testing.assert_array_equal(found[f"scan {name}"][0], pixels)
+    assert [told["visible"] for _, told in found.values()] == [True, False, False]
+    np.save(tmp_path / "line.npy", np.arange(9.0))
+    pixels, told = only(tmp_path / "line.npy")
+    np.testing.assert_array_equal(pixels, [np.arange(9.0)])
+    Image(pixels, **told)
+
+
+@pytest.mark.parametrize("config", ["contig", "separate", "gis", "pages"])
+def test_colours(config, tmp_path):
+    """Their axis comes last, as napari has it."""
+    pixels = counting_frames((2, 9, 8, 3), "u1")
+    path = tmp_path / "colours.tif"
+    if config == "gis":
+        path, *_ = write_gis(tmp_path / "colours.ima", pixels, kind="RGB")
+    elif config == "pages":
+        tifffile.imwrite(path, pixels, photometric="rgb")
+    else:
+        pixels = pixels[0]
+        stored = np.moveaxis(pixels, -1, 0) if config == "separate" else pixels
+        tifffile.imwrite(path, stored, photometric="rgb", planarconfig=config)
+    found, told = only(path)
+    np.testing.assert_array_equal(np.squeeze(found), pixels)
+    layer = Image(found, **told)
+    assert layer.rgb
+    assert layer.axis_labels[-2:] == ("y", "x")
+
+
+def test_channels_are_layers(tmp_path):
+    frames = counting_frames((6, 9, 8), "u2")
+    sizes = {"T": 2, "C": 3, "Z": 1, "Y": 9, "X": 8}
+    told = image(sizes, tiff_data(0, 6), PhysicalSizeX=0.5)
+    write_pages(tmp_path / "stained.ome.tif", frames, document(told))
+    layers = read_layers(str(tmp_path / "stained.ome.tif"))
+    assert [told["name"] for _, told, _ in layers] == ["stained ch0", "stained ch1", "stained ch2"]
+    for k, (pixels, told, _) in enumerate(layers):
+        np.testing.assert_array_equal(pixels, frames[k::3])
+        assert told["visible"]
+        layer = Image(pixels, **told)
+        assert (layer.blending, layer.scale[-1]) == ("additive", 0.5)
+
+
+def test_pyramids(tmp_path):
+    """Of OME-Zarr and of TIFF."""
+    pixels = counting_frames((3, 300, 400), "u2")
+    arr = da.from_array(pixels, chunks=(1, 300, 400))
+    axes = [Axis("z", "nm", 4.0), Axis("y", "nm", 0.5, 2.0), Axis("x", "nm", 0.5)]
+    to_zarr(arr, tmp_path / "p.zarr", dimension_names=axes, pyramid=2, progress=False)
+    with tifffile.TiffWriter(tmp_path / "p.tif") as file:
+        file.write(pixels[0], subifds=1, tile=(64, 64))
+        file.write(pixels[0, ::2, ::2], subfiletype=1, tile=(64, 64))
+    for name, expected, count in (("p.zarr", pixels, 3), ("p.tif", pixels[0], 2)):
+        levels, told = only(tmp_path / name)
+        assert len(levels) == count
+        np.testing.assert_array_equal(levels[0], expected)
+        layer = Image(levels, **told)
+        assert layer.multiscale
+    assert only(tmp_path / "p.zarr")[1]["scale"] == [4.0, 0.5, 0.5]
+
+
+def test_complex_numbers_are_moduli(tmp_path):
+    pixels = counting_frames((3, 5, 4), "f4") * (3 + 4j)
+    np.save(tmp_path / "wave.npy", pixels.astype("c8"))
+    found, told = only(tmp_path / "wave.npy")
+    np.testing.assert_allclose(found, abs(pixels), rtol=1e-5)
+    Image(found, **told)
+
+
+@pytest.mark.parametrize("unit", ["", "e-", "(", "2", "x,y", "Intensity"])
+def test_units_that_napari_does_not_know(unit, tmp_path):
+    write_dm(tmp_path / "x.dm4", FRAMES, calibrations=[*AXES[:3], (0.0, 0.5, unit)])
+    pixels, told = only(tmp_path / "x.dm4")
+    layer = Image(pixels, **told)
+    assert f"{layer.units[-1]}" == "pixel"
+    assert layer.scale[-1] == 0.5
+
+
+def test_several_files_are_one_layer(tmp_path, plugin):
+    """A series is what it is by itself; others are places on a new axis."""
+    members = TABLE["k2is"](tmp_path, "sample").members
+    series = sorted(str(path) for path in members if path.suffix == ".bin")
+    ((pixels, *_),) = read_layers(series)
+    np.testing.assert_array_equal(pixels, open_dataset(series))
+    paths = [str(tmp_path / f"{k}.nrrd") for k in range(2)]
+    for k, path in enumerate(paths):
+        write_nrrd(path, FRAMES + k, fields={"spacings": "5 4 3 2"})
+    ((pixels, told, _),) = npe2.read(paths, stack=True, plugin_name=plugin.name)
+    np.testing.assert_array_equal(pixels, [FRAMES, FRAMES + 1])
+    assert told["scale"] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    (layer,) = ViewerModel().open(paths, stack=True, plugin=plugin.name)
+    np.testing.assert_array_equal(layer.data, [FRAMES, FRAMES + 1])
+
+
+def test_what_is_not_ours(scan, tmp_path, monkeypatch):
+    """Nothing that napari asks about fails, and nothing is waited for."""
+    assert get_reader(str(scan)) is get_reader([str(scan)]) is read_layers
+    assert get_reader("https://host/scan.mib") is read_layers
+    (tmp_path / "fake.mib").write_bytes(b"nothing like it")
+    (tmp_path / "empty.dm4").touch()
+    os.mkfifo(tmp_path / "pipe.mib")
+    (tmp_path / "folder.zarr").mkdir()
+    for other in (
+        "fake.mib", "empty.dm4", "pipe.mib", "folder.zarr", "none.mib", "", None, 3, b"scan.mib",
+        [], [3], io.BytesIO(), "\0.mib",
+    ):  # fmt: skip
+        one = str(tmp_path / other) if isinstance(other, str) and other else other
+        assert get_reader(one) is None
+    monkeypatch.setattr("dask_tiled.bridges.napari.recognised_by", lambda *_: 1 / 0)
+    assert get_reader(str(scan)) is None
+
+
+def test_broken_files_are_said(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(DatasetError, match=r"scan\.mib"):
+        get_reader(str(path))(str(path))
+
+
+def test_writing(scan, tmp_path, plugin):
+    """A layer keeps pixels, axes, units and its name, and is not loaded to be written."""
+    pixels, told = only(scan)
+    layer = Image(pixels, **told | {"name": "my scan"})
+    (path,) = npe2.write(str(tmp_path / "out.zarr"), [layer], plugin_name=plugin.name)
+    found, again = only(path)
+    np.testing.assert_array_equal(found, FRAMES)
+    assert found.axes == pixels.axes
+    assert found.metadata["dm"].keys() == pixels.metadata["dm"].keys()
+    assert again["name"] == "my scan"
+
+
+def test_writing_what_was_calibrated_in_napari(tmp_path):
+    """Also of arrays of NumPy, and over what was written before, but nothing else."""
+    pixels = counting_frames((4, 6, 7), "f4")
+    layer = Image(pixels, scale=(3, 0.5, 0.5), translate=(0, 1, 2), units=("s", "Å", "Å"))
+    for _ in range(2):
+        write_image(str(tmp_path / "out.zarr"), *layer.as_layer_data_tuple()[:2])
+    assert validate_zarr_store(str(tmp_path / "out.zarr"))
+    found = open_dataset(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found, pixels)
+    assert found.axes == (
+        Axis("frame", "s", 3.0),
+        Axis("y", "Å", 0.5, 1.0),
+        Axis("x", "Å", 0.5, 2.0),
+    )
+    write_image(str(tmp_path / "plain.zarr"), pixels[0], {})
+    assert open_dataset(tmp_path / "plain.zarr").axes == (Axis("y"), Axis("x"))
+    (tmp_path / "taken.zarr").mkdir()
+    (tmp_path / "taken.zarr" / "mine").touch()
+    with pytest.raises(DatasetError):
+        write_image(str(tmp_path / "taken.zarr"), pixels, {})
+
+
+@pytest.mark.parametrize("shape", [(9, 8, 3), (2, 9, 8, 4)])
+def test_writing_colours_and_pyramids(shape, tmp_path):
+    """They come back as they were."""
+    pixels = counting_frames(shape, "u1")
+    write_image(str(tmp_path / "rgb.zarr"), *Image(pixels, rgb=True).as_layer_data_tuple()[:2])
+    found, told = only(tmp_path / "rgb.zarr")
+    np.testing.assert_array_equal(found, pixels)
+    assert told["rgb"]
+    levels = [counting_frames((64, 48), "u2"), counting_frames((32, 24), "u2")]
+    layer = Image(levels, multiscale=True, scale=(2, 2), units=("nm", "nm"))
+    write_image(str(tmp_path / "levels.zarr"), *layer.as_layer_data_tuple()[:2])
+    found, told = only(tmp_path / "levels.zarr")
+    assert [level.shape for level in found] == [(64, 48), (32, 24)]
+    np.testing.assert_array_equal(found[0], levels[0])
+    assert (told["scale"], told["units"]) == ([2.0, 2.0], ["nm", "nm"])
+
+
+def test_samples_are_in_the_menu(plugin):
+    listed = [one.key for one in plugin.contributions.sample_data]
+    assert sorted(listed) == dask_tiled.samples.__all__
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("alloy", [f"alloy Experiments_{name}_data" for name in ("EDS", "BF", "HAADF")]),
+        ("brain", ["brain"]),
+        ("cells", [f"cells_nuclei_0 {name}" for name in ("nuclei", "membranes", "spots")]),
+        ("gold", ["gold"]),
+        ("shapes", [f"shapes {name}" for name in ("image", "label", "centre")]),
+    ],
+)
+def test_samples(name, layers, plugin):
+    """Through napari itself, as its menu opens them."""
+    opened = ViewerModel().open_sample(plugin.name, name)
+    assert [layer.name for layer in opened] == layers
+
+
+@by_file([*manifest("EMD"), *manifest("TIFF"), *manifest("BLO")], "row")
+def test_real_files(data, row):
+    """Each of their pictures is one that napari takes."""
+    path = str(data / row["file"])
+    layers = get_reader(path)(path)
+    for pixels, told, kind in layers:
+        assert Layer.create(pixels, told, kind).axis_labels == tuple(told["axis_labels"])

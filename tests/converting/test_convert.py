@@ -1,0 +1,385 @@
+"""Files in the formats of others, each read again by a library of its own."""
+
+import os
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import dask.array as da
+import h5py
+import hyperspy.api as hs
+import numpy as np
+import ome_types
+import pytest
+import rsciio.hspy
+import rsciio.zspy
+import tifffile
+import xarray
+import zarr
+from checks import peak_memory
+
+import dask_tiled
+from dask_tiled import DatasetError, TiledArray, VerificationError, convert, open_dataset
+from dask_tiled.array.axes import labelled
+from dask_tiled.converting import tiff_files
+from dask_tiled.converting.convert import KINDS, ZARR
+from dask_tiled.model.axes import Axis
+from dask_tiled.testing import counting_frames, write_dm
+
+FRAMES = counting_frames((6, 8, 16, 12), "uint16")
+AXES = (
+    Axis("scan_y", "nm", 0.5),
+    Axis("scan_x", "nm", 0.25, 2.0),
+    Axis("y", "1/nm", 0.5, -4.0),
+    Axis("x", "1/nm", 0.5, -3.0),
+)
+SUFFIXES = [ZARR, *KINDS]
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """A scan with axes and facts."""
+    steps = [(-axis.offset / axis.scale, axis.scale, axis.units) for axis in AXES]
+    tags = {"Microscope Info": {"Voltage": 200000.0, "Name": "Titan"}}
+    path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=steps, tags=tags)
+    opened = open_dataset(path)
+    assert opened.axes == AXES
+    return opened
+
+
+def named(arr):
+    """Return frames over time, which every format has, with axes of theirs."""
+    return labelled(arr[0].astype("u2"), (Axis("t", "s", 0.1), Axis("y", "nm", 2.0), AXES[3]))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_bit_is_written_read_and_replaced(arr, tmp_path, suffix):
+    path, data = tmp_path / f"out{suffix}", arr[:, 0] if "ome" in suffix else arr
+    if "ome" in suffix:
+        data = labelled(data, (Axis("t"), Axis("y"), Axis("x")))
+    convert(data, path, verify=True, progress=False)
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        convert(data, path, progress=False)
+    convert(data + 1, path, overwrite=True, verify=True, progress=False)
+    assert sorted(x.name for x in tmp_path.iterdir()) == [path.name, "scan.dm4"]
+
+
+def test_numpy(arr, tmp_path):
+    convert(arr, tmp_path / "a.npy")
+    stored = np.load(tmp_path / "a.npy")
+    assert (stored.dtype, stored.flags.c_contiguous) == (np.dtype("u2"), True)
+    assert np.array_equal(stored, FRAMES)
+    convert(arr[1, :, 3:9:2, 5].T.rechunk((2, 3)), tmp_path / "b.npy")  # cut in all axes
+    assert np.array_equal(np.load(tmp_path / "b.npy"), FRAMES[1, :, 3:9:2, 5].T)
+    for k, data in enumerate(
+        (np.zeros((3, 0), "f4"), np.array(2.5), np.array([(1, 2.0)], "i4,f8"))
+    ):
+        convert(data, tmp_path / f"c{k}.npy", verify=bool(data.size and data.ndim))
+        assert np.array_equal(np.load(tmp_path / f"c{k}.npy"), data)
+        assert np.load(tmp_path / f"c{k}.npy").dtype == data.dtype
+
+
+def check_signal(signal):
+    """Compare what RosettaSciIO reads with the scan."""
+    assert np.array_equal(signal["data"], FRAMES)
+    assert signal["data"].dtype == FRAMES.dtype
+    found = [
+        (x["name"], x["units"], x["scale"], x["offset"], x["navigate"]) for x in signal["axes"]
+    ]
+    assert found == [(a.name, a.units, a.scale, a.offset, k < 2) for k, a in enumerate(AXES)]
+    assert signal["metadata"]["Acquisition_instrument"]["TEM"]["beam_energy"] == 200.0
+    tags = signal["original_metadata"]["dm"]["tags"]
+    assert tags["Microscope Info"]["Name"] == "Titan"
+
+
+@pytest.mark.parametrize("compressors", ["auto", None, {"name": "gzip"}])
+def test_hspy(arr, tmp_path, compressors):
+    convert(arr, tmp_path / "a.hspy", compressors=compressors, chunks=(2, 4, 16, 12))
+    (signal,) = rsciio.hspy.file_reader(tmp_path / "a.hspy")
+    check_signal(signal)
+    with h5py.File(tmp_path / "a.hspy") as file:
+        (data,) = (one["data"] for one in file["Experiments"].values())
+        assert data.chunks == (2, 4, 16, 12)
+        assert data.compression == (None if compressors is None else "gzip")
+    lazy = hs.load(tmp_path / "a.hspy", lazy=True)
+    assert isinstance(lazy, hs.signals.Signal2D)
+    assert open_dataset(tmp_path / "a.hspy").axes == AXES
+
+
+def test_zspy(arr, tmp_path):
+    codec = {"name": "zstd", "configuration": {"level": 3}}
+    convert(arr, tmp_path / "a.zspy", chunks=(3, 8, 16, 12), compressors=codec)
+    (signal,) = rsciio.zspy.file_reader(tmp_path / "a.zspy")
+    check_signal(signal)
+    assert isinstance(hs.load(tmp_path / "a.zspy"), hs.signals.Signal2D)
+    with zarr.storage.ZipStore(tmp_path / "a.zspy", mode="r") as store:
+        group = zarr.open_group(store, mode="r")
+        assert (group.metadata.zarr_format, group.attrs["file_format"]) == (2, "ZSpy")
+        ((_, home),) = group["Experiments"].groups()
+        assert home["data"].chunks == (3, 8, 16, 12)
+        assert home["data"].compressors[0].get_config()["level"] == 3
+    with zipfile.ZipFile(tmp_path / "a.zspy") as file:
+        assert len({*file.namelist()}) == len(file.namelist())
+
+
+def test_nested_facts_are_those_that_were_written(tmp_path):
+    """Lists keep their order, also of more than ten, and what has no form in HDF5 is text."""
+    facts = {
+        "texts": [f"line {k}" for k in range(12)],
+        "numbers": [1.5, 2.5],
+        "mixed": [1, "a", [2, 3], {"deep": None}],
+        "empty": [],
+        "long": "n" * 70000,
+        "large": 1 << 80,
+        "/a/b": {"flag": True},
+    }
+    np.arange(64, dtype="u2").tofile(tmp_path / "a.raw")
+    arr = open_dataset(tmp_path / "a.raw", "raw", dtype="u2", sig_shape=(8, 8))
+    arr = TiledArray(replace(arr.description, metadata={"raw": facts}), arr.scheme, arr.io)
+    expected = facts | {"large": str(1 << 80)}
+    expected["a.b"] = expected.pop("/a/b")
+    for suffix, read in ((".hspy", rsciio.hspy.file_reader), (".zspy", rsciio.zspy.file_reader)):
+        convert(arr, tmp_path / f"a{suffix}")
+        (signal,) = read(tmp_path / f"a{suffix}")
+        assert signal["original_metadata"]["raw"] == expected
+
+
+def test_what_imagej_reads(arr, tmp_path):
+    convert(named(arr), tmp_path / "a.tif")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert (file.is_imagej, file.is_bigtiff, file.series[0].axes) == (True, False, "TYX")
+        assert np.array_equal(file.asarray(), FRAMES[0])
+        told = file.imagej_metadata
+        assert (told["unit"], told["yunit"], told["finterval"]) == ("1/nm", "nm", 0.1)
+        page = file.pages[0]
+        assert page.tags["XResolution"].value == (2, 1)
+        assert page.tags["YResolution"].value == (1, 2)
+        assert "x (steps of 0.5 1/nm from -3 1/nm)" in told["Info"]
+    assert open_dataset(tmp_path / "a.tif").axes == (
+        Axis("t", "s", 0.1),
+        Axis("y", "nm", 2.0),
+        AXES[3],
+    )
+
+
+def test_what_imagej_does_not_read_is_plain_tiff(arr, tmp_path, monkeypatch):
+    axes = [Axis("y", "nm", 0.5), Axis("x", "nm", 0.5)]
+    image = labelled(arr[0, 0].astype("f8"), axes)
+    convert(image, tmp_path / "a.tif", verify=True)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert (file.is_imagej, file.is_shaped) == (False, True)
+        assert np.array_equal(file.asarray(), FRAMES[0, 0])
+        assert file.shaped_metadata[0]["names"] == ["y", "x"]
+        page = file.pages[0]
+        assert page.resolutionunit == tifffile.RESUNIT.CENTIMETER
+        assert page.resolution == pytest.approx((2e7, 2e7))
+    found = open_dataset(tmp_path / "a.tif").axes
+    assert [(axis.name, axis.units, axis.scale) for axis in found] == [
+        (name, "cm", pytest.approx(5e-8)) for name in "yx"
+    ]
+    monkeypatch.setattr(tiff_files, "CLASSIC", 1000)  # as if it had 4 GiB
+    convert(arr, tmp_path / "b.tif", verify=True)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert file.is_bigtiff
+        assert np.array_equal(file.asarray(), FRAMES)
+        assert file.shaped_metadata[0]["scales"] == [0.5, 0.25, 0.5, 0.5]
+
+
+def test_ome_tiff(arr, tmp_path):
+    pixels = arr.astype("u2")
+    axes = (
+        Axis("t", "s", 0.5),
+        Axis("channel", labels=tuple(f"dye {k}" for k in range(8))),
+        Axis("y", "um", 0.5),
+        Axis("x", "nm", 250.0),
+    )
+    convert(labelled(pixels, axes), tmp_path / "a.ome.tif", verify=True)
+    with tifffile.TiffFile(tmp_path / "a.ome.tif") as file:
+        assert (file.is_ome, file.series[0].axes) == (True, "TCYX")
+        assert np.array_equal(file.asarray(), FRAMES)
+    image = ome_types.from_tiff(tmp_path / "a.ome.tif").images[0]
+    told = image.pixels
+    assert (told.physical_size_x, told.physical_size_x_unit.value) == (250.0, "nm")
+    assert (told.physical_size_y, told.physical_size_y_unit.value) == (0.5, "µm")
+    assert (told.time_increment, told.time_increment_unit.value) == (0.5, "s")
+    assert [one.name for one in told.channels] == [f"dye {k}" for k in range(8)]
+    assert "x (steps of 250 nm)" in image.description
+    with pytest.warns(UserWarning, match="no scale for x; its description"):
+        convert(named(arr), tmp_path / "b.ome.tif")
+    told = ome_types.from_tiff(tmp_path / "b.ome.tif").images[0]
+    assert told.pixels.physical_size_x is None
+    assert "x (steps of 0.5 1/nm from -3 1/nm)" in told.description
+
+
+def test_colours(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 255, (2, 9, 7, 3), "u1")
+    arr = labelled(da.from_array(picture), (Axis("z"), Axis("y"), Axis("x"), Axis("s")))
+    for name in ("a.tif", "a.ome.tif"):
+        convert(arr, tmp_path / name, verify=True)
+        with tifffile.TiffFile(tmp_path / name) as file:
+            assert file.series[0].axes == "ZYXS"
+            assert file.pages[0].photometric == tifffile.PHOTOMETRIC.RGB
+            assert np.array_equal(file.asarray(), picture)
+
+
+def test_zarr_in_a_zip_file(arr, tmp_path):
+    convert(arr, tmp_path / "a.zarr.zip", chunks=(2, 8, 16, 12), pyramid=1)
+    with zarr.storage.ZipStore(tmp_path / "a.zarr.zip", mode="r") as store:
+        stored = xarray.open_zarr(store)
+        assert np.array_equal(stored["data"], FRAMES)
+        assert stored["scan_x"].attrs["units"] == "nm"
+        assert zarr.open_array(store, path="level_1/data", mode="r").shape == (6, 8, 8, 6)
+        dask_tiled.verify_zarr(store, arr)
+
+
+def test_objects_of_xarray_are_written_with_their_axes(arr, tmp_path):
+    data = dask_tiled.to_xarray(arr).assign_coords(scan_x=np.arange(8) * 3.0)
+    data.scan_x.attrs["units"] = "mm"
+    convert(data.sum(["y", "x"]), tmp_path / "a.hspy", verify=True)
+    (signal,) = rsciio.hspy.file_reader(tmp_path / "a.hspy")
+    assert (signal["axes"][1]["units"], signal["axes"][1]["scale"]) == ("mm", 3.0)
+
+
+@pytest.mark.parametrize("name", ["out.h5", "out.nc", "out", "out.zarr.gz", "out.zip", ".hspy.txt"])
+def test_other_names_are_refused_before_anything_is_read(tmp_path, name):
+    with pytest.raises(DatasetError, match=r"expected one of \.zarr, \.zarr\.zip, \.hspy, \.zspy"):
+        convert(tmp_path / "is not there", tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_suffixes_are_read_in_either_case(arr, tmp_path):
+    convert(labelled(arr[0], (Axis("T"), Axis("Y"), Axis("x"))), tmp_path / "A.OME.TIF")
+    with tifffile.TiffFile(tmp_path / "A.OME.TIF") as file:
+        assert file.is_ome
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("a.npy", {"pyramid": 1}, r"\.npy have no pyramid=; expected no options"),
+        ("a.tif", {"compressors": None}, r"\.tif have no compressors="),
+        ("a.hspy", {"shards": 1}, "expected chunks= or compressors="),
+        ("a.zarr.zip", {"follow": True}, "no follow="),
+        ("a.hspy", {"compressors": {"name": "zstd"}}, "gzip:0 to gzip:9"),
+        ("a.zspy", {"compressors": {"name": "none such"}}, "zarr format 2.*zstd:5"),
+        ("a.zspy", {"compressors": [1]}, "zarr format 2.*zstd:5"),
+        ("a.ome.tif", {}, "no such axes; expected t, c and z.*found scan_y, scan_x, y, x"),
+    ],
+)
+def test_what_a_format_has_not_is_refused(arr, tmp_path, name, options, match):
+    with pytest.raises(DatasetError, match=match) as caught:
+        convert(arr, tmp_path / name, **options)
+    assert caught.value.path == str(tmp_path / name)
+    assert os.listdir(tmp_path) == ["scan.dm4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels", "match"),
+    [
+        ("a.npy", np.array([{}]), "objects of Python"),
+        ("a.tif", np.zeros((4, 4), bool), "no such pixels.*found bool"),
+        ("a.tif", np.zeros(4), "no image"),
+        ("a.ome.tif", np.zeros((4, 4), "i8"), "found int64"),
+        ("a.hspy", np.zeros(4, "M8[s]"), "no such pixels"),
+    ],
+)
+def test_pixels_that_a_format_has_not_are_refused(tmp_path, name, pixels, match):
+    with pytest.raises(DatasetError, match=match):
+        convert(pixels, tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_chunks_that_cannot_be_written_are_refused(arr, tmp_path):
+    with pytest.raises(DatasetError, match="compute_chunk_sizes"):
+        convert(arr[arr > 3], tmp_path / "a.npy")
+    with pytest.raises(DatasetError, match="Fill the gaps first"):
+        convert(da.ma.masked_less(arr, 3), tmp_path / "a.npy")
+    assert os.listdir(tmp_path) == ["scan.dm4"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".hspy", ".zspy"])
+def test_byte_order_is_no_matter(tmp_path, suffix):
+    pixels = np.arange(60.0, dtype=">f4").reshape(5, 12)
+    convert(pixels, tmp_path / f"a{suffix}", verify=True)
+    if suffix != ".zspy":
+        assert np.array_equal(open_dataset(tmp_path / f"a{suffix}").compute(), pixels)
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_only_files_of_the_same_format_are_replaced(arr, tmp_path, suffix):
+    path = tmp_path / f"out{suffix}"
+    for put in (
+        lambda: path.write_bytes(b"notes"),
+        path.mkdir,
+        lambda: path.symlink_to("scan.dm4"),
+    ):
+        put()
+        with pytest.raises(DatasetError, match="something else is there, and stays"):
+            convert(arr, path, overwrite=True)
+        assert path.exists()
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_what_is_stopped_leaves_no_file(tmp_path, suffix, error):
+    def stop(block, block_info=None):
+        if block_info[0]["chunk-location"][0] == 2:
+            raise error
+        return block
+
+    arr = da.from_array(FRAMES[0], chunks=(2, -1, -1)).map_blocks(stop, dtype="u2")
+    arr = labelled(arr, (Axis("t"), Axis("y"), Axis("x")))
+    path = tmp_path / f"out{suffix}"
+    with pytest.raises((KeyboardInterrupt, OSError, DatasetError)):
+        convert(arr, path, progress=False)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_was_killed_is_removed_by_the_next(arr, tmp_path):
+    (tmp_path / "a.npy.part").mkdir()
+    (tmp_path / "a.npy.part" / ("0" * 32)).write_bytes(b"half of it")
+    convert(arr, tmp_path / "a.npy", verify=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "scan.dm4"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".hspy"])
+def test_a_bit_that_changed_is_found(arr, tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    options = {"compressors": None} if suffix == ".hspy" else {}
+    convert(arr, path, **options)
+    data = bytearray(path.read_bytes())
+    data[data.index(FRAMES[2, 3].tobytes()) + 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(VerificationError, match=r"a pixel differs, at \[2, 3, 0, 1\]"):
+        dask_tiled.converting.convert.verify_file(path, arr)
+    convert(arr[:5], path, overwrite=True, **options)
+    with pytest.raises(VerificationError, match=r"another array is stored.*\(6, 8, 16, 12\)"):
+        dask_tiled.converting.convert.verify_file(path, arr)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".hspy", ".zspy"])
+def test_memory_is_bounded(tmp_path, suffix):
+    """A file of 96 MiB takes some blocks of 4 MiB."""
+    pixels = np.random.default_rng(0).integers(0, 9, (4, 1 << 20), "u1")
+    arr = da.tile(da.from_array(pixels, chunks=(4, -1)), (24, 1)).reshape(96, 1024, 1024)
+
+    with peak_memory() as found:
+        options = {"compressors": None} if suffix != ".npy" else {}
+        convert(arr, tmp_path / f"a{suffix}", progress=False, **options)
+    assert found[0] < 64 << 20
+
+
+def test_a_missing_library_is_named_with_its_extra(arr, tmp_path, monkeypatch):
+    for name, library, extra in (("a.tif", "tifffile", "tiff"), ("a.hspy", "h5py", "hdf5")):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, library, None)
+            with pytest.raises(DatasetError, match=rf"written with {library}.*\[{extra}\]"):
+                convert(arr, tmp_path / name)
+    assert os.listdir(tmp_path) == ["scan.dm4"]
+
+
+def test_a_path_is_opened(arr, tmp_path):
+    convert(Path(arr.description.files[0].path), tmp_path / "a.npy")
+    assert np.array_equal(np.load(tmp_path / "a.npy"), FRAMES)
