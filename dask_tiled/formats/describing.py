@@ -25,7 +25,7 @@ from dask_tiled.errors import (
     nearest,
 )
 from dask_tiled.formats.registry import Format, formats
-from dask_tiled.formats.tools.series import natural_key
+from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_following, is_refusal, read_head
 from dask_tiled.model.paths import OF_AXES, absolute, is_file, is_url, list_folder

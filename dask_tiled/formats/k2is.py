@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.dm_tags import group, read_tags
+from dask_tiled.formats.dm.tags import group, read_tags
 
 SECTORS = 8
 WIDTH, HEIGHT = 256, 1860  # of a sector

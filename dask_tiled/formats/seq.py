@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.mrc_header import HEADER_BYTES, header_of
+from dask_tiled.formats.mrc.header import HEADER_BYTES, header_of
 from dask_tiled.model.indexing import Array
 
 MAGIC = b"\xed\xfe\0\0"

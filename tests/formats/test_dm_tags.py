@@ -7,7 +7,7 @@ import pytest
 import dask_tiled
 from dask_tiled import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.dm.descriptor import sniff
-from dask_tiled.formats.tools.dm_tags import Array, read_tags
+from dask_tiled.formats.dm.tags import Array, read_tags
 from dask_tiled.testing import counting_frames, write_dm, write_tags
 
 ONE_WORD = b"%%%%" + (1).to_bytes(8, "big")

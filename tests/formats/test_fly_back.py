@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled.formats.tools.fly_back import find_line
+from dask_tiled.formats.mib.fly_back import find_line
 
 
 def times_of(rows, line, *, dwell=1_000_000, back=200_000, jitter=0, seed=0):

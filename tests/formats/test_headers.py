@@ -3,7 +3,7 @@
 import pytest
 
 from dask_tiled import CorruptFileError, DatasetError
-from dask_tiled.formats.tools.headers import POSITIVE, check_fields, wrong_field
+from dask_tiled.formats.tools.header import POSITIVE, check_fields, wrong_field
 
 FIELDS = {"depth": (4, "u2"), "width": (6, "u4"), "size": (10, "u4")}
 ALLOWED = {"depth": (8, 16), "width": POSITIVE, "size": range(2, 9, 2)}

@@ -14,8 +14,8 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from dask_tiled.formats import blo, frms6, mgh, seq, tvips
+from dask_tiled.formats.mrc import header as mrc_header
 from dask_tiled.formats.ser import descriptor as ser
-from dask_tiled.formats.tools import mrc_header
 from fuzzing.mutators import NUMBERS, POWERS, VALUES, Mutation
 
 SHARE = 8

@@ -296,7 +296,7 @@ def test_public_names_exist():
 
 LOADING = """
 import sys
-import dask_tiled.formats.registry, dask_tiled.formats.tools.series
+import dask_tiled.formats.registry, dask_tiled.formats.tools.files
 print(*sys.modules)
 import dask.array
 before = set(sys.modules)

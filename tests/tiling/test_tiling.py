@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
-from dask_tiled.formats.tools.records import Record, record_layout
+from dask_tiled.formats.tools.frames import Record, record_layout
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File

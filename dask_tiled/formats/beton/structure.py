@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.markup import parse_json
+from dask_tiled.formats.tools.text import parse_json
 
 VERSION = 2
 HEADER: tools.Fields = {

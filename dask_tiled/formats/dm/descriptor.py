@@ -20,7 +20,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.instrument import INSTRUMENT
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
-from dask_tiled.formats.tools.dm_tags import Array, group, parse_header, read_tags
+from dask_tiled.formats.dm.tags import Array, group, parse_header, read_tags
 
 COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
 DTYPES: dict[int, Any] = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import plain_attributes
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.formats.tools.series import beside
+from dask_tiled.formats.tools.files import beside
 from dask_tiled.model.axes import Axis
 
 MASTER = "_master.h5"

@@ -15,7 +15,7 @@ from typing import Any
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
 from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
-from dask_tiled.formats.tools.series import named_file
+from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import is_url
 

@@ -20,7 +20,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.formats.tools.markup import parse_json
+from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.axes import Axis
 
 PICTURE = re.compile(r"/Data/(Image|Spectrum|EelsSpectrumImage)/[^/]+/Data")

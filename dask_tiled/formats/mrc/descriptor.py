@@ -1,6 +1,6 @@
 """MRC, CCP4 map and IMOD stack files, and the movies of Direct Electron cameras.
 
-Layout after the MRC2014 standard (CCP-EM); :mod:`dask_tiled.formats.tools.mrc_header` has its
+Layout after the MRC2014 standard (CCP-EM); :mod:`dask_tiled.formats.mrc.header` has its
 tables.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc import direct_electron
-from dask_tiled.formats.tools import mrc_header
+from dask_tiled.formats.mrc import header as mrc_header
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.ome_tiff.xml import Document, read_uuid
-from dask_tiled.formats.tools.series import named_file
+from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.paths import absolute, names_in, real
 
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")

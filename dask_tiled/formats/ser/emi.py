@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.markup import MAX_COUNT
+from dask_tiled.formats.tools.text import MAX_COUNT
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too

@@ -17,7 +17,7 @@ from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
-from dask_tiled.formats.tools.markup import parse_json
+from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.indexing import Index
 
 SHAPED = ('{"shape":', "shape=(")  # descriptions that say how pages belong together begin so

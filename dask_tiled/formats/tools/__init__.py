@@ -12,26 +12,25 @@ from dask_tiled.codecs.limits import check_room, most_bytes
 from dask_tiled.formats.tools.compression import (
     content_reader, is_compressed, read_start, unpacker,
 )
-from dask_tiled.formats.tools.dates import local_time, serial_date, since_1970
-from dask_tiled.formats.tools.detached import after_lines, pixel_files, pixels_beside, read_text
-from dask_tiled.formats.tools.headers import (
+from dask_tiled.formats.tools.header import (
     NUMBER, POSITIVE, TEXT, WORD, Allowed, Fields, Keys, Order, Value, check_fields, check_lengths,
     choice, parse_fields, parse_keys, read_fields, read_table,
     record_dtype, several, size_of, whole, wrong_field,
 )
-from dask_tiled.formats.tools.markup import (
-    local_name, parse_literal, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
+from dask_tiled.formats.tools.text import (
+    local_name, local_time, parse_literal, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
+    serial_date, since_1970,
 )
-from dask_tiled.formats.tools.records import (
+from dask_tiled.formats.tools.frames import (
     Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout, run_table,
     stored_headers,
 )
-from dask_tiled.formats.tools.series import (
+from dask_tiled.formats.tools.files import (
     Member, beside, common_stem, gather, in_sequence, named_file, natural_key,
 )
-from dask_tiled.formats.tools.text_headers import Place, decode_text, fields_between
-from dask_tiled.formats.tools.volumes import (
-    anatomical, axis_along, axis_names, check_bytes, describe_volume, volume_layout,
+from dask_tiled.formats.tools.volume import (
+    after_lines, anatomical, axis_along, axis_names, check_bytes, describe_volume, pixel_files,
+    pixels_beside, read_text, volume_layout,
 )
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
@@ -50,12 +49,12 @@ __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Entry", "Fetch", "Fields",
     "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "OutsideFolderError", "Part",
-    "Piece", "Place", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
+    "Piece", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
     "after_lines", "anatomical",
     "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
     "check_bytes", "check_fields", "check_lengths", "check_room", "check_whole", "choice",
     "choose_dataset", "codec", "common_stem", "content_reader", "converted", "count_frames",
-    "decode_text", "describe_volume", "fields_between", "file_size", "gather", "in_sequence",
+    "describe_volume", "file_size", "gather", "in_sequence",
     "is_compressed", "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file",
     "named_in", "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys",
     "parse_literal", "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files",

@@ -17,7 +17,7 @@ import numpy as np
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
 from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tools.markup import parse_json
+from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import is_file, is_url
 

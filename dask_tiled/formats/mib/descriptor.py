@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.fly_back import find_line
+from dask_tiled.formats.mib.fly_back import find_line
+from dask_tiled.formats.mib.text_headers import Place, decode_text, fields_between
 from dask_tiled.model.paths import is_url
 
 MAGIC = b"MQ1,"
@@ -167,12 +168,12 @@ def read_headers(desc: tools.Description) -> tools.Headers:
         shapes["dacs"] = geometry.chips, len(found["dacs"]) // geometry.chips
     kinds = {name: kind for name, (_, kind) in SETTINGS.items()} | FACTS
     dtype = np.dtype([(name, kind, shapes[name]) for name, kind in kinds.items() if name in shapes])
-    return tools.Headers(layout, dtype, partial(tools.decode_text, find=find_facts))
+    return tools.Headers(layout, dtype, partial(decode_text, find=find_facts))
 
 
-def find_facts(header: bytes) -> dict[str, list[tools.Place]]:
+def find_facts(header: bytes) -> dict[str, list[Place]]:
     """Find what is read of a frame header: settings, thresholds, the DACs of each chip, times."""
-    fields = tools.fields_between(header)
+    fields = fields_between(header)
     texts = [header[field.start : field.stop].strip() for field in fields]
     end = texts.index(b"MQ1A") if b"MQ1A" in texts else len(fields)
     places = {name: [fields[k]] for name, (k, _) in SETTINGS.items() if k < end}
@@ -194,7 +195,7 @@ def find_facts(header: bytes) -> dict[str, list[tools.Place]]:
         places["time_utc"] = [utc[0]._replace(stop=utc[0].stop - zone)]
     if exposure and texts[end + 2].endswith(b"ns"):
         stop = exposure[0].stop - 2
-        places["exposure_time"] = [tools.Place(exposure[0].start, stop, 1e9)]
+        places["exposure_time"] = [Place(exposure[0].start, stop, 1e9)]
     return places
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.compression import read_start
-from dask_tiled.formats.tools.headers import Fields, Order, parse_fields, size_of
-from dask_tiled.formats.tools.records import Record
+from dask_tiled.formats.tools.frames import Record
+from dask_tiled.formats.tools.header import Fields, Order, parse_fields, size_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import plain
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.tools.headers import Fields, parse_fields, size_of
+from dask_tiled.formats.tools.header import Fields, parse_fields, size_of
 from dask_tiled.model.files import opened
 from dask_tiled.model.paths import file_size
 

@@ -1,0 +1,1 @@
+"""Merlin and Medipix3: ``.mib`` files and their ``.hdr``."""
