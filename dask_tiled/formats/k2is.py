@@ -298,6 +298,15 @@ def _sector_paths(stem: str) -> list[str]:
     return [path for path in paths if path is not None]
 
 
+def adjust_tile(shape: tuple[int, ...], request: tools.TileRequest) -> tuple[int, ...]:
+    """Blocks of a row lie side by side in a sector, and are read together."""
+    if request.blocks[1:] != (ROWS, COLUMNS) or shape[2] >= WIDTH:
+        return shape
+    width = min(WIDTH, request.chunk[2])
+    depth = max(1, request.pixels // (shape[1] * width))
+    return min(shape[0], depth), shape[1], width
+
+
 def read_headers(desc: tools.Description) -> tools.Headers:
     """Find the header of the first block of all frames, in the first sector."""
     kind = tools.record_dtype(FIELDS, ">")
@@ -314,6 +323,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
+    adjust_tile=adjust_tile,
     peers=("LiberTEM",),
     aliases=("gatan_k2", "k2"),
 )

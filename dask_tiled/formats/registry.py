@@ -15,6 +15,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.headers import Headers, Records
 from dask_tiled.model.instrument import VOCABULARY, Entry
 from dask_tiled.model.tables import html_table, text_table
+from dask_tiled.model.tile_request import TileRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Format:
         Where the metadata tell what is known of the instrument: names of the vocabulary, and for
         each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first that says
         something counts.
+    adjust_tile : callable, optional
+        ``adjust_tile(shape, request)`` returns the shape that a negotiated tile should have
+        instead, for what ``base_shape`` of a description cannot say: frames, then signal axes. The
+        :class:`~dask_tiled.formats.tools.TileRequest` says what it may be; the first line of the
+        docstring is the reason that schemes show.
     peers : tuple of str
         Other libraries that read the format.
     implied : str or tuple of str
@@ -67,6 +73,7 @@ class Format:
     corrections: Callable[[Description], Corrections] | None = None
     headers: Callable[[Description], Headers | Records] | None = None
     instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
+    adjust_tile: Callable[[tuple[int, ...], TileRequest], tuple[int, ...]] | None = None
     peers: tuple[str, ...] = ()
     implied: str | tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()

@@ -18,7 +18,9 @@ from dask.utils import parse_bytes
 
 from dask_tiled.errors import TilingError, check_whole, format_bytes
 from dask_tiled.model.description import Description
+from dask_tiled.model.tile_request import TileRequest
 from dask_tiled.tiling import machine
+from dask_tiled.tiling.adjusting import adjusted
 from dask_tiled.tiling.bases import (
     Base,
     Chunks,
@@ -327,7 +329,8 @@ def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
 def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tuple[int, ...]:
     """Decide the shape of a tile inside a chunk: frames, then signal axes.
 
-    One block of the file is never cut. ``sizes`` are those of the largest chunk.
+    One block of the file is never cut. ``sizes`` are those of the largest chunk. The format has
+    the last word, unless a consumer wants whole chunks.
     """
     nav_ndim = q.desc.nav_ndim
     frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
@@ -350,7 +353,12 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     depth = even_size(frames, depth, *block)
     if depth * math.prod(tile_sig) > budget:
         why += ", more than the limit because nothing smaller suits the file and its consumers"
-    return _said(q, (depth, *tile_sig), why)
+    tile = _said(q, (depth, *tile_sig), why)
+    blocks = (least, *(base.size for base in q.sig_bases))
+    by = next(kind for kind in ("frame", "tile", "pixel") if kind in q.kinds)
+    request = TileRequest(q.desc, (frames, *sig), blocks, by, deep, budget)
+    tile, why = adjusted(tile, request)
+    return _said(q, tile, why, "adjusted tile") if why else tile
 
 
 def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -> tuple[int, ...]:
@@ -363,6 +371,6 @@ def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -
     return fill(sig, max(least, budget // depth), q.sig_bases)
 
 
-def _said(q: Question, tile: tuple[int, ...], why: str) -> tuple[int, ...]:
-    q.say("tile", f"{tile}: {why}, {format_bytes(math.prod(tile) * q.pixel_bytes)}")
+def _said(q: Question, tile: tuple[int, ...], why: str, name: str = "tile") -> tuple[int, ...]:
+    q.say(name, f"{tile}: {why}, {format_bytes(math.prod(tile) * q.pixel_bytes)}")
     return tile

@@ -2,6 +2,7 @@
 
 import importlib
 
+import dask
 import numpy as np
 import pytest
 from libertem_reader import SCRIPT, libertem_reads, start, stop
@@ -9,9 +10,11 @@ from libertem_reader import SCRIPT, libertem_reads, start, stop
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
+    TilingRequest,
     TruncatedFileError,
     describe,
     formats,
+    negotiate,
     open_dataset,
 )
 from dask_tiled.testing import counting_frames, write_k2is
@@ -62,6 +65,26 @@ def test_any_file_stands_for_the_set(scan):
     assert desc.format == "k2is"
     assert desc.base_shape == (1, 930, 16)
     assert desc.metadata["k2is"]["gtg"]["SI Dimensions"] == {"Size X": 2, "Size Y": 2}
+
+
+@pytest.mark.parametrize(
+    ("part", "depth", "plain", "tile"),
+    [
+        (np.s_[:], 4, (4, 930, 128), (2, 930, 256)),
+        (np.s_[:], 1, (1, 930, 512), (1, 930, 512)),
+        (np.s_[..., :100], 4, (2, 1860, 100), (2, 1860, 100)),
+        (np.s_[:, 3], 4, (4, 2048), (4, 2048)),
+    ],
+)
+def test_blocks_of_a_row_are_read_together(scan, part, depth, plain, tile):
+    """Deep, narrow tiles took twice the time; those of slices may be what they were."""
+    desc = open_dataset(scan[0], nav_shape=(4,))[part].description
+    with dask.config.set({"dask-tiled.tile-bytes": 1 << 20}):
+        scheme = negotiate(desc, TilingRequest("tile", depth=depth))
+    reasons = dict(scheme.reasons)
+    assert scheme.tile_shape == tile
+    assert reasons["tile"].startswith(str(plain))
+    assert ("k2is" in reasons.get("adjusted tile", "")) == (tile != plain)
 
 
 @pytest.mark.slow

@@ -43,13 +43,14 @@ from dask_tiled.model.instrument import Entry, converted
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, real
 from dask_tiled.model.files import opened
+from dask_tiled.model.tile_request import TileRequest
 from dask_tiled.model.pieces import Piece, axis_columns, piece_table, strides_of
 
 __all__ = [
     "NUMBER", "POSITIVE", "TEXT", "WORD", "Allowed", "Axis", "Block", "BlockDecoder", "Corrections",
     "CorruptFileError", "DatasetError", "Decoder", "Description", "Entry", "Fetch", "Fields",
     "File", "Format", "Headers", "Keys", "Layout", "Member", "Order", "OutsideFolderError", "Part",
-    "Piece", "Record", "TruncatedFileError", "Value", "WrongHeader", "absolute",
+    "Piece", "Record", "TileRequest", "TruncatedFileError", "Value", "WrongHeader", "absolute",
     "after_lines", "anatomical",
     "axis_along", "axis_columns", "axis_names", "beside", "beside_frames",
     "check_bytes", "check_fields", "check_lengths", "check_room", "check_whole", "choice",

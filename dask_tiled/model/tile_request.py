@@ -1,0 +1,35 @@
+"""What a format is told when it may adjust a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_tiled.model.description import Description
+
+
+@dataclass(frozen=True, slots=True)
+class TileRequest:
+    """What all consumers of a chunk wish of its tiles, for ``adjust_tile`` of a format.
+
+    Attributes
+    ----------
+    desc : Description
+        What is shown of the files.
+    chunk : tuple of int
+        Shape of the largest chunk, like that of a tile: frames, then signal axes.
+    blocks : tuple of int
+        Along each of these axes, a tile ends with the chunk or holds a multiple of this.
+    by : {"tile", "frame", "pixel"}
+        The strongest wish; by "frame", tiles hold whole frames.
+    depth : int or None
+        Most frames that a consumer takes.
+    pixels : int
+        How many fit into the cache, or are asked for.
+    """
+
+    desc: Description
+    chunk: tuple[int, ...]
+    blocks: tuple[int, ...]
+    by: str
+    depth: int | None
+    pixels: int

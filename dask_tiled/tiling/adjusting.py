@@ -1,0 +1,58 @@
+"""The word of a format about a tile, for what base shapes cannot say."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import TilingError
+from dask_tiled.formats.registry import formats
+from dask_tiled.model.tile_request import TileRequest
+
+
+def adjusted(shape: tuple[int, ...], request: TileRequest) -> tuple[tuple[int, ...], str]:
+    """Return what the format makes of a tile, and its reason, which is empty if it changes nothing.
+
+    A format that is not known in this process has no word.
+
+    Raises
+    ------
+    TilingError
+        The answer cannot be a tile.
+    """
+    format = formats().get(request.desc.format)
+    if format is None or format.adjust_tile is None:
+        return shape, ""
+    answer: Any = format.adjust_tile(shape, request)
+    expected = _violated(answer, request)
+    if expected:
+        problem = f"the format {format.name!r} adjusts a tile to a wrong shape"
+        path = request.desc.files[0].path
+        raise TilingError(problem, path=path, expected=expected, found=repr(answer))
+    tile = tuple(map(int, answer))
+    if tile == shape:
+        return shape, ""
+    reason, _, _ = (inspect.getdoc(format.adjust_tile) or "no reason given").partition("\n")
+    return tile, f"the format {format.name} changes it: {reason.rstrip('.')}"
+
+
+def _violated(tile: Any, request: TileRequest) -> str:
+    """Return what a tile has to be and is not; empty where nothing is wrong."""
+    chunk, blocks = request.chunk, request.blocks
+    shaped = isinstance(tile, Sequence) and len(tile) == len(chunk)
+    if not shaped or not all(
+        isinstance(n, int | np.integer) and not isinstance(n, bool) for n in tile
+    ):
+        return f"{len(chunk)} whole numbers"
+    if not all(1 <= n <= most for n, most in zip(tile, chunk, strict=True)):
+        return f"1 or more, within a chunk of {chunk}"
+    if request.by == "frame" and tuple(tile[1:]) != chunk[1:]:
+        return f"whole frames of {chunk[1:]}, which a consumer wants"
+    if request.depth is not None and tile[0] > request.depth:
+        return f"at most {request.depth} frames, which a consumer wants"
+    if any(n % block and n != most for n, block, most in zip(tile, blocks, chunk, strict=True)):
+        return f"multiples of {blocks}, which no tile cuts, or the end of a chunk of {chunk}"
+    return ""
