@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.discs import Disc
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import PREFIXES, Prefixed
+from dask_tiled.model.units import SHOWN, Prefixed
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Of the pixels, what is darkest and brightest; if half of them is darker than that, it is lit."""
@@ -118,14 +118,14 @@ def hues(y: Array, x: Array, longest: float) -> Array:
 def in_units(axis: Axis, extent: float) -> Axis:
     """Choose the prefix of the unit of an axis so that a length reads well."""
     unit = Prefixed.of(axis.units)
-    if unit is None:
+    if unit is None or unit.prefix not in SHOWN.values():
         return axis
-    sizes = {x: extent * unit.size / unit._replace(prefix=x).size for x in PREFIXES}
+    factors = {x: 10.0 ** (unit.power - unit._replace(prefix=x).power) for x in SHOWN.values()}
+    sizes = {x: extent * factor for x, factor in factors.items()}
     if not unit.prefix or not 0.1 <= sizes[unit.prefix] < 1000:
         sizes = {x: size for x, size in sizes.items() if x != "k" or unit.base != "m"}
         best = min(sizes, key=lambda x: (not 1 <= sizes[x] < 1000, abs(math.log10(sizes[x]))))
-        before, unit = unit.size, unit._replace(prefix=best)
-        factor = before / unit.size
+        factor, unit = factors[best], unit._replace(prefix=best)
         axis = replace(axis, scale=axis.scale * factor, offset=axis.offset * factor)
     return replace(axis, units=str(unit))
 

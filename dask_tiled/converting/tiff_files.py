@@ -17,6 +17,8 @@ from dask_tiled.errors import DatasetError, require, warn
 from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.formats.zarr.ome import TIME
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.instrument import converted
+from dask_tiled.model.units import Prefixed
 
 CLASSIC = (1 << 32) - (1 << 25)
 """Bytes of pixels from which on a file is BigTIFF: there is room for the pages of smaller ones."""
@@ -29,10 +31,8 @@ LETTERS = dict.fromkeys(("t", "time", "frame"), "T")
 LETTERS |= dict.fromkeys(("z", "depth", "slice"), "Z") | dict.fromkeys(("c", "channel"), "C")
 """Names of axes before those of an image that viewers know."""
 COLOURS = {"s", "component", "colour", "rgb"}
-LENGTHS = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "µm": 1e-6, "um": 1e-6, "nm": 1e-9, "Å": 1e-10}
-"""In metres; OME knows them, too."""
-MICRO = {"um": "µm", "us": "µs"}
-"""Units as OME writes them."""
+LENGTHS = ("m", "cm", "mm", "µm", "um", "nm", "Å")
+"""Units that OME knows."""
 FINEST = 1 << 32
 """Pixels in a centimetre, or in another unit: TIFF counts fewer."""
 
@@ -54,13 +54,13 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     if imagej and letters is not None:
         known = dict(zip((*letters, "Y", "X"), (*nav, y, x), strict=True))
         options: dict[str, Any] = {
-            "resolution": _resolution(x, y, {}),
+            "resolution": _resolution(x, y),
             "metadata": {"axes": f"{letters}YX{'S' * samples}", **_imagej(known), **_info(axes)},
         }
     else:
         told = [axis or Axis("") for axis in axes]
         options = {
-            "resolution": _resolution(x, y, {k: 100 * v for k, v in LENGTHS.items()}),
+            "resolution": _resolution(x, y, LENGTHS),
             "resolutionunit": "CENTIMETER",
             "metadata": {
                 "axes": f"{'Q' * len(nav)}YX{'S' * samples}",
@@ -108,7 +108,8 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
         units: Collection[str] = TIME if letter == "T" else LENGTHS
         name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
         if letter != "C" and axis.units in units and axis.scale > 0:
-            metadata |= {name: axis.scale, f"{name}Unit": MICRO.get(axis.units, axis.units)}
+            unit = str(Prefixed.of(axis.units) or axis.units)
+            metadata |= {name: axis.scale, f"{name}Unit": unit}
         elif not axis.labels:
             others.append(axis.name)
     channels = known.get("C")
@@ -186,13 +187,15 @@ def _imagej_letters(axes: Sequence[Axis | None]) -> str | None:
 
 
 def _resolution(
-    x: Axis | None, y: Axis | None, units: dict[str, float]
+    x: Axis | None, y: Axis | None, lengths: Collection[str] = ()
 ) -> tuple[float, float] | None:
-    """Return pixels per unit, or per centimetre where lengths of units are given."""
+    """Return pixels per unit, or per centimetre of axes that have one of some units of length."""
     found = []
     for axis in (x, y):
-        factor = 1.0 if not units else units.get(axis.units if axis else "", 0.0)
-        step = axis.scale * factor if axis is not None and axis.steps else 0.0
+        step = axis.scale if axis is not None and axis.steps else 0.0
+        if lengths:
+            metres = converted(1.0, axis.units, "m") if axis and axis.units in lengths else None
+            step *= 100 * (metres or 0.0)
         if not 1 / FINEST < step < FINEST:
             return None
         found.append(1 / step)

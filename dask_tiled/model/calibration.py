@@ -12,19 +12,15 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError, nearest
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.units import Prefixed
 
 Calibration = Axis | str | float | tuple[float, str] | tuple[float, str, float]
 """What a user says of one axis."""
 Calibrations = Mapping[str, Calibration] | Sequence[Axis]
 """What a user says of some axes, by their names, or of all of them."""
 
-# fmt: off
-USUAL = {
-    "m", "mm", "um", "µm", "nm", "pm", "Å", "angstrom", "1/m", "1/um", "1/µm", "1/nm", "1/Å", "rad",
-    "mrad", "deg", "px", "h", "s", "ms", "us", "µs", "ns", "eV", "keV", "V", "kV", "K",
-}
-# fmt: on
-"""Units for which pint need not be asked: importing it takes most of a second."""
+USUAL = {"Å", "angstrom", "1/Å", "deg", "px", "h", "K"}
+"""Units without a prefix for which pint need not be asked: importing it takes most of a second."""
 FORMS = '"0.5 nm", "0.5 nm from 10 nm", 0.5, (0.5, "nm"), (0.5, "nm", 10) or an Axis'
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})(.*)", re.IGNORECASE | re.DOTALL)
@@ -154,7 +150,7 @@ def _checked(
 
 def is_unknown(unit: str) -> bool:
     """Return whether pint does not know a unit; without pint, every text is one."""
-    if not unit or unit in USUAL:
+    if not unit or unit in USUAL or Prefixed.of(unit):
         return False
     try:
         import pint

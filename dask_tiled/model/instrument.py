@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.model.tables import html_table, text_table
+from dask_tiled.model.units import SHOWN, Prefixed
 
 
 class Term(NamedTuple):
@@ -67,9 +68,6 @@ LONGEST_TEXT = 200
 MOST_WALKED = 2000
 """So many dicts are looked into where a path does not say which."""
 _ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
-_EXPONENTS = {"": 0, "k": 3, "M": 6, "G": 9, "c": -2, "m": -3, "n": -9, "p": -12}
-_EXPONENTS |= dict.fromkeys("uµμ", -6)
-_BASES = ("eV", "V", "A", "m", "s", "rad")
 _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?)(\D*+)", re.ASCII)
 
@@ -190,9 +188,8 @@ def _prefixed(value: float, unit: str) -> str:
     """Write a number with a prefix of its unit, if it has one."""
     if not unit or not value:
         return f"{value:.4g} {unit}".rstrip()
-    power = min(max(math.floor(math.log10(abs(value)) / 3) * 3, -12), 6)
-    prefix = {-12: "p", -9: "n", -6: "µ", -3: "m", 3: "k", 6: "M"}.get(power, "")
-    return f"{value / 10**power:.4g} {prefix}{unit}"
+    power = min(max(math.floor(math.log10(abs(value)) / 3) * 3, min(SHOWN)), max(SHOWN))
+    return f"{value / 10**power:.4g} {SHOWN[power]}{unit}"
 
 
 def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
@@ -291,9 +288,7 @@ def converted(number: float, unit: str, to: str) -> float | None:
         return math.radians(number)
     if to == "m" and unit in {"Å", "A"}:
         return float(Decimal(repr(number)).scaleb(-10))
-    base = next((base for base in _BASES if unit.endswith(base)), "")
-    exponent = _EXPONENTS.get(unit.removesuffix(base))
-    alike = base == to or (base, to) == ("eV", "V")
-    if not alike or not base or exponent is None:
+    own = Prefixed.of(unit)
+    if own is None or own.inverse or (own.base != to and (own.base, to) != ("eV", "V")):
         return None
-    return float(Decimal(repr(number)).scaleb(exponent))
+    return float(Decimal(repr(number)).scaleb(own.power))

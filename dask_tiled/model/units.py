@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
+POWERS = {"p": -12, "n": -9, "µ": -6, "m": -3, "c": -2, "": 0, "k": 3, "M": 6, "G": 9}
+"""The powers of ten that prefixes stand for."""
+SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
+"""The prefixes that numbers are shown with, by their powers of ten."""
 PIXELS = {"", "px", "pixel", "pixels"}
-_UNIT = re.compile(r"(1/)?([pnumkMµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
+_UNIT = re.compile(r"(1/)?([pnumckMGµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 
 class Prefixed(NamedTuple):
@@ -30,10 +33,9 @@ class Prefixed(NamedTuple):
         return f"{'1/' if self.inverse else ''}{self.prefix}{self.base}"
 
     @property
-    def size(self) -> float:
-        """How much it is in the unit without a prefix."""
-        size = PREFIXES[self.prefix]
-        return 1 / size if self.inverse else size
+    def power(self) -> int:
+        """How much it is in the unit without a prefix, as a power of ten."""
+        return -POWERS[self.prefix] if self.inverse else POWERS[self.prefix]
 
 
 def conversion(unit: str, other: str) -> float | None:
@@ -48,7 +50,7 @@ def conversion(unit: str, other: str) -> float | None:
     one, two = Prefixed.of(unit), Prefixed.of(other)
     if one is not None and two is not None:
         alike = (one.base, one.inverse) == (two.base, two.inverse)
-        return one.size / two.size if alike else None
+        return 10.0 ** (one.power - two.power) if alike else None
     try:
         import pint
     except ImportError:

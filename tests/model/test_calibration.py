@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import Axis, DatasetError
 from dask_tiled.model.calibration import USUAL, calibrated, is_unknown, quantity
+from dask_tiled.model.units import POWERS, Prefixed
 
 X = Axis("x")
 AXES = Axis("scan", "s", 2.0, 1.0), Axis("y", labels=("a", "b")), X
@@ -119,8 +120,13 @@ def test_what_is_not_described_stays():
 
 def test_usual_units_are_those_of_pint(monkeypatch):
     """They are known without asking it; others are asked for, and units that files give are not."""
+    bases = ("m", "s", "eV", "rad", "V", "A", "Hz")
+    usual = [f"{one}{x}{base}" for one in ("", "1/") for x in (*POWERS, "u") for base in bases]
+    assert all(map(Prefixed.of, usual))
+    usual += USUAL
     monkeypatch.setattr("dask_tiled.model.calibration.USUAL", ())
-    assert [unit for unit in USUAL if is_unknown(unit)] == []
+    monkeypatch.setattr(Prefixed, "of", lambda _: None)
+    assert [unit for unit in usual if is_unknown(unit)] == []
     assert [
         unit for unit in ("nm^-1", "1/(nm s)", "%", "°", "degC", "Hz") if is_unknown(unit)
     ] == []

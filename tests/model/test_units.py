@@ -9,6 +9,7 @@ from dask_tiled.model.units import conversion
 KNOWN = [
     ("mrad", "rad", 1e-3), ("nm", "pm", 1e3), ("µm", "um", 1.0), ("\u03bcm", "nm", 1e3),
     ("1/nm", "1/m", 1e9), ("nm^-1", "1/pm", 1e-3), ("kV", "V", 1e3), ("s", "ms", 1e3),
+    ("cm", "mm", 10.0), ("GV", "kV", 1e6),
     ("furlong", "furlong", 1.0), ("", "", 1.0),
 ]  # fmt: skip
 
