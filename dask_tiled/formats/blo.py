@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 ID = b"IMGBLO"
 ORDERS: dict[bytes, tools.Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
@@ -94,11 +95,11 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     )
 
 
-INSTRUMENT = {
-    "beam_energy": [tools.Entry("blo/header/Beam_energy", "V")],
-    "camera_length": [tools.Entry("blo/header/Camera_length", "mm", lambda tenths: tenths / 10)],
-    "date": [tools.Entry("blo/header/Acquisition_time", "", tools.serial_date)],
-}
+ROWS = (
+    ("beam_energy", "Beam_energy", "V"),
+    ("camera_length", "Camera_length", "mm", lambda tenths: tenths / 10),
+    ("date", "Acquisition_time", "", tools.serial_date),
+)
 
 FORMAT = tools.Format(
     name="blo",
@@ -108,7 +109,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
-    instrument=INSTRUMENT,
+    instrument=entries({"blo/header": ROWS}),
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("blockfile", "nanomegas"),
 )

@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
@@ -196,19 +197,13 @@ def _time(stamp: Mapping[str, str]) -> datetime | None:
     return tools.local_time(stamp["@isoformat"], tools.since_1970(stamp["@timestamp"]))
 
 
-TOLD = f"empad/xml/{MEASURED}"
-INSTRUMENT = {
-    "beam_energy": [
-        tools.Entry(f"{TOLD}/source.get_voltage", "V"),
-        tools.Entry(f"{TOLD}/high_voltage", "V"),
-    ],
-    "camera_length": [
-        tools.Entry(f"{TOLD}/optics.get_cameralength", "m"),
-        tools.Entry(f"{TOLD}/nominal_camera_length", "m"),
-    ],
-    "exposure_time": [tools.Entry("empad/xml/exposure_time", "ms")],
-    "date": [tools.Entry("empad/xml/timestamp", "", _time)],
-}
+MEASUREMENTS = (
+    ("beam_energy", "source.get_voltage", "V"),
+    ("beam_energy", "high_voltage", "V"),
+    ("camera_length", "optics.get_cameralength", "m"),
+    ("camera_length", "nominal_camera_length", "m"),
+)
+ROWS = (("exposure_time", "exposure_time", "ms"), ("date", "timestamp", "", _time))
 """Names of two versions of the software."""
 
 FORMAT = tools.Format(
@@ -219,7 +214,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
-    instrument=INSTRUMENT,
+    instrument=entries({f"empad/xml/{MEASURED}": MEASUREMENTS, "empad/xml": ROWS}),
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("cornell",),
 )

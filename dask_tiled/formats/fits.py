@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 BLOCK, CARD = 2880, 80
 MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
@@ -163,11 +164,7 @@ def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
     return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, start, signed=True)
 
 
-INSTRUMENT = {
-    "detector": [tools.Entry("fits/header/INSTRUME")],
-    "exposure_time": [tools.Entry("fits/header/EXPTIME", "s")],
-    "date": [tools.Entry("fits/header/DATE-OBS")],
-}
+ROWS = (("detector", "INSTRUME"), ("exposure_time", "EXPTIME", "s"), ("date", "DATE-OBS"))
 
 FORMAT = tools.Format(
     name="fits",
@@ -176,6 +173,6 @@ FORMAT = tools.Format(
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,
-    instrument=INSTRUMENT,
+    instrument=entries({"fits/header": ROWS}),
     peers=("astropy",),
 )

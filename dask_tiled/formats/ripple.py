@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 MARK = re.compile(rb"^data-length\t", re.MULTILINE | re.IGNORECASE)
 TYPE = "data-type and data-length"
@@ -86,16 +87,14 @@ def _axis(axis: str, values: dict[str, Any], default: str) -> tools.Axis:
     return tools.Axis.calibrated(name or default, units, scale, origin, signed=True)
 
 
-INSTRUMENT = {
-    "beam_energy": [tools.Entry("ripple/header/beam-energy", "kV")],
-    "convergence_angle": [tools.Entry("ripple/header/convergence-angle", "mrad")],
-    "collection_angle": [tools.Entry("ripple/header/collection-angle", "mrad")],
-    "tilt_alpha": [tools.Entry("ripple/header/tilt-stage", "deg")],
-    "date": [
-        tools.Entry("ripple/header", "", lambda keys: f"{keys['date']}T{keys['time']}"),
-        tools.Entry("ripple/header/date"),
-    ],
-}
+ROWS = (
+    ("beam_energy", "beam-energy", "kV"),
+    ("convergence_angle", "convergence-angle", "mrad"),
+    ("collection_angle", "collection-angle", "mrad"),
+    ("tilt_alpha", "tilt-stage", "deg"),
+    ("date", "", "", lambda keys: f"{keys['date']}T{keys['time']}"),
+    ("date", "date"),
+)
 """Keys of HyperSpy, in its units."""
 
 FORMAT = tools.Format(
@@ -105,7 +104,7 @@ FORMAT = tools.Format(
     nav_shape_from="the header",
     sniff=sniff,
     describe=describe,
-    instrument=INSTRUMENT,
+    instrument=entries({"ripple/header": ROWS}),
     peers=("RosettaSciIO",),
     aliases=("lispix",),
 )

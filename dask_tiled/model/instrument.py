@@ -119,6 +119,22 @@ class Entry:
     when: Callable[[Mapping[str, Any]], bool] | None = None
 
 
+def entries(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> dict[str, list[Entry]]:
+    """Return entries by the names of the vocabulary, as the ``instrument`` of a format has them.
+
+    Parameters
+    ----------
+    tables : mapping
+        By the keys that lead to what a table is of, rows: a name of the vocabulary, and the fields
+        of an :class:`Entry`, whose path goes on from there. It is empty for all that is there.
+    """
+    found: dict[str, list[Entry]] = {}
+    for place, rows in tables.items():
+        for name, path, *fields in rows:
+            found.setdefault(name, []).append(Entry(f"{place}/{path}".rstrip("/"), *fields))
+    return found
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Instrument(Mapping[str, Fact]):
     """What a file says of the instrument, by the names of the vocabulary.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, Fact, Format, Instrument
 from dask_tiled.formats import tools
-from dask_tiled.model.instrument import VOCABULARY, Entry, converted
+from dask_tiled.model.instrument import VOCABULARY, Entry, converted, entries
 
 SAID = {"a": {"b c": {"energy": 200.0, "energy@units": "kV"}, "d/e": {"name": " Titan "}}}
 
@@ -53,6 +53,16 @@ def test_paths_may_leave_keys_out():
     for path, where in {"top/**/energy": ("top",), "**/y/energy": ("top", "x", "y")}.items():
         found = Instrument({}, tree, {"beam_energy": [Entry(path, "V")]})
         assert found["beam_energy"].where == (*where, "energy")
+
+
+def test_entries_are_made_of_rows():
+    """Tables go on from their places, in their order; an empty path stands for all there is."""
+    first = ("beam_energy", "energy", "kV"), ("date", "", "", len)
+    made = entries({"a": first, "b/*": [("beam_energy", "HT", "V", None, bool)]})
+    assert made == {
+        "beam_energy": [Entry("a/energy", "kV"), Entry("b/*/HT", "V", None, bool)],
+        "date": [Entry("a", "", len)],
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,17 @@ from functools import partial
 from typing import Any
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 TAGS = ("dm/tags", "dm/tags/source/Tags at creation")
 """Those of a picture, and in a stack those of the pictures that it was built of."""
 SCOPE = "Microscope Info"
+STAGE = f"{SCOPE}/Stage Position/Stage"
+MAGNIFICATION = f"{SCOPE}/Indicated Magnification"
+EELS = "EELS/Experimental Conditions"
+EPOCH = "Acquisition/Frame/Sequence/Acquisition Start Time (epoch)"
 FILE_TIME = 11_644_473_600
 """Seconds from 1601, which Windows counts from, to 1970."""
-
-
-def entries(
-    path: str, unit: str = "", read: Any = None, when: Any = None
-) -> tuple[tools.Entry, ...]:
-    """Return an entry of a picture."""
-    return tuple(tools.Entry(f"{tags}/{path}", unit, read, when) for tags in TAGS)
 
 
 def mode_of(text: str) -> str | None:
@@ -56,50 +54,32 @@ def time_of(tags: Mapping[str, Any], date: str, time: str) -> datetime | None:
     return tools.local_time(f"{tags[date]} {tags[time]}", utc)
 
 
-INSTRUMENT = {
-    "microscope": (
-        *entries("Session Info/Microscope"),
-        *entries(f"{SCOPE}/Name"),
-        *entries(f"{SCOPE}/Microscope"),
-    ),
-    "acquisition_mode": entries(f"{SCOPE}/Illumination Mode", read=mode_of),
-    "beam_energy": entries(f"{SCOPE}/Voltage", "V"),
-    "beam_current": entries(f"{SCOPE}/Probe Current (nA)", "nA"),
-    "magnification": entries(
-        f"{SCOPE}/Indicated Magnification", when=lambda scope: not is_diffraction(scope)
-    ),
-    "camera_length": (
-        *entries(f"{SCOPE}/Indicated Magnification", "mm", when=is_diffraction),
-        *entries(f"{SCOPE}/STEM Camera Length", "mm", when=is_stem),
-    ),
-    "convergence_angle": entries(
-        "EELS/Experimental Conditions/Convergence semi-angle (mrad)", "mrad"
-    ),
-    "collection_angle": entries(
-        "EELS/Experimental Conditions/Collection semi-angle (mrad)", "mrad"
-    ),
-    **{f"stage_{k}": entries(f"{SCOPE}/Stage Position/Stage {k.upper()}", "um") for k in "xyz"},
-    "tilt_alpha": entries(f"{SCOPE}/Stage Position/Stage Alpha", "deg"),
-    "tilt_beta": entries(f"{SCOPE}/Stage Position/Stage Beta", "deg"),
-    "detector": (*entries("Acquisition/Device/Name"), *entries("DataBar/Device Name")),
-    "exposure_time": (
-        *entries("EELS/Acquisition", "s", integration_time),
-        *entries("CL/Acquisition", "s", integration_time),
-        *entries("Acquisition/Parameters/High Level/Exposure (s)", "s"),
-        *entries("DataBar/Exposure Time (s)", "s"),
-    ),
-    "dwell_time": (
-        *entries("SI/Acquisition/Pixel time (s)", "s"),
-        *entries("DigiScan/Sample Time", "us"),
-    ),
-    "date": (
-        *entries("DataBar", "", partial(time_of, date="Acquisition Date", time="Acquisition Time")),
-        *entries("*/Acquisition", "", partial(time_of, date="Date", time="Start time")),
-        *entries("*/Acquisition/Acquisition begin", "", tools.local_time),
-        *entries(
-            "Acquisition/Frame/Sequence/Acquisition Start Time (epoch)",
-            "",
-            lambda ms: tools.since_1970(ms / 1000),
-        ),
-    ),
-}
+ROWS = (
+    ("microscope", "Session Info/Microscope"),
+    ("microscope", f"{SCOPE}/Name"),
+    ("microscope", f"{SCOPE}/Microscope"),
+    ("acquisition_mode", f"{SCOPE}/Illumination Mode", "", mode_of),
+    ("beam_energy", f"{SCOPE}/Voltage", "V"),
+    ("beam_current", f"{SCOPE}/Probe Current (nA)", "nA"),
+    ("magnification", MAGNIFICATION, "", None, lambda scope: not is_diffraction(scope)),
+    ("camera_length", MAGNIFICATION, "mm", None, is_diffraction),
+    ("camera_length", f"{SCOPE}/STEM Camera Length", "mm", None, is_stem),
+    ("convergence_angle", f"{EELS}/Convergence semi-angle (mrad)", "mrad"),
+    ("collection_angle", f"{EELS}/Collection semi-angle (mrad)", "mrad"),
+    *((f"stage_{k}", f"{STAGE} {k.upper()}", "um") for k in "xyz"),
+    ("tilt_alpha", f"{STAGE} Alpha", "deg"),
+    ("tilt_beta", f"{STAGE} Beta", "deg"),
+    ("detector", "Acquisition/Device/Name"),
+    ("detector", "DataBar/Device Name"),
+    ("exposure_time", "EELS/Acquisition", "s", integration_time),
+    ("exposure_time", "CL/Acquisition", "s", integration_time),
+    ("exposure_time", "Acquisition/Parameters/High Level/Exposure (s)", "s"),
+    ("exposure_time", "DataBar/Exposure Time (s)", "s"),
+    ("dwell_time", "SI/Acquisition/Pixel time (s)", "s"),
+    ("dwell_time", "DigiScan/Sample Time", "us"),
+    ("date", "DataBar", "", partial(time_of, date="Acquisition Date", time="Acquisition Time")),
+    ("date", "*/Acquisition", "", partial(time_of, date="Date", time="Start time")),
+    ("date", "*/Acquisition/Acquisition begin", "", tools.local_time),
+    ("date", EPOCH, "", lambda ms: tools.since_1970(ms / 1000)),
+)
+INSTRUMENT = entries(dict.fromkeys(TAGS, ROWS))

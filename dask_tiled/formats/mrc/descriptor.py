@@ -17,6 +17,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc import direct_electron
 from dask_tiled.formats.mrc import header as mrc_header
+from dask_tiled.model.instrument import entries
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 
@@ -164,32 +165,24 @@ def _metres(length: float) -> float:
     return length if abs(length) <= 1 else length * 1e-6
 
 
-EXTENDED = "mrc/extended_header"
-OF_FEI = {
-    "microscope": [tools.Entry(f"{EXTENDED}/Microscope type")],
-    "beam_energy": [tools.Entry(f"{EXTENDED}/HT", "V")],
-    "magnification": [tools.Entry(f"{EXTENDED}/Magnification")],
-    "camera_length": [tools.Entry(f"{EXTENDED}/Camera length", "m")],
-    "convergence_angle": [tools.Entry(f"{EXTENDED}/Convergence angle", "rad")],
-    "defocus": [tools.Entry(f"{EXTENDED}/Defocus", "m", _metres)],
-    **{f"stage_{k}": [tools.Entry(f"{EXTENDED}/{k.upper()}-Stage", "m", _metres)] for k in "xyz"},
-    "tilt_alpha": [tools.Entry(f"{EXTENDED}/Alpha tilt", "deg")],
-    "tilt_beta": [tools.Entry(f"{EXTENDED}/Beta tilt", "deg")],
-    "detector": [
-        tools.Entry(f"{EXTENDED}/Camera name", when=lambda fields: fields["Integration time"] > 0)
-    ],
-    "exposure_time": [
-        tools.Entry(f"{EXTENDED}/Integration time", "s"),
-        tools.Entry(f"{EXTENDED}/Exposure time", "s"),
-    ],
-    "dwell_time": [tools.Entry(f"{EXTENDED}/Dwell time", "s")],
-    "date": [tools.Entry(f"{EXTENDED}/Timestamp", "", tools.serial_date)],
-}
+OF_FEI = (
+    ("microscope", "Microscope type"),
+    ("beam_energy", "HT", "V"),
+    ("magnification", "Magnification"),
+    ("camera_length", "Camera length", "m"),
+    ("convergence_angle", "Convergence angle", "rad"),
+    ("defocus", "Defocus", "m", _metres),
+    *((f"stage_{k}", f"{k.upper()}-Stage", "m", _metres) for k in "xyz"),
+    ("tilt_alpha", "Alpha tilt", "deg"),
+    ("tilt_beta", "Beta tilt", "deg"),
+    ("detector", "Camera name", "", None, lambda fields: fields["Integration time"] > 0),
+    ("exposure_time", "Integration time", "s"),
+    ("exposure_time", "Exposure time", "s"),
+    ("dwell_time", "Dwell time", "s"),
+    ("date", "Timestamp", "", tools.serial_date),
+)
 """What FEI's extended header of the first section says; a camera's name is there for scans, too."""
-INSTRUMENT = {
-    name: [*direct_electron.INSTRUMENT.get(name, ()), *OF_FEI.get(name, ())]
-    for name in {**direct_electron.INSTRUMENT, **OF_FEI}
-}
+INSTRUMENT = entries({"mrc/direct_electron": direct_electron.ROWS, "mrc/extended_header": OF_FEI})
 
 FORMAT = tools.Format(
     name="mrc",

@@ -26,6 +26,7 @@ KINDS = {
 }
 """Names of files: the last are pictures of virtual and external detectors, a pixel a frame."""
 EPOCH = "Timestamp (seconds since Epoch)"
+DWELL_TIME = "Scan - Dwell Time (microseconds)"
 MAX_LINE = 1 << 12  # bytes of a line of coordinates
 MAX_SKIPPED = 1 << 12  # lines that have none
 COORDINATES = re.compile(rb"(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", re.DOTALL)
@@ -33,43 +34,21 @@ MAX_PLACES = 1 << 24
 HINT = "Pass nav_shape=({},) to read the frames as they come."
 
 
-INFO = "mrc/direct_electron"
-INSTRUMENT = {
-    "microscope": [
-        tools.Entry(
-            f"{INFO}/Instrument Project Name", "", lambda name: None if name == "Unknown" else name
-        )
-    ],
-    "acquisition_mode": [
-        tools.Entry(
-            f"{INFO}/Instrument Project TEMorSTEM Mode", "", {"0": "TEM", "1": "STEM"}.__getitem__
-        )
-    ],
-    "beam_energy": [tools.Entry(f"{INFO}/Instrument Accelerating Voltage (V)", "V")],
-    "magnification": [tools.Entry(f"{INFO}/Instrument Project Magnification")],
-    "camera_length": [tools.Entry(f"{INFO}/Instrument Project Camera Length (centimeters)", "cm")],
-    "detector": [tools.Entry(f"{INFO}/Camera Model")],
-    "exposure_time": [tools.Entry(f"{INFO}/Frame Exposure Time (nanoseconds)", "ns")],
-    "dwell_time": [
-        tools.Entry(
-            f"{INFO}/Scan - Dwell Time (microseconds)",
-            "us",
-            when=lambda info: info["Scan - Enable"] == "Enable",
-        )
-    ],
-    "gain": [
-        tools.Entry(f"{INFO}/ADUs Per Electron"),
-        tools.Entry(f"{INFO}/ADUs Per Electron Bin1x"),
-    ],
-    "date": [
-        tools.Entry(
-            INFO,
-            "",
-            lambda info: tools.local_time(info["Local time"], tools.since_1970(info[EPOCH])),
-        ),
-        tools.Entry(f"{INFO}/{EPOCH}", "", tools.since_1970),
-    ],
-}
+PROJECT = "Instrument Project"
+ROWS = (
+    ("microscope", f"{PROJECT} Name", "", lambda name: None if name == "Unknown" else name),
+    ("acquisition_mode", f"{PROJECT} TEMorSTEM Mode", "", {"0": "TEM", "1": "STEM"}.__getitem__),
+    ("beam_energy", "Instrument Accelerating Voltage (V)", "V"),
+    ("magnification", f"{PROJECT} Magnification"),
+    ("camera_length", f"{PROJECT} Camera Length (centimeters)", "cm"),
+    ("detector", "Camera Model"),
+    ("exposure_time", "Frame Exposure Time (nanoseconds)", "ns"),
+    ("dwell_time", DWELL_TIME, "us", None, lambda info: info["Scan - Enable"] == "Enable"),
+    ("gain", "ADUs Per Electron"),
+    ("gain", "ADUs Per Electron Bin1x"),
+    ("date", "", "", lambda x: tools.local_time(x["Local time"], tools.since_1970(x[EPOCH]))),
+    ("date", EPOCH, "", tools.since_1970),
+)
 """What the ``_info.txt`` file says of the instrument; -1 stands for what is not known."""
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.instrument import entries
 
 # fmt: off
 START: tools.Fields = {
@@ -305,7 +306,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
-    instrument=emi.INSTRUMENT,
+    instrument=entries({"emi/of_this_file": emi.ROWS}),
     peers=("LiberTEM", "RosettaSciIO", "ncempy"),
     aliases=("tia", "fei"),
 )

@@ -71,39 +71,26 @@ def read_objects(path: str) -> dict[str, Any]:
     return objects
 
 
-def _is_camera(acquired: Mapping[str, Any]) -> bool:
-    return "CameraNamePath" in acquired
-
-
-def _mode(text: str) -> str:
-    return "STEM" if "STEM" in text else "TEM"
-
-
-SAID = "emi/of_this_file"
-SCOPE = f"{SAID}/ExperimentalDescription"
-INSTRUMENT = {
-    "microscope": [tools.Entry(f"{SCOPE}/Microscope", "", lambda t: t.removeprefix("Microscope "))],
-    "acquisition_mode": [tools.Entry(f"{SCOPE}/Mode", "", _mode)],
-    "beam_energy": [
-        tools.Entry(f"{SCOPE}/High tension (kV)", "kV"),
-        tools.Entry(f"{SAID}/ExperimentalConditions/MicroscopeConditions/AcceleratingVoltage", "V"),
-    ],
-    "magnification": [tools.Entry(f"{SCOPE}/Magnification (x)")],
-    "camera_length": [tools.Entry(f"{SCOPE}/Camera length (m)", "m")],
-    "defocus": [tools.Entry(f"{SCOPE}/Defocus (um)", "um")],
-    **{f"stage_{k}": [tools.Entry(f"{SCOPE}/Stage {k.upper()} (um)", "um")] for k in "xyz"},
-    "tilt_alpha": [tools.Entry(f"{SCOPE}/Stage A (deg)", "deg")],
-    "tilt_beta": [tools.Entry(f"{SCOPE}/Stage B (deg)", "deg")],
-    "detector": [tools.Entry(f"{SAID}/AcquireInfo/CameraNamePath")],
-    "exposure_time": [
-        tools.Entry(f"{SAID}/AcquireInfo/DwellTimePath", "s", when=_is_camera),
-        tools.Entry(f"{SAID}/AcquireInfo/IntegrationTime", "s"),
-    ],
-    "dwell_time": [
-        tools.Entry(f"{SAID}/AcquireInfo/DwellTimePath", "s", when=lambda a: not _is_camera(a))
-    ],
-    "date": [tools.Entry(f"{SAID}/AcquireDate", "", tools.local_time)],
-}
+SCOPE = "ExperimentalDescription"
+DWELL = "AcquireInfo/DwellTimePath"
+ENERGY = "ExperimentalConditions/MicroscopeConditions/AcceleratingVoltage"
+ROWS = (
+    ("microscope", f"{SCOPE}/Microscope", "", lambda text: text.removeprefix("Microscope ")),
+    ("acquisition_mode", f"{SCOPE}/Mode", "", lambda text: "STEM" if "STEM" in text else "TEM"),
+    ("beam_energy", f"{SCOPE}/High tension (kV)", "kV"),
+    ("beam_energy", ENERGY, "V"),
+    ("magnification", f"{SCOPE}/Magnification (x)"),
+    ("camera_length", f"{SCOPE}/Camera length (m)", "m"),
+    ("defocus", f"{SCOPE}/Defocus (um)", "um"),
+    *((f"stage_{k}", f"{SCOPE}/Stage {k.upper()} (um)", "um") for k in "xyz"),
+    ("tilt_alpha", f"{SCOPE}/Stage A (deg)", "deg"),
+    ("tilt_beta", f"{SCOPE}/Stage B (deg)", "deg"),
+    ("detector", "AcquireInfo/CameraNamePath"),
+    ("exposure_time", DWELL, "s", None, lambda acquired: "CameraNamePath" in acquired),
+    ("exposure_time", "AcquireInfo/IntegrationTime", "s"),
+    ("dwell_time", DWELL, "s", None, lambda acquired: "CameraNamePath" not in acquired),
+    ("date", "AcquireDate", "", tools.local_time),
+)
 """What TIA says of the instrument, with the units in the names; times are in seconds."""
 
 
