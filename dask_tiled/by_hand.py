@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.codecs.chunks import codec
+from dask_tiled.codecs.chunks import codec, of_shape
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.coverage import check_inside, first_hole, first_overlap, overlap_error
@@ -70,9 +70,10 @@ def from_pieces(
         The files, where pieces give their numbers. Like the paths of pieces, they may be URLs.
     decoders : sequence, optional
         How pieces are stored, by the numbers in ``Piece.decoder``: a dtype of either byte
-        order; a pair of a dtype and the configuration of a codec of numcodecs, such as
-        ``("<u2", {"id": "zlib"})``, for pieces of ``nbytes`` bytes that are compressed one by one;
-        or a decoder for packed pixels. By default one, ``dtype``.
+        order; a pair of a dtype and codecs, for pieces of ``nbytes`` bytes that are compressed one
+        by one; or a decoder for packed pixels. By default one, ``dtype``. Codecs are documents of
+        zarr 3 in the order in which a piece is written, such as ``("<u2", [{"name": "bytes"},
+        {"name": "zstd"}])``, or the configuration of one of numcodecs: ``("<u2", {"id": "zlib"})``.
     sig_ndim : int, optional
         How many of the axes are signal axes; by default the last two, or one where pieces cut those
         into very many parts.
@@ -100,7 +101,7 @@ def from_pieces(
         A piece reaches beyond its file.
     DatasetError
         A piece lies outside of the array; pieces overlap, or leave pixels uncovered, and must not;
-        or arguments have no meaning.
+        codecs are unknown, or do not suit the pieces; or arguments have no meaning.
     PermissionError, RemoteError
         A server refuses a file, or does not give its bytes.
     """
@@ -117,6 +118,7 @@ def from_pieces(
     _check_types(known_decoders, np.dtype(dtype))
     table, paths = read_pieces(pieces, list(files), known_decoders, len(shape))
     check_inside(table, shape)
+    known_decoders = _for_shapes(known_decoders, table)
     if overlap == "first":
         table = table.reversed()
     pair = first_overlap(*table.bounds, len(table))
@@ -169,19 +171,30 @@ def _looked_at(paths: Sequence[Path], storage_options: Options) -> list[File]:
 def _decoder(given: Any) -> Decoder | BlockDecoder:
     if isinstance(given, (Decoder, BlockDecoder)):
         return given
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
-        return codec(*given)
+    packed = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (Mapping, list))
     try:
-        stored = np.dtype(given)
+        stored = np.dtype(given[0] if packed else given)
         if stored.hasobject or not stored.itemsize:
             raise TypeError("not a type that files can hold")  # noqa: TRY301
-        return plain(stored)
     except (TypeError, ValueError) as error:
         raise DatasetError(
             "not a decoder",
-            expected="a dtype, a dtype and a codec, or a Decoder",
+            expected="a dtype, a dtype and codecs, or a Decoder",
             found=f"{given!r}: {error}",
         ) from error
+    return codec(stored, given[1]) if packed else plain(stored)
+
+
+def _for_shapes(decoders: list[Any], table: PieceTable) -> list[Any]:
+    """Have decoders know the shape of their pieces, where all have the same."""
+    pieces = table.rows()
+    known = list(decoders)
+    for k, decoder in enumerate(decoders):
+        shapes = np.unique(pieces.shape[pieces.decoder == k], axis=0)
+        if "codecs" in dict(getattr(decoder, "options", ())) and len(shapes):
+            shown = [of_shape(decoder, tuple(shape)) for shape in shapes.tolist()]
+            known[k] = shown[0] if len(shown) == 1 else decoder
+    return known
 
 
 def _check_types(decoders: Sequence[Decoder | BlockDecoder], wanted: np.dtype) -> None:

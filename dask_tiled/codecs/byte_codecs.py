@@ -27,6 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
 
 
+OF_NUMCODECS = "numcodecs."
+"""What names of codecs begin with that are no others than those of numcodecs."""
+
+
 class ByteCodec(NamedTuple):
     """A codec from bytes to bytes."""
 
@@ -254,15 +258,22 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
 """All that are read, by their names."""
 
 
+def byte_codec(name: str) -> ByteCodec:
+    """Return a codec by its name; any other one is of numcodecs, and has no bounds."""
+    return BYTE_CODECS.get(name) or ByteCodec(
+        partial(_by_numcodecs, name.removeprefix(OF_NUMCODECS)), name
+    )
+
+
 def compressor(name: str, config: Config) -> str:
     """Return which of the :data:`~dask_tiled.codecs.limits.RATIOS` bounds a codec; "" if none."""
-    return BYTE_CODECS[name].compresses or config.get("cname", "")
+    return byte_codec(name).compresses or config.get("cname", "")
 
 
 def most_encoded(name: str, config: Config, nbytes: int) -> int:
     """Return how many bytes a codec makes of ``nbytes`` at most."""
     # gzip, bzip2 and LZ4 may add an eighth where they gain nothing
-    return nbytes + (nbytes // 8 + 4096 if compressor(name, config) else BYTE_CODECS[name].adds)
+    return nbytes + (nbytes // 8 + 4096 if compressor(name, config) else byte_codec(name).adds)
 
 
 def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
@@ -278,15 +289,23 @@ def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None
         most = min(most, most_bytes(packs, len(data)))
     if out is None or len(out) != most:
         out = np.empty(most, np.uint8)
-    return np.frombuffer(BYTE_CODECS[name].decode(config, data, out), np.uint8)
+    return np.frombuffer(byte_codec(name).decode(config, data, out), np.uint8)
+
+
+def has_numcodecs(name: str) -> bool:
+    """Return whether numcodecs, or what was installed for it, has a codec of a name."""
+    from numcodecs import registry
+
+    known = {*registry.codec_registry, *registry.entries}
+    return name.startswith(OF_NUMCODECS) and name.removeprefix(OF_NUMCODECS) in known
 
 
 def as_numcodecs(name: str, config: Config) -> Any:
     """Return the codec of numcodecs that is the same; None where it has none."""
     import numcodecs
 
-    name = name.removeprefix("numcodecs.")
-    if name not in numcodecs.registry.codec_registry:
+    name = name.removeprefix(OF_NUMCODECS)
+    if name not in {*numcodecs.registry.codec_registry, *numcodecs.registry.entries}:
         return None
     if name == "blosc" and config:
         return _blosc(config)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
-from dask_tiled.codecs.byte_codecs import BYTE_CODECS, OF_IMAGECODECS
-from dask_tiled.codecs.pipeline import BYTES, of_numcodecs, shared_pipeline
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.codecs.byte_codecs import OF_IMAGECODECS, OF_NUMCODECS, as_numcodecs
+from dask_tiled.codecs.pipeline import BYTES, CODECS, kind_of, of_numcodecs, shared_pipeline
+from dask_tiled.codecs.shards import named
+from dask_tiled.errors import CorruptFileError, DatasetError, require
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.indexing import Array
@@ -25,6 +28,7 @@ def chunk_decoder(
     dtype: np.dtype | None = None,
     *,
     fill: bytes = b"",
+    unbounded: bool = False,
 ) -> BlockDecoder:
     """Return the decoder of chunks, or of pieces of any shape.
 
@@ -40,10 +44,13 @@ def chunk_decoder(
         Type of the pixels that are read, if that is another one.
     fill : bytes
         Value, as ``stored``, of chunks that a shard lacks.
+    unbounded : bool
+        As for :class:`~dask_tiled.codecs.pipeline.Pipeline`.
     """
     text = json.dumps(codecs, sort_keys=True)
     dtype = stored.newbyteorder("=") if dtype is None else dtype
     options = {"codecs": text, "chunk": chunk, "stored": stored, "dtype": dtype, "fill": fill}
+    options |= {"unbounded": True} if unbounded else {}
     return BlockDecoder(f"{__name__}:decode", dtype, tuple(options.items()))
 
 
@@ -56,13 +63,15 @@ def decode(
     stored: np.dtype,
     dtype: np.dtype,
     fill: bytes,
+    unbounded: bool = False,
 ) -> Array:
     """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     shape = chunk or block.shape
     try:
         value = np.frombuffer(fill, stored)[0] if fill else 0
-        pixels = shared_pipeline(codecs, shape, stored).decode(data, value)
+        pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
+        pixels = pipeline.decode(data, value)
     except Exception as error:
         names = ", ".join(one["name"] for one in json.loads(codecs))
         raise CorruptFileError(
@@ -79,63 +88,79 @@ def decode(
     return pixels.reshape(lead + shape)[inside].astype(dtype, copy=shared)
 
 
-def codec(dtype: npt.DTypeLike, config: Mapping[str, Any]) -> BlockDecoder:
-    """Return the decoder of pieces that a codec of numcodecs has compressed one by one.
+def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> BlockDecoder:
+    """Return the decoder of pieces that codecs have packed one by one.
 
     Parameters
     ----------
     dtype : dtype
-        Type of the pixels before they were compressed, in C order, of either byte order.
-    config : mapping
-        Configuration of the codec, such as ``{"id": "zlib"}``.
+        Type of the pixels before they were packed, in C order, of either byte order.
+    codecs : sequence, or mapping
+        Documents of zarr 3, in the order in which a piece is written, such as
+        ``[{"name": "bytes"}, {"name": "gzip"}]``: ``bytes`` without ``endian`` stores pixels as
+        ``dtype`` has them. Or the configuration of one codec of numcodecs, such as
+        ``{"id": "zlib"}``. Codecs that numcodecs alone knows take as much memory as they like.
 
     Raises
     ------
     DatasetError
-        numcodecs has no such codec.
+        There is no such codec, it is not installed, or a document is invalid.
     """
-    import numcodecs
+    with _refusing(codecs):
+        if isinstance(codecs, Mapping):
+            document = of_numcodecs(codecs)
+            filters = document["name"] in ARRAY_CODECS
+            codecs = [document, {"name": BYTES}] if filters else [{"name": BYTES}, document]
+        documents = named(codecs)
+        for one in documents:
+            kind_of(one["name"], unbounded=True)
+            if one["name"].startswith(OF_NUMCODECS):
+                as_numcodecs(one["name"], one.get("configuration") or {})
+        decoder = chunk_decoder(documents, (), np.dtype(dtype), unbounded=True)
+    if needs_imagecodecs(decoder):
+        require("imagecodecs", "hdf5", "a piece")
+    return decoder
 
+
+def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
+    """Return a decoder of :func:`codec` for pieces that all have the same shape.
+
+    Raises
+    ------
+    DatasetError
+        Its codecs do not suit such pieces, or stand in an order in which none is written.
+    """
+    options = {**dict(decoder.options), "chunk": shape}
+    with _refusing(options["codecs"]):
+        shared_pipeline(options["codecs"], shape, options["stored"], unbounded=True)
+    return replace(decoder, options=tuple(options.items()))
+
+
+@contextmanager
+def _refusing(codecs: Any) -> Iterator[None]:
+    """Name codecs of users that cannot be, whatever those who make them say of it."""
     try:
-        numcodecs.get_codec(dict(config))
+        yield
+    except NotImplementedError as error:
+        raise DatasetError(
+            "no such codec",
+            expected=f"{CODECS}, or one that numcodecs has",
+            found=str(error),
+            hint='Some that numcodecs knows have to be installed: pip install "numcodecs[zfpy]".',
+        ) from error
     except Exception as error:
         raise DatasetError(
-            "no such codec", expected="a configuration for numcodecs", found=dict(config)
+            "invalid codecs",
+            expected="documents of zarr 3, or a configuration for numcodecs",
+            found=f"{codecs}: {str(error) or repr(error)}",
         ) from error
-    stored, document = np.dtype(dtype), of_numcodecs(config)
-    if document["name"] in ARRAY_CODECS:
-        return chunk_decoder([document, {"name": BYTES}], (), stored)
-    if document["name"] in BYTE_CODECS:
-        return chunk_decoder([{"name": BYTES}, document], (), stored)
-    options = {"config": json.dumps(dict(config), sort_keys=True), "stored": stored}
-    native = stored.newbyteorder("=")
-    return BlockDecoder(f"{__name__}:decode_by_numcodecs", native, tuple(options.items()))
-
-
-def decode_by_numcodecs(block: Block, fetch: Fetch, *, config: str, stored: np.dtype) -> Array:
-    """Decode a piece by a codec that has no bounds, which the user has asked for."""
-    import numcodecs
-
-    packed = fetch(block.file, block.offset, block.offset + block.nbytes)
-    try:
-        content = numcodecs.get_codec(json.loads(config)).decode(packed)
-        pixels = np.frombuffer(np.ascontiguousarray(content), stored).reshape(block.shape)
-    except Exception as error:
-        raise CorruptFileError(
-            "a piece cannot be decompressed",
-            path=block.file.path,
-            where=f"byte {block.offset}",
-            expected=f"{block.shape} {stored.name}, as {block.nbytes} bytes of {config}",
-            found=repr(error),
-        ) from error
-    return pixels.astype(stored.newbyteorder("="))
 
 
 def needs_imagecodecs(decoder: Decoder | BlockDecoder) -> bool:
     """Return whether a decoder has codecs that only imagecodecs undoes."""
     options = dict(decoder.options) if isinstance(decoder, BlockDecoder) else {}
     codecs = json.loads(options.get("codecs", "[]"))
-    inside = {one.get("configuration", {}).get("cname") for one in codecs}
+    inside = {(one.get("configuration") or {}).get("cname") for one in codecs}
     return "snappy" in inside or any(one["name"] in OF_IMAGECODECS for one in codecs)
 
 

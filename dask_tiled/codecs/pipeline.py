@@ -17,7 +17,14 @@ from dask_tiled.codecs.array_codecs import (
     decoded_pixels,
     encoded_pixels,
 )
-from dask_tiled.codecs.byte_codecs import BYTE_CODECS, compressor, decoded, most_encoded
+from dask_tiled.codecs.byte_codecs import (
+    BYTE_CODECS,
+    OF_NUMCODECS,
+    compressor,
+    decoded,
+    has_numcodecs,
+    most_encoded,
+)
 from dask_tiled.codecs.limits import check_room
 from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
 from dask_tiled.model.indexing import Array
@@ -33,7 +40,7 @@ CODECS = ", ".join(sorted({*ARRAY_CODECS, BYTES, SHARDS, *BYTE_CODECS}))
 def of_numcodecs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a codec of numcodecs, of which ``config`` is the configuration."""
     options = {key: value for key, value in config.items() if key != "id"}
-    return {"name": f"numcodecs.{config['id']}", "configuration": options}
+    return {"name": f"{OF_NUMCODECS}{config['id']}", "configuration": options}
 
 
 class Pipeline:
@@ -46,6 +53,8 @@ class Pipeline:
         chunk is written. ``bytes`` without ``endian`` stores pixels as ``dtype`` has them.
     shape, dtype : tuple of int, numpy.dtype
         Of a chunk.
+    unbounded : bool
+        Whether any other codec of numcodecs is read, too: a user asks for them, never a file.
 
     Raises
     ------
@@ -55,15 +64,24 @@ class Pipeline:
         A document is invalid, does not suit the array, or stands in the wrong place.
     """
 
-    def __init__(self, codecs: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> None:
+    def __init__(
+        self,
+        codecs: Sequence[Any],
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        *,
+        unbounded: bool = False,
+    ) -> None:
         kinds: tuple[list[tuple[str, dict[str, Any]]], ...] = ([], [], [])
         last = 0
         for codec in named(codecs):
-            kind = kind_of(codec["name"])
+            kind = kind_of(codec["name"], unbounded=unbounded)
             if kind < last or (kind == last == 1):
                 raise ValueError(f"{codec['name']} behind {kinds[last][-1][0]}")
             kinds[kind].append((codec["name"], dict(codec.get("configuration") or {})))
             last = kind
+        if not kinds[1]:
+            raise ValueError(f"neither {BYTES} nor {SHARDS}, which make bytes of pixels")
         self.filters, (self.serializer, *_), self.packers = kinds
         self.arrays = [Pixels(shape, dtype)]
         for name, config in self.filters:
@@ -173,15 +191,19 @@ class Pipeline:
         return found
 
 
-def kind_of(name: Any) -> int:
+def kind_of(name: Any, *, unbounded: bool = False) -> int:
     """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
     for kind, names in enumerate((ARRAY_CODECS, (BYTES, SHARDS), BYTE_CODECS)):
         if name in names:
             return kind
+    if unbounded and has_numcodecs(name):
+        return 2
     raise NotImplementedError(name)
 
 
 @lru_cache
-def shared_pipeline(codecs: str, shape: tuple[int, ...], dtype: np.dtype) -> Pipeline:
+def shared_pipeline(
+    codecs: str, shape: tuple[int, ...], dtype: np.dtype, *, unbounded: bool = False
+) -> Pipeline:
     """Return the pipeline that all chunks of an array share, from its documents as JSON."""
-    return Pipeline(json.loads(codecs), shape, dtype)
+    return Pipeline(json.loads(codecs), shape, dtype, unbounded=unbounded)

@@ -111,7 +111,7 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
         warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core
         for one in blocks.codecs:
             codec = get_codec_class(one["name"]).from_dict(one)
-            kinds[KINDS[kind_of(one["name"])]].append(codec)
+            kinds[KINDS[kind_of(one["name"], unbounded=True)]].append(codec)
     (serializer,) = kinds.pop("serializer")
     return {**kinds, "serializer": serializer, "fill_value": blocks.fill}
 
