@@ -1,7 +1,8 @@
-"""Jobs that another process does, because they may end the process that does them.
+"""Jobs in a child process, because the HDF5 library may end the process that does them.
 
-A process is started for the first job, and does the next ones, too; several do them beside each
-other where threads ask. They go when this one does.
+A child is started for the first job and is kept for the next ones; several work beside each other
+where threads ask. They end when this process does. What this process is writing itself is the
+exception: of that, the library has more than the file.
 """
 
 from __future__ import annotations
@@ -14,29 +15,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
-from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.child import (
-    ANSWER,
-    ASKED,
-    DONE,
-    ENDED,
-    JOB,
-    RAISED,
-    RENEW,
-    Job,
-    Limits,
-)
-from dask_tiled.model.files import is_following, seen_files
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.hdf5.child import ANSWER, ASKED, ENDED, JOB, RAISED, RENEW, Job
+from dask_tiled.model.files import File, is_following, seen_files
 from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
 
 START_SECONDS = 120
-"""So long may it take to start a process: it imports NumPy, perhaps from a slow disk."""
+"""Time to start a process, which imports NumPy, perhaps from a slow disk."""
 MOST_IDLE = 2
-"""So many processes are kept for later jobs."""
+"""Processes that are kept for later jobs."""
+SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.5, 1e-6, 10
+"""Deadline for a look at a file, and more for each byte of it, up to a limit: an object takes some
+0.1 ms, and 20,000 of them are looked at."""
+MEMORY, MEMORY_RATIO, MOST_MEMORY = 192 << 20, 32, 8 << 30
+"""Bytes of memory for that, and more for each byte of the file, up to a limit: an index of chunks
+takes some times the room that it has in the file."""
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -44,19 +41,52 @@ from dask_tiled.formats.hdf5.child import serve
 serve(int(sys.argv[2]))
 """
 
+T = TypeVar("T")
 Run = Callable[..., Any]
-"""``run(limits, function, *args)``: let another process call a function that it can import."""
+"""``run(seconds, nbytes, function, *args)``: :meth:`Child.run`."""
 
 
 class EndedError(Exception):
     """A process has ended, or was ended, in the middle of a job."""
 
-    def __init__(self, why: str, *, once_more: bool = False, waited: bool = False) -> None:
-        super().__init__(why)
-        self.once_more = once_more
-        """Whether that may be the fault of the jobs before, which this one can go without."""
-        self.waited = waited
-        """Whether it did nothing but wait for a writer."""
+
+def safely(file: File, *attempts: Callable[[], T]) -> T:
+    """Look at a file: return what the first attempt that comes to an end returns.
+
+    Raises
+    ------
+    CorruptFileError
+        All attempts end their process, or take too long.
+    DatasetError
+        No process can be started.
+    """
+    if is_written_here(file):
+        return attempts[0]()
+    seconds = SECONDS + min(SECONDS_PER_BYTE * file.size, MOST_SECONDS)
+    nbytes = MEMORY + min(MEMORY_RATIO * file.size, MOST_MEMORY)
+    why = EndedError()
+    for attempt in attempts:
+        try:
+            with apart() as run:
+                found: T = run(seconds, nbytes, attempt)
+        except EndedError as error:
+            why = error
+        else:
+            return found
+    problem = "the HDF5 library does not survive the file"
+    raise CorruptFileError(problem, path=file.path, found=str(why)) from why
+
+
+def is_written_here(file: File) -> bool:
+    """Return whether this process itself is writing a file."""
+    h5f = sys.modules.get("h5py.h5f")
+    if h5f is None or sys.modules.get("h5py") is None:
+        return False
+    for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
+        with suppress(OSError, ValueError, RuntimeError):  # what has no name, or is closed by now
+            if one.get_intent() & h5f.ACC_RDWR and os.path.samefile(one.name, file.path):
+                return True
+    return False
 
 
 class Child:
@@ -70,8 +100,6 @@ class Child:
 
         self.busy = True
         """Whether the answer to a job is awaited."""
-        self.fresh = True
-        """Whether it has done no job yet."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         self.connection, theirs = Pipe()
         with theirs:  # 0 to 2, which may be closed here, mean something else there
@@ -91,51 +119,58 @@ class Child:
         _children.add(self)
         try:
             self._answer(START_SECONDS)
-            self.fresh = True
         except BaseException:
             self.end()
             raise
 
-    def run(self, limits: Limits, function: Callable[..., Any], *args: Any) -> Any:
-        """Let it call a function that it can import; give the result, or raise what it raises.
+    def run(self, seconds: float, nbytes: int, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function there, which has to pickle, and return what it returns.
+
+        Parameters
+        ----------
+        seconds : float
+            Deadline, in seconds of the processor; by the clock it is ten times that.
+        nbytes : int
+            Bytes of memory that it may take, beside what the process has.
+        function, *args
+            What is called.
 
         Raises
         ------
         EndedError
-            It does not come to an end, or ends its process.
+            It misses the deadline, or ends its process.
         """
         self.busy = True
         with suppress(ConnectionError):
-            self.connection.send((JOB, Job(function, args, limits, is_following(), seen_files())))
-        return self._answer(limits.seconds)
+            job = Job(function, args, seconds, nbytes, is_following(), seen_files())
+            self.connection.send((JOB, job))
+        return self._answer()
 
-    def _answer(self, seconds: float) -> Any:
+    def _answer(self, seconds: float | None = None) -> Any:
         kind: int = ASKED
         value: Any = None
         while kind == ASKED:
             if not self.connection.poll(seconds):
-                raise EndedError(f"no answer in {seconds:.0f} s")
+                raise EndedError(f"no answer in {seconds} s")
             try:
                 kind, value = self.connection.recv()
             except (EOFError, ConnectionError):
                 raise EndedError(f"the end of its process, with {self.process.wait()}") from None
             if kind == ASKED:
                 self.connection.send((ANSWER, _answered(*value)))
-        fresh, self.busy, self.fresh = self.fresh, False, kind != DONE
+        self.busy = False
         if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
-            raise EndedError("no end to a step of it", waited=value == signal.SIGALRM)
+            raise EndedError("no end of it by the deadline")
         if kind == ENDED:
-            why = f"the end of its process, with signal {value}"
-            raise EndedError(why, once_more=not fresh)
+            raise EndedError(f"the end of its process, with signal {value}")
         if kind == RAISED:
             raise value
         return value
 
     def renew(self) -> None:
-        """Leave nothing in it of what it has done."""
+        """Leave nothing in it of what it has done, such as files that are open."""
         with suppress(ConnectionError):
             self.connection.send((RENEW, None))
-        self.fresh = True
 
     def end(self) -> None:
         """End it, and what it has forked."""
@@ -162,13 +197,8 @@ _starting = threading.Lock()
 
 
 @contextmanager
-def apart(*, renewed: bool = False) -> Iterator[Run]:
-    """Have a process for some jobs, which does no others meanwhile.
-
-    Parameters
-    ----------
-    renewed : bool
-        Whether nothing may be left of them afterwards, such as files that are open.
+def apart() -> Iterator[Run]:
+    """Have a process for some jobs, which does no others meanwhile, and keeps nothing of them.
 
     Yields
     ------
@@ -187,8 +217,7 @@ def apart(*, renewed: bool = False) -> Iterator[Run]:
         if child.busy or len(_idle) >= MOST_IDLE:
             child.end()
         else:
-            if renewed:
-                child.renew()
+            child.renew()
             _idle.append(child)
 
 

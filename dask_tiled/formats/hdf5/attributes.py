@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.formats.hdf5.child import go_on
-
 NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 """What stands for a name or a unit that is not there."""
 MOST_BYTES = 1 << 20
@@ -22,7 +20,6 @@ def attribute(item: Any, name: str) -> Any:
     """Read an attribute; None where there is none, or it is null, large, or of an unknown type."""
     import h5py
 
-    go_on()
     try:
         large = item.attrs.get_id(name).get_storage_size() > MOST_BYTES
         value = None if large else item.attrs[name]

@@ -1,24 +1,21 @@
-"""Blocks that only the HDF5 library can read: another process does so."""
+"""Blocks that only the HDF5 library can read."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.apart import apart
-from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.library import read_box
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
 
 SECONDS, SECONDS_PER_BYTE = 5, 1e-6
-"""So long may the library compute for a block, and so much longer for each of its bytes: the
-slowest codecs decode some MB in a second. On the clock it is ten times that."""
-MOST_MEMORY = 1 << 30
-"""So much memory may it take, beside eight times the block."""
+"""Deadline for a block, and more for each of its bytes: the slowest codecs decode some MB/s."""
+MEMORY, MEMORY_RATIO = 1 << 30, 8
+"""Bytes of memory for it, and more for each of its bytes."""
 NO_CONVERSION = "no appropriate function for conversion path"
 """What the library says of types that it cannot convert, such as bit fields with padding."""
 
@@ -42,11 +39,10 @@ def read(
     starts = [begin - first for begin, first in zip(corner, origin, strict=True)]
     bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
     nbytes = dtype.itemsize * math.prod(shape)
-    seconds = SECONDS + SECONDS_PER_BYTE * nbytes
-    limits = Limits(seconds, 10 * seconds, MOST_MEMORY + 8 * nbytes)
+    seconds, memory = SECONDS + SECONDS_PER_BYTE * nbytes, MEMORY + MEMORY_RATIO * nbytes
     try:
-        run = fetch.keep("hdf5", partial(apart, renewed=True))
-        pixels: Array = run(limits, read_box, block.file, dataset, bounds)
+        run = fetch.keep("hdf5", apart)
+        pixels: Array = run(seconds, memory, read_box, block.file, dataset, bounds)
     except (DatasetError, PermissionError):
         raise
     except Exception as error:

@@ -1,8 +1,7 @@
-"""The process that looks at HDF5 files for another one: the library that it asks may end it.
+"""The child process that calls the HDF5 library, which a damaged file may lead round in circles.
 
-What does so is a damaged file, whose links go round in circles, or whose lengths are believed. So a
-job has so much time of the processor for each step, and so much memory. Jobs on one file are done
-by a fork of this process, which has seen no other file, and whose end costs nothing.
+A job has a deadline and a limit of memory. Jobs that belong together are done by a fork of this
+process, which has seen no other file, and whose end costs nothing.
 """
 
 from __future__ import annotations
@@ -25,23 +24,9 @@ PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encoding
 """What is imported before there is a job."""
 GONE, RENEWED, SILENT = range(3)
 """How a fork ends: nobody has a job any more; another fork is wanted; and nobody was told so."""
-
-WAIT_SECONDS = 1.0
-"""So long may a step take on the clock where the library would wait for a writer for ever."""
-
-_seconds = 0.0
-_waits = False
-
-
-class Limits(NamedTuple):
-    """What a job may take."""
-
-    step: float
-    """Seconds of the processor, for one step of it."""
-    seconds: float
-    """Seconds of the clock, for all of it."""
-    nbytes: int
-    """Bytes of memory, beside what the process has anyway."""
+BY_THE_CLOCK = 10
+"""The deadline by the clock, as a multiple of that by the processor: the library would wait for a
+writer for ever, at no cost."""
 
 
 class Job(NamedTuple):
@@ -49,7 +34,10 @@ class Job(NamedTuple):
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    limits: Limits
+    seconds: float
+    """Deadline, in seconds of the processor."""
+    nbytes: int
+    """Bytes of memory, beside what the process has anyway."""
     following: bool
     seen: Sequence[File]
     """As :mod:`dask_tiled.model.files` has it."""
@@ -77,25 +65,13 @@ class Asking(Session):
         return self._ask("read", place, version, start, stop)
 
     def _ask(self, name: str, *args: Any) -> Any:
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # servers take their time
         self._connection.send((ASKED, (name, args)))
         answer, error = self._connection.recv()[1]
+        signal.setitimer(signal.ITIMER_REAL, left)
         if error is not None:
             raise error
         return answer
-
-
-def go_on() -> None:
-    """Begin a step: whoever goes through many things says so for each of them."""
-    if _seconds:
-        signal.setitimer(signal.ITIMER_PROF, _seconds)
-        signal.setitimer(signal.ITIMER_REAL, WAIT_SECONDS if _waits else 0)
-
-
-def limit_waits(*, on: bool) -> None:
-    """Let steps end by the clock, too, or no longer."""
-    global _waits  # noqa: PLW0603
-    _waits = on
-    go_on()
 
 
 def serve(fd: int) -> None:
@@ -127,31 +103,24 @@ def serve(fd: int) -> None:
 
 
 def _work(connection: Any) -> int:
-    """Do jobs, up to the first that fails."""
+    """Do the jobs that belong together."""
     with suppress(EOFError, ConnectionError):
         while True:
             kind, job = connection.recv()
             if kind == RENEW:
                 return RENEWED
             if kind == JOB:  # and not the answer to another fork
-                kind, value = _do(job, connection)
-                connection.send((kind, value))
-                if kind == RAISED:
-                    return RENEWED
+                connection.send(_do(job, connection))
     return GONE
 
 
 def _do(job: Job, connection: Any) -> tuple[int, Any]:
-    with (
-        _limited(job.limits),
-        following(job.following),
-        seen(job.seen),
-        opened_together(Asking(connection)),
-    ):
-        try:
+    session = opened_together(Asking(connection))
+    try:
+        with _limited(job), following(job.following), seen(job.seen), session:
             return DONE, job.function(*job.args)
-        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
-            return RAISED, _sendable(error)
+    except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+        return RAISED, _sendable(error)
 
 
 def _sendable(error: Exception) -> Exception:
@@ -163,16 +132,14 @@ def _sendable(error: Exception) -> Exception:
 
 
 @contextmanager
-def _limited(limits: Limits) -> Iterator[None]:
-    """End this process when a job takes too long; let it have no more memory."""
-    global _seconds, _waits  # noqa: PLW0603
-    _limit("AS", _mapped() + limits.nbytes)
-    _seconds = limits.step
-    go_on()
+def _limited(job: Job) -> Iterator[None]:
+    """End this process at the deadline; let it have no more memory."""
+    _limit("AS", _mapped() + job.nbytes)
+    for timer, times in {signal.ITIMER_PROF: 1, signal.ITIMER_REAL: BY_THE_CLOCK}.items():
+        signal.setitimer(timer, times * job.seconds)
     try:
         yield
     finally:
-        _seconds, _waits = 0.0, False
         for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
             signal.setitimer(timer, 0)
         _limit("AS", None)

@@ -6,18 +6,18 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from numbers import Number
 from types import NoneType
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
-from dask_tiled.formats.hdf5.apart import EndedError, apart
+from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
 from dask_tiled.formats.hdf5.axes import calibration, named
-from dask_tiled.formats.hdf5.child import Limits
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.instrument import INSTRUMENT
-from dask_tiled.formats.hdf5.library import filters_of, is_written_here, shape_of
+from dask_tiled.formats.hdf5.library import filters_of, shape_of
 from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.scan import read_scan
@@ -33,14 +33,6 @@ MOST_LISTED = 100
 """So many datasets are listed in the metadata."""
 DATASETS: tuple[type, ...] = (Number, str, NoneType)
 """How one can be asked for."""
-STEP_SECONDS, STEP_SECONDS_PER_BYTE = 0.18, 1e-9
-"""So long may the library compute for one object or attribute, and so much longer for each byte of
-the file, all of which a step may read. It takes some 0.1 ms."""
-SECONDS, SECONDS_PER_BYTE = 60, 1e-7
-"""So long may all of it take, on the clock."""
-MOST_MEMORY, MEMORY_RATIO, MOST_MEMORY_RATIO = 192 << 20, 16, 8 << 30
-"""So much memory may that take, beside so many times the file, up to a limit: an index of chunks
-takes some times the room that it has in the file."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -80,23 +72,8 @@ def describe(
         raise DatasetError("no dataset", path=file.path, expected=expected, found=repr(dataset))
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    nbytes = MOST_MEMORY + min(MEMORY_RATIO * file.size, MOST_MEMORY_RATIO)
-    if is_written_here(file):
-        return look(file, dataset, sig_dims, border(), with_facts=True)
-    step = STEP_SECONDS + file.size * STEP_SECONDS_PER_BYTE
-    limits = Limits(step, SECONDS + file.size * SECONDS_PER_BYTE, nbytes)
-    with_facts = True
-    while True:
-        args = file, dataset, sig_dims, border(), with_facts
-        try:
-            with apart() as run:
-                desc: Description = run(limits, look, *args)
-            break
-        except EndedError as error:
-            if error.waited or not (error.once_more or with_facts):
-                problem = "the HDF5 library does not survive the file"
-                raise CorruptFileError(problem, path=file.path, found=str(error)) from error
-            with_facts = error.once_more  # pixels may be right all the same
+    looks = [partial(look, file, dataset, sig_dims, border(), facts) for facts in (True, False)]
+    desc = safely(file, *looks)  # where facts are damaged, pixels may be right all the same
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
     return desc

@@ -1,19 +1,14 @@
-"""What is asked of the HDF5 library, which may end the process: another one calls these.
-
-What this process is writing itself is the exception: of that, the library has more than the file.
-"""
+"""What is asked of the HDF5 library."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.child import go_on, limit_waits
 from dask_tiled.formats.hdf5.filters import CODECS, Filter
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
@@ -43,25 +38,11 @@ def open_file(file: File) -> Any:
     except OSError as error:
         how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
         if how is not None:
-            if "swmr" in how:
-                limit_waits(on=True)
             with suppress(OSError):  # what it said first tells more
                 return h5py.File(path, "r", **how)
         if is_refusal(error):
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
         raise OSError(f"{path}: {error}") from error
-
-
-def is_written_here(file: File) -> bool:
-    """Return whether this process itself is writing a file: then the library knows all of it."""
-    h5f = sys.modules.get("h5py.h5f")
-    if h5f is None or sys.modules.get("h5py") is None:
-        return False
-    for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
-        with suppress(OSError, ValueError, RuntimeError):  # what has no name, or is closed by now
-            if one.get_intent() & h5f.ACC_RDWR and os.path.samefile(one.name, file.path):
-                return True
-    return False
 
 
 def load_plugins() -> None:
@@ -78,7 +59,6 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
     if (file, name) not in _kept:
         load_plugins()
         _kept[file, name] = open_file(file)[name]
-        limit_waits(on=False)  # a block takes as long as it takes
     dataset = _kept[file, name]
     inside = tuple(slice(*ends) for ends in bounds[len(bounds) - len(shape_of(dataset)) :])
     return dataset[inside[: dataset.ndim]][(..., *inside[dataset.ndim :])]
@@ -101,7 +81,6 @@ def names_in(group: Any, most: int) -> list[str]:
     names: list[str] = []
 
     def note(name: bytes) -> bool | None:
-        go_on()
         with suppress(UnicodeDecodeError):
             names.append(name.decode())
         return len(names) >= most or None

@@ -18,7 +18,6 @@ from dask_tiled.codecs.chunks import chunk_decoder, unwritten
 from dask_tiled.codecs.limits import most_bytes
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.chunk_layout import EXTENSIBLE_ARRAY, ChunkLayout, chunk_layout
 from dask_tiled.formats.hdf5.filters import Filter, codecs_of
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
@@ -42,8 +41,6 @@ MOST_BLOCKS = 100_000
 """It is read in so many parts, and no more."""
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
 """Larger datasets are refused where chunks that were never written cannot be told from others."""
-CHUNKS_OF_A_STEP = 1000
-"""So many are listed in one step; each takes about 1 µs."""
 USER_BLOCKS = (1, 14, 4)
 """From this version on the library counts offsets of chunks from where the file begins."""
 READ = "dask_tiled.formats.hdf5.boxes:read"
@@ -346,8 +343,6 @@ class Pieces:
         numbers, width = array("q"), dataset.ndim + len(inner) + 3
 
         def note(chunk: Any) -> bool | None:
-            if not len(numbers) % (width * CHUNKS_OF_A_STEP):
-                go_on()
             where = *chunk.chunk_offset, *inner
             numbers.extend((*where, chunk.filter_mask, chunk.byte_offset, chunk.size))
             return len(numbers) > width * count or None  # an index may go round in circles

@@ -13,7 +13,6 @@ from itertools import count
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
-from dask_tiled.formats.hdf5.child import go_on
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.files import File
@@ -68,7 +67,6 @@ class Tree(ExitStack):
         """Follow a path from a group on; LookupError where it leads nowhere."""
         from h5py import Group, h5l
 
-        go_on()
         here, names, links = start.file if path.startswith("/") else start, path.split("/")[::-1], 0
         while names:
             name = names.pop()
