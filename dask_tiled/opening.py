@@ -25,8 +25,8 @@ from dask_tiled.errors import (
     check_whole,
     warn,
 )
-from dask_tiled.formats.describing import completed, describe_begun, expanded, from_the_root
-from dask_tiled.formats.registry import formats
+from dask_tiled.formats.describing import describe_begun, expanded, from_the_root
+from dask_tiled.formats.registry import completed, formats
 from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion

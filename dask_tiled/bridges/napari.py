@@ -19,8 +19,7 @@ from dask_tiled.export.pictures import open_pictures
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.labels import labels_of
 from dask_tiled.export.zarr.zarr_export import to_zarr
-from dask_tiled.formats.describing import completed, recognised_by
-from dask_tiled.formats.registry import formats
+from dask_tiled.formats.registry import completed, formats, recognised_by
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.paths import is_url

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @json_option
 def formats(name: str | None, *, as_json: bool) -> None:
     """List the formats, or tell what one of them reads, and what its options mean."""
-    from dask_tiled.formats.describing import named
     from dask_tiled.formats.registry import formats as known_formats
+    from dask_tiled.formats.registry import named
 
     known = known_formats()
     some = [named(name)] if name else [known[k] for k in sorted(known)]

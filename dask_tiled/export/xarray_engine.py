@@ -29,8 +29,7 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.pictures import open_pictures
 from dask_tiled.export.zarr.group import dimension_names
 from dask_tiled.export.zarr.labels import Labels, labels_of
-from dask_tiled.formats.describing import HEAD_BYTES
-from dask_tiled.formats.registry import formats
+from dask_tiled.formats.registry import HEAD_BYTES, formats
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Array

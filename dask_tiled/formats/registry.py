@@ -1,21 +1,24 @@
-"""The formats: what one is, and which there are."""
+"""The formats: what one is, which there are, and which one is meant."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from dask_tiled.errors import DatasetError, warn
+from dask_tiled.errors import DatasetError, UnknownFormatError, nearest, warn
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
+from dask_tiled.model.files import is_refusal, read_head
 from dask_tiled.model.headers import Headers, Records
 from dask_tiled.model.instrument import VOCABULARY, Entry
+from dask_tiled.model.paths import is_file, is_url
 from dask_tiled.model.tables import html_table, text_table
-from dask_tiled.model.tile_request import TileRequest
+from dask_tiled.model.tile_request import AdjustTile
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Format:
     corrections: Callable[[Description], Corrections] | None = None
     headers: Callable[[Description], Headers | Records] | None = None
     instrument: Mapping[str, Sequence[Entry]] = field(default_factory=dict, hash=False)
-    adjust_tile: Callable[[tuple[int, ...], TileRequest], tuple[int, ...]] | None = None
+    adjust_tile: AdjustTile | None = None
     peers: tuple[str, ...] = ()
     implied: str | tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -162,3 +165,78 @@ def _own(name: str) -> Format:
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{module.__name__}.descriptor")
     return module.FORMAT
+
+
+HEAD_BYTES = 4096
+"""Bytes at the start of a file that a format sees when it says whether the file is its own."""
+
+
+def named(name: Any, path: str | None = None) -> Format:
+    """Find the format that a user names: by its name, another name or a suffix, in any case.
+
+    Raises
+    ------
+    UnknownFormatError
+        There is none.
+    """
+    there, hint = formats(), None
+    if isinstance(name, str):
+        if name in there:
+            return there[name]
+        word = name.strip().lower().lstrip(".").replace("-", "_").replace(" ", "_")
+        meant = [one for one in there.values() if word in (one.name, *one.aliases)]
+        meant = meant or [one for one in there.values() if f".{word}" in one.extensions]
+        if meant:
+            return (path is not None and recognised_by(meant, path, {})) or meant[0]
+        suffixes = (end[1:] for one in there.values() for end in one.extensions)
+        aliases = (alias for one in there.values() for alias in one.aliases)
+        hint = nearest(word, (*there, *aliases, *suffixes))
+    raise UnknownFormatError(
+        "no such format",
+        expected=f"one of {', '.join(there)}",
+        found=repr(name),
+        hint=hint,
+    )
+
+
+def recognised_by(
+    candidates: Iterable[Format], path: str, reasons: dict[str, str]
+) -> Format | None:
+    """Return the first format that recognises the content of a file, and note why others do not."""
+    head = read_head(path, HEAD_BYTES)
+    for format in candidates:
+        try:
+            reason = format.sniff(path, head)
+        except Exception as error:
+            if is_refusal(error):  # the answer may depend on what that is
+                raise
+            reason = f"failed with {error!r}"
+        if reason is None:
+            return format
+        reasons[format.name] = reason
+    return None
+
+
+def completed(path: str) -> str:
+    """Add the suffix that a user has left out, where the file is there with it only.
+
+    Of URLs, only those are asked for that look like folders.
+    """
+    implied = [
+        (format, suffix)
+        for format in formats().values()
+        for suffix in ((format.implied,) if isinstance(format.implied, str) else format.implied)
+        if suffix
+    ]
+    if is_url(path):
+        folders = [
+            path.rstrip("/") + suffix
+            for format, suffix in implied
+            if suffix[0] == "/" and path.endswith(("/", *format.extensions))
+        ]
+        return next(filter(is_file, folders), path)
+    folder = os.path.isdir(path)
+    if os.path.lexists(path) and not folder:
+        return path
+    whole = [path + suffix for _, suffix in implied if suffix[0] == "/" or not folder]
+    return next(filter(os.path.isfile, whole), path)

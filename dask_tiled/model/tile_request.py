@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dask_tiled.model.description import Description
 
@@ -33,3 +35,7 @@ class TileRequest:
     by: str
     depth: int | None
     pixels: int
+
+
+AdjustTile: TypeAlias = Callable[[tuple[int, ...], TileRequest], tuple[int, ...]]
+"""Returns the shape that a negotiated tile should have instead."""

@@ -9,34 +9,31 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import TilingError
-from dask_tiled.formats.registry import formats
-from dask_tiled.model.tile_request import TileRequest
+from dask_tiled.model.tile_request import AdjustTile, TileRequest
 
 
-def adjusted(shape: tuple[int, ...], request: TileRequest) -> tuple[tuple[int, ...], str]:
-    """Return what the format makes of a tile, and its reason, which is empty if it changes nothing.
-
-    A format that is not known in this process has no word.
+def adjusted(
+    adjust: AdjustTile, shape: tuple[int, ...], request: TileRequest
+) -> tuple[tuple[int, ...], str]:
+    """Return what a format makes of a tile, and its reason, which is empty if it changes nothing.
 
     Raises
     ------
     TilingError
         The answer cannot be a tile.
     """
-    format = formats().get(request.desc.format)
-    if format is None or format.adjust_tile is None:
-        return shape, ""
-    answer: Any = format.adjust_tile(shape, request)
+    name = request.desc.format
+    answer: Any = adjust(shape, request)
     expected = _violated(answer, request)
     if expected:
-        problem = f"the format {format.name!r} adjusts a tile to a wrong shape"
+        problem = f"the format {name!r} adjusts a tile to a wrong shape"
         path = request.desc.files[0].path
         raise TilingError(problem, path=path, expected=expected, found=repr(answer))
     tile = tuple(map(int, answer))
     if tile == shape:
         return shape, ""
-    reason, _, _ = (inspect.getdoc(format.adjust_tile) or "no reason given").partition("\n")
-    return tile, f"the format {format.name} changes it: {reason.rstrip('.')}"
+    reason, _, _ = (inspect.getdoc(adjust) or "no reason given").partition("\n")
+    return tile, f"the format {name} changes it: {reason.rstrip('.')}"
 
 
 def _violated(tile: Any, request: TileRequest) -> str:

@@ -17,6 +17,7 @@ from dask import config
 from dask.utils import parse_bytes
 
 from dask_tiled.errors import TilingError, check_whole, format_bytes
+from dask_tiled.formats.registry import formats
 from dask_tiled.model.description import Description
 from dask_tiled.model.tile_request import TileRequest
 from dask_tiled.tiling import machine
@@ -354,10 +355,13 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     if depth * math.prod(tile_sig) > budget:
         why += ", more than the limit because nothing smaller suits the file and its consumers"
     tile = _said(q, (depth, *tile_sig), why)
+    format = formats().get(q.desc.format)
+    if format is None or format.adjust_tile is None:  # workers may not have its package
+        return tile
     blocks = (least, *(base.size for base in q.sig_bases))
     by = next(kind for kind in ("frame", "tile", "pixel") if kind in q.kinds)
     request = TileRequest(q.desc, (frames, *sig), blocks, by, deep, budget)
-    tile, why = adjusted(tile, request)
+    tile, why = adjusted(format.adjust_tile, tile, request)
     return _said(q, tile, why, "adjusted tile") if why else tile
 
 

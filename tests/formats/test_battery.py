@@ -28,8 +28,8 @@ from dask_tiled import (
     open_dataset,
     reduce_tiles,
 )
-from dask_tiled.formats.describing import HEAD_BYTES, detect
-from dask_tiled.formats.registry import _MODULES
+from dask_tiled.formats.describing import detect
+from dask_tiled.formats.registry import _MODULES, HEAD_BYTES
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import check_format
 
