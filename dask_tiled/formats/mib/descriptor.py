@@ -8,32 +8,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.mib.fly_back import find_line
-from dask_tiled.formats.mib.text_headers import Place, decode_text, fields_between
-from dask_tiled.model.paths import is_url
+from dask_tiled.formats.mib.chips import RAW, raw_layout
+from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
+from dask_tiled.formats.mib.fly_back import with_lines
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
 MAX_HEADER = 1 << 20
 NUMBER = re.compile(rb" *[0-9]{1,18} *")
-TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 UNSIGNED = {"U08": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
-RAW = {
-    1: (1, "u1", "bits", "bits_reversed"),
-    6: (8, "u1", "swap8", "copy"),
-    12: (16, "u2", "swap8", "swap2"),
-    24: (16, "u4", "join24", "join24_reversed"),
-}
-"""Raw counters by their depth: bits that a pixel is stored in, of which 24-bit ones have two halves
-in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
-those of chips that are mounted upside down, whose rows and pixels run backwards."""
 NAMES = (
     "sequence number", "header bytes", "chips", "width", "height", "pixel type", "layout",
     "chip select", "time", "shutter (s)", "counter", "colour mode", "gain mode",
@@ -145,58 +134,13 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
     return named | dict(last)
 
 
-SETTINGS = {
-    "sequence_number": (1, "i8"), "time": (9, "M8[us]"), "counter": (11, "i2"),
-    "colour_mode": (12, "i2"), "gain_mode": (13, "i2"),
-}  # fmt: skip
-"""Facts of a frame that are one field, and which."""
-THRESHOLDS = 8
-FACTS = {"exposure_time": "f8", "thresholds": "f8", "dacs": "i4", "time_utc": "M8[ns]"}
-
-
 def read_headers(desc: tools.Description) -> tools.Headers:
     """Find the headers of all frames, and what the first of them holds."""
     path = desc.files[0].path
-    _, geometry = read_header(path)
-    layout = tools.beside_frames(desc.layout, np.dtype(f"S{geometry.nbytes}"), -geometry.nbytes)
-    found = find_facts(tools.read_head(path, geometry.nbytes))
-    shapes: dict[str, tuple[int, ...]] = {name: (len(places),) for name, places in found.items()}
-    for name in (*SETTINGS, "exposure_time", "time_utc"):
-        if name in found:
-            shapes[name] = ()
-    if "dacs" in found:
-        shapes["dacs"] = geometry.chips, len(found["dacs"]) // geometry.chips
-    kinds = {name: kind for name, (_, kind) in SETTINGS.items()} | FACTS
-    dtype = np.dtype([(name, kind, shapes[name]) for name, kind in kinds.items() if name in shapes])
-    return tools.Headers(layout, dtype, partial(decode_text, find=find_facts))
-
-
-def find_facts(header: bytes) -> dict[str, list[Place]]:
-    """Find what is read of a frame header: settings, thresholds, the DACs of each chip, times."""
-    fields = fields_between(header)
-    texts = [header[field.start : field.stop].strip() for field in fields]
-    end = texts.index(b"MQ1A") if b"MQ1A" in texts else len(fields)
-    places = {name: [fields[k]] for name, (k, _) in SETTINGS.items() if k < end}
-    if end > 10:
-        places["exposure_time"] = [fields[10]]
-    first = len(NAMES) + 1
-    dacs = min(first + THRESHOLDS, end)
-    if first < end:
-        places["thresholds"] = fields[first:dacs]
-    chips = max(1, int(texts[3])) if NUMBER.fullmatch(texts[3]) else 1
-    of_chip, rest = divmod(end - dacs, chips)
-    if of_chip > 1 and not rest:  # of each chip its type, and its DACs
-        places["dacs"] = [
-            field for k in range(dacs, end, of_chip) for field in fields[k + 1 : k + of_chip]
-        ]
-    utc, exposure = fields[end + 1 : end + 2], fields[end + 2 : end + 3]
-    if utc:  # numpy takes no letter for the time zone
-        zone = texts[end + 1].endswith(b"Z")
-        places["time_utc"] = [utc[0]._replace(stop=utc[0].stop - zone)]
-    if exposure and texts[end + 2].endswith(b"ns"):
-        stop = exposure[0].stop - 2
-        places["exposure_time"] = [Place(exposure[0].start, stop, 1e9)]
-    return places
+    _, header = read_header(path)
+    layout = tools.beside_frames(desc.layout, np.dtype(f"S{header.nbytes}"), -header.nbytes)
+    dtype = facts_type(tools.read_head(path, header.nbytes), header.chips)
+    return tools.Headers(layout, dtype, decode)
 
 
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
@@ -252,41 +196,13 @@ def describe(
     shape = None
     if hdr is not None:
         keys = tools.read_pairs(hdr, ":\t", "latin1")
-        shape = None if settled else scan_shape(keys)
         desc = desc.with_facts(hdr=keys)
-        desc = desc if shape is None else desc.with_scan(shape, hdr)
-    desc = desc if shape else found.told(desc)  # what the .hdr file promises is there
-    return desc if settled else _with_lines(desc, header)
-
-
-def _with_lines(desc: tools.Description, header: Geometry) -> tools.Description:
-    """Show frames in lines, where nothing says so but the time that the beam takes to fly back.
-
-    Only of one file on this machine: headers of others take too long to read.
-    """
-    count, (file, *others) = desc.layout.n_frames, desc.files
-    if others or file.grows or is_url(file.path) or desc.nav_shape != (count,):
+        shape = None if settled else scan_shape(keys)
+    # What the .hdr file promises is there.
+    desc = found.told(desc) if hdr is None or shape is None else desc.with_scan(shape, hdr)
+    if settled or desc.nav_shape != (sum(counts),):
         return desc
-    found = TIME.search(tools.read_head(file.path, header.nbytes))
-    if found is None:
-        return desc
-    fields = {"time": (found.start(), f"S{len(found[0])}")}
-
-    def read(first: int, distance: int, number: int) -> npt.NDArray[np.int64]:
-        at, step = (k * header.record_bytes for k in (first, distance))
-        texts = tools.read_table(file.path, fields, at, step, number)["time"]
-        if not all(map(TIME.fullmatch, texts.tolist())):
-            raise ValueError("no times")  # numbers of more digits move them
-        return texts.astype("M8[ns]").astype(np.int64)
-
-    try:
-        line = find_line(read, count)
-    except ValueError:
-        return desc
-    if line is None:
-        return desc
-    told_by = f"an inference: by the times of the frames, the beam flies back after every {line}"
-    return desc.with_scan((count // line, line), told_by)
+    return with_lines(desc, header.nbytes, header.record_bytes)
 
 
 def read_member(path: str) -> tools.Member:
@@ -326,46 +242,11 @@ def _check_last(
 
 
 def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry) -> tools.Layout:
-    if header.kind != "R64":
-        decoder = tools.plain(np.dtype(UNSIGNED[header.kind]))
-        shape = header.height, header.width
-        return tools.record_layout(files, counts, tools.Record(shape, decoder, header.nbytes))
-    bits, dtype, *kernels = RAW[header.depth]
-    halves, pixels = (2 if header.depth == 24 else 1), 64 // bits
-    width = header.width // halves
-    # One chip may be called 2x2, after the assembly that it sits in.
-    known = header.chips == 1 or (header.chips == 4 and header.layout.startswith("2x2"))
-    if not known or width % (pixels * header.chips) or header.width % halves:
-        raise tools.DatasetError(
-            "this arrangement of raw chips cannot be read",
-            path=files[0].path,
-            expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
-            found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
-        )
-    lag = header.pixel_bytes // 2 if halves == 2 else 0
-    decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
-    if header.chips == 1:
-        record = tools.Record((header.height, width), decoders[0], header.nbytes, lag)
-        return tools.record_layout(files, counts, record)
-    parts = _quad(header, width // 4, 8 * width // 4 // pixels)
-    return tools.part_layout(files, counts, parts, header.record_bytes, decoders)
-
-
-def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
-    """Return the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
-
-    A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
-    at the bottom are turned by 180 degrees.
-    """
-    height, top, row = header.height, header.nbytes, 4 * chip_row
-    bottom = top + (height - 1) * row + chip_row - 8
-    shape = height, width
-    return [
-        tools.Part((height, width), shape, bottom, (-row, -8), 1),
-        tools.Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
-        tools.Part((0, width), shape, top + 2 * chip_row, (row, 8)),
-        tools.Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
-    ]
+    if header.kind == "R64":
+        return raw_layout(files, counts, header)
+    decoder = tools.plain(np.dtype(UNSIGNED[header.kind]))
+    record = tools.Record((header.height, header.width), decoder, header.nbytes)
+    return tools.record_layout(files, counts, record)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:
@@ -399,20 +280,6 @@ def _first_mib(stem: str) -> str:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
     return os.path.join(folder, names[0])
 
-
-INSTRUMENT = {
-    "detector": [tools.Entry("mib/hdr/Readout System")],
-    "exposure_time": [
-        tools.Entry("mib/header/exposure", "ns"),
-        tools.Entry("mib/header/shutter (s)", "s"),
-    ],
-    "gain_setting": [tools.Entry("mib/hdr/Gain")],
-    "threshold": [
-        tools.Entry("mib/header/thresholds and DACs", "keV", lambda texts: texts.split()[0]),
-        tools.Entry("mib/hdr/Thresholds (keV)", "keV", lambda texts: texts.split(",")[0]),
-    ],
-    "date": [tools.Entry("mib/header/time (UTC)"), tools.Entry("mib/header/time")],
-}
 
 FORMAT = tools.Format(
     name="mib",
