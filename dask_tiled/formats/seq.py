@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from xml.etree.ElementTree import Element
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,19 @@ SENSOR: tools.Fields = {
 }  # fmt: skip
 STARTS = (272, 282)
 """Where the first record of a ``.metadata`` file was found to begin."""
-PLACES = {"Row", "Rows", "Column", "Columns"}
+
+
+def _range(text: str) -> tuple[int, int]:
+    """Read the first and the last of some rows or columns."""
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]), int(match[2] or match[1])
+
+
+MAP: tools.Keys = dict.fromkeys(("Rows", "Columns", "Binning"), tools.whole(range(10**9), 0))
+PLACES = tools.Value(_range, "a whole number, or a range", ())
+DEFECT: tools.Keys = dict.fromkeys(("Rows", "Row", "Columns", "Column"), PLACES)
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -163,7 +174,7 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
     if not maps:
         return None
     corner, binned = _sensor(metadata, shape)
-    sizes = {node: _whole(node, xml, "Rows", "Columns", "Binning") for node in maps}
+    sizes = {node: [*tools.parse_keys(xml, node.attrib, MAP).values()] for node in maps}
     suited = [node for node in maps if (sizes[node][2] > 1) == (binned > 1)]
     if not suited:
         raise tools.CorruptFileError(
@@ -182,12 +193,21 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
         )
     mask = np.zeros(shape, dtype=bool)
     for defect in chosen.iterfind("Defect"):
-        if not PLACES & set(defect.keys()):
-            raise _bad(defect, xml)
-        places = zip(("Row", "Column"), first, shape, strict=True)
-        rows, columns = (_range(defect, name, xml, start, n) for name, start, n in places)
-        mask[rows, columns] = True
+        told = tools.parse_keys(xml, defect.attrib, DEFECT)
+        if not any(told.values()):
+            problem, expected = "a defect has no place", " or ".join(DEFECT)
+            raise tools.CorruptFileError(
+                problem, path=xml, where="Defect", expected=expected, found=defect.attrib
+            )
+        ranges = told["Rows"] or told["Row"], told["Columns"] or told["Column"]
+        mask[tuple(map(_shown, ranges, first, shape))] = True
     return mask
+
+
+def _shown(places: tuple[int, int] | tuple[()], start: int, count: int) -> slice:
+    """Return which of the rows or columns that frames show are in a range; without one, all."""
+    first, last = places or (start, start + count - 1)
+    return slice(max(0, first - start), max(0, last + 1 - start))
 
 
 def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
@@ -206,33 +226,6 @@ def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
         where=" or ".join(f"byte {start}" for start in STARTS),
         expected=f"frames of {shape}",
         found=" or ".join(map(str, sizes)),
-    )
-
-
-def _whole(node: Element, path: str, *names: str) -> list[int]:
-    texts = [node.get(name, "0") for name in names]
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", text) for text in texts):
-        raise _bad(node, path)
-    return [int(text) for text in texts]
-
-
-def _range(node: Element, name: str, path: str, start: int, count: int) -> slice:
-    """Return the rows or columns of a defect, counted from the first one that frames show."""
-    text = node.get(f"{name}s", node.get(name, f"{start}-{start + count - 1}"))
-    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", text)
-    if match is None:
-        raise _bad(node, path)
-    first, last = int(match[1]), int(match[2] or match[1])
-    return slice(max(0, first - start), max(0, last + 1 - start))
-
-
-def _bad(node: Element, path: str) -> tools.CorruptFileError:
-    return tools.CorruptFileError(
-        "an element cannot be read",
-        path=path,
-        where=node.tag,
-        expected="whole numbers, or ranges of them",
-        found=node.attrib,
     )
 
 
