@@ -55,6 +55,11 @@ class Order(NamedTuple):
         first = self.sig_ndim if self.transposed else 0
         return axes[first:] + axes[:first]
 
+    def frame_of(self, picture: Picture) -> tuple[Any, ...]:
+        """Return what pictures of one stack have in common; how many frames they are may differ."""
+        shape = self.arrange(picture.shape)
+        return shape[len(shape) > self.sig_ndim :], picture.dtype, picture.data_type
+
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for a version, a byte order, and a first tag."""
@@ -88,12 +93,12 @@ def describe(
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
     number = tools.choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
-    members = [_read_picture(path, tags)]
+    further = (read_tags(other, ("ImageList", key, "ImageData")) for other in paths[1:])
+    of_each = [tags, *(group(tree, "ImageList", key) for tree in further)]
+    members = list(map(_read_picture, paths, of_each))
     order = _find_order(path, tags, len(members[0].shape), transposed=transposed)
-    for other in paths[1:]:
-        further = read_tags(other, ("ImageList", key, "ImageData"))
-        members.append(_read_picture(other, group(further, "ImageList", key)))
-        _check_geometry(other, members[-1], members[0], order)
+    alike = [tools.Member(file, n, 1, order.frame_of(members[n])) for n, file in enumerate(files)]
+    tools.in_sequence(alike)
     layout = _lay_out(files, members, order)
     metadata = {
         "dataset": number,
@@ -190,17 +195,6 @@ def _axis(field: Any) -> tools.Axis:
     if not isinstance(scale, float) or not isinstance(origin, float):
         return tools.Axis("", units)
     return tools.Axis.calibrated("", units, scale, 0.0 - origin * scale, signed=True)
-
-
-def _check_geometry(path: str, other: Picture, first: Picture, order: Order) -> None:
-    shapes = [order.arrange(picture.shape) for picture in (other, first)]
-    # Files of several frames may differ in how many these are.
-    parts = [shape[1:] if len(shape) > order.sig_ndim else shape for shape in shapes]
-    if parts[0] != parts[1] or other.dtype != first.dtype or other.data_type != first.data_type:
-        problem = "the frames differ from those of the first file"
-        expected = f"{shapes[1]}, {first.dtype}, type {first.data_type}"
-        found = f"{shapes[0]}, {other.dtype}, type {other.data_type}"
-        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found)
 
 
 def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:
