@@ -112,10 +112,8 @@ def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) 
     """Check that a text is long enough for its numbers, with a blank between any two."""
     path, room = parts[0][0].path, sum((file.size - at + 1) // 2 for file, at in parts)
     if skip < 0:
-        problem, expected = (
-            "text cannot be found from the end of a file",
-            "0 bytes to skip, or more",
-        )
+        problem = "text cannot be found from the end of a file"
+        expected = "0 bytes to skip, or more"
         raise tools.CorruptFileError(problem, path=path, expected=expected, found=skip)
     if count > room:
         problem, found = "a file of text of this size cannot hold the pixels", f"{room} at most"

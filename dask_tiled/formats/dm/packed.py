@@ -33,10 +33,8 @@ def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dt
     """Count the bytes of the half that is stored."""
     square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
     if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
-        problem, found = (
-            "unknown way of packing complex numbers",
-            f"{shape}, {dtype}, type {data_type}",
-        )
+        problem = "unknown way of packing complex numbers"
+        found = f"{shape}, {dtype}, type {data_type}"
         known = "one little-endian picture; of the old type, a square of an even size"
         raise tools.DatasetError(problem, path=path, expected=known, found=found)
     return shape[0] * (shape[1] // 2 + (data_type != 5)) * dtype.itemsize

@@ -69,11 +69,9 @@ def describe(
     if nav_shape is None and header.fields["nz"]:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
-    return (
-        desc
-        if session is None
-        else direct_electron.show_session(desc, session, scan=nav_shape is None)
-    )
+    if session is None:
+        return desc
+    return direct_electron.show_session(desc, session, scan=nav_shape is None)
 
 
 def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
