@@ -23,6 +23,7 @@ NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
 SIZE = re.compile(r"\s*0*[1-9][0-9]{0,9}\s*")
 MEASURED = "iom_measurements"
+NO_XML = Element("root")
 MAX_NEIGHBOURS = 64
 """So many ``.xml`` files in the folder are looked at for the one that names a ``.raw`` file."""
 
@@ -62,47 +63,46 @@ def xml_of(raw: str) -> str | None:
     return None
 
 
-def scan_shapes(raw: str, root: Element | None) -> Iterator[tuple[str, tuple[int, ...]]]:
+def scan_shapes(raw: str, root: Element) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Go through what tells a shape, (y, x) or (n,) of a series, the most reliable first."""
     name = NAME.search(raw)
     told: list[tuple[str, tuple[str | None, ...]]] = []
     if name is not None:
         told.append(("the name of the .raw file", name.group(2, 1) if name[2] else (name[1],)))
-    if root is not None:
-        if (root.findtext("type") or "").strip() == "series":
-            told.append(("count", (root.findtext("count"),)))
-        # A scan that is recorded while searching leaves stale numbers of the mode "acquire".
-        for mode in ("acquire", "search"):
-            where = f"scan_parameters[@mode='{mode}']"
-            told.append((where, tuple(root.findtext(f"{where}/scan_resolution_{n}") for n in "yx")))
-        told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
+    if root.findtext("type", "").strip() == "series":
+        told.append(("count", (root.findtext("count"),)))
+    # A scan that is recorded while searching leaves stale numbers of the mode "acquire".
+    for mode in ("acquire", "search"):
+        where = f"scan_parameters[@mode='{mode}']"
+        told.append((where, tuple(root.findtext(f"{where}/scan_resolution_{n}") for n in "yx")))
+    told.append(("pix_y and pix_x", (root.findtext("pix_y"), root.findtext("pix_x"))))
     for told_by, texts in told:
-        sizes = [text.strip() if text and SIZE.fullmatch(text) else "0" for text in texts]
-        if "0" not in sizes:
-            yield told_by, tuple(map(int, sizes))
+        sizes = tuple(int(text) for text in texts if text and SIZE.fullmatch(text))
+        if len(sizes) == len(texts):
+            yield told_by, sizes
 
 
-def scan_axes(shape: tuple[int, ...], root: Element | None) -> tuple[tools.Axis, ...]:
+def scan_axes(shape: tuple[int, ...], root: Element) -> tuple[tools.Axis, ...]:
     """Calibrate the scan, from its field of view."""
     axes = tools.nav_axes(len(shape))
     if len(shape) != 2:
         return axes
     fields = _numbers(root, "optics.get_full_scan_field_of_view")  # one per axis, or the larger one
+    larger = _numbers(root, "full_scan_field_of_view/x")
+    factor = _numbers(root, "full_scan_field_of_view/scale_factor")
     if len(fields) == 2:
         steps = [field / size for field, size in zip(fields, shape, strict=True)]
+    elif larger and factor:
+        steps = [larger[0] / factor[0] / max(shape)] * 2
     else:
-        field = _numbers(root, "full_scan_field_of_view/x")
-        factor = _numbers(root, "full_scan_field_of_view/scale_factor")
-        if not field or not factor:
-            return axes
-        steps = [field[0] / factor[0] / max(shape)] * 2
+        return axes
     pairs = zip(axes, steps, strict=True)
     return tuple(replace(axis, units="nm", scale=step * 1e9) for axis, step in pairs)
 
 
-def _numbers(root: Element | None, name: str) -> list[float]:
+def _numbers(root: Element, name: str) -> list[float]:
     """Read the numbers of a measurement: lengths in metres, and factors."""
-    text = "" if root is None else root.findtext(f"{MEASURED}/{name}") or ""
+    text = root.findtext(f"{MEASURED}/{name}", "")
     words = re.findall(r"\d+(?:\.\d*)?(?:[eE][-+]?\d{1,3})?", text, re.ASCII)
     numbers = [float(word) for word in words]
     return numbers if all(1e-30 < number < 1e30 for number in numbers) else []
@@ -122,7 +122,7 @@ def sniff(path: str, head: bytes) -> str | None:
     frames, rest = divmod(tools.file_size(path), RECORD.nbytes)
     if not path.lower().endswith(".raw") or rest or not frames:
         return "neither XML nor a .raw file of whole frames of 130 x 128 float32"
-    named = any(math.prod(shape) == frames for _, shape in scan_shapes(path, None))
+    named = any(math.prod(shape) == frames for _, shape in scan_shapes(path, NO_XML))
     if named or xml_of(path) is not None:
         return None
     return "no .xml file names it, and its name does not tell the number of its frames"
@@ -145,20 +145,19 @@ def describe(
     """
     file = tools.File.only(paths, "empad")
     xml = file.path if is_xml(tools.read_head(file.path, 64)) else xml_of(file.path)
-    root = None if xml is None else tools.read_xml(xml)
-    if root is not None and xml == file.path:
+    root = NO_XML if xml is None else tools.read_xml(xml)
+    if xml == file.path:
         file = _raw_of(xml, raw_name(root, xml))
     layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
-    facts = {} if root is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
+    facts = {} if xml is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
     size = _numbers(root, "calibrated_pixelsize")
     frame = tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx" if size)
     axes = tools.nav_axes(1) + (frame or tools.sig_axes(2))
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
     for told_by, shape in told:
-        if math.prod(shape) == layout.n_frames or (
-            file.grows and math.prod(shape) > layout.n_frames
-        ):
+        later = math.prod(shape) - layout.n_frames
+        if later == 0 or (later > 0 and file.grows):
             return desc.with_scan(shape, told_by, scan_axes(shape, root))
     if not told:
         return desc
