@@ -246,12 +246,9 @@ def _axis(
     name: str, units: str | None, calibration: Mapping[str, Any], suffix: str = ""
 ) -> tools.Axis:
     offset, delta, element = (calibration[key + suffix] for key in ("offset", "delta", "element"))
-    first = offset - element * delta
-    if not (math.isfinite(first) and math.isfinite(delta) and delta):
-        return tools.Axis(name)
     if units is None:  # no pixel is as large as a metre, and no 1/m can be told from another
         units = "m" if abs(delta) < 1 else "1/m" if abs(delta) > 1 else ""
-    return tools.Axis(name, units, delta, first)
+    return tools.Axis.calibrated(name, units, delta, offset - element * delta, signed=True)
 
 
 TAGS: Mapping[int, tools.Fields] = {
