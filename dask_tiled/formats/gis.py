@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -24,10 +23,7 @@ MOST_DIM = 1 << 14
 MOST_MINF = 1 << 16
 """So many bytes are read of the text files."""
 BEGINNING = re.compile(rb"\s*\d{1,19}([ \t]+\d{1,19}){0,7}\s+-[a-z]")
-NUMBERS = {
-    **{f"S{8 * size}": f"i{size}" for size in (1, 2, 4, 8)},
-    **{f"U{8 * size}": f"u{size}" for size in (1, 2, 4, 8)},
-}
+NUMBERS = {f"{sign}{8 * n}": f"{kind}{n}" for sign, kind in ("Si", "Uu") for n in (1, 2, 4, 8)}
 NUMBERS |= {"LONG": "i8", "ULONG": "u8", "FLOAT": "f4", "DOUBLE": "f8"}
 NUMBERS |= {"CFLOAT": "c8", "CDOUBLE": "c16"}
 TYPES: dict[str, tuple[str, int, str]] = {
@@ -41,7 +37,6 @@ C_NAMES = {"CHAR": "i1", "UCHAR": "u1", "SHORT": "i2", "USHORT": "u2", "INT": "i
 """What vectors may call the types of their components, besides the names of above."""
 VECTOR = re.compile(r"VECTOR_OF_([1-9]\d{0,5})_(\w+)")
 ORDERS = {"DCBA": "<", "ABCD": ">"}
-NATIVE = "<" if sys.byteorder == "little" else ">"
 SIZES = ("dx", "dy", "dz", "dt", "dx4", "dx5", "dx6", "dx7")
 """Keys of the voxel sizes, in the order of the axes."""
 NAMES = ("x", "y", "z", "t", "dim_4", "dim_5", "dim_6", "dim_7")
@@ -62,10 +57,12 @@ def _voxel_size(text: str) -> float:
 
 KEYS: tools.Keys = {
     "type": tools.Value(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
-    "bo": tools.Value(ORDERS.__getitem__, " or ".join(ORDERS), NATIVE),
+    "bo": tools.Value(ORDERS.__getitem__, " or ".join(ORDERS), "="),
     "om": tools.Value({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
     **dict.fromkeys(SIZES, tools.Value(_voxel_size, "a number, but not 0", 1.0)),
 }
+FIELD = re.compile(rf"(?<!\S)-(?:({'|'.join(KEYS)})(?!\S)\s*(\S*)|([A-Za-z_]\w*)(?!\S)(.*))")
+"""A known key and its value; or another one, and the rest of its line."""
 
 
 def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]:
@@ -85,19 +82,9 @@ def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Read keys and values. What is no key is left out; of unknown keys the line is kept."""
-    fields: dict[str, str] = {}
-    for line in text.splitlines():
-        tokens = iter(re.finditer(r"\S+", line))
-        for token in tokens:
-            key = token[0][1:]
-            if token[0] == "-" + key and key in KEYS:
-                value = next(tokens, None)
-                fields[key] = tools.printable(value[0]) if value else ""
-            elif re.fullmatch(r"-[A-Za-z_]\w*", token[0]):
-                fields[key] = tools.printable(line[token.end() :].strip())
-                break
-    return fields
+    """Read keys and values. What is no key is left out."""
+    found = (match for line in text.splitlines() for match in FIELD.finditer(line))
+    return {m[1] or m[3]: tools.printable((m[2] or m[4] or "").strip()) for m in found}
 
 
 def read_minf(path: str) -> dict[str, Any]:
