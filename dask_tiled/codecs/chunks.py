@@ -106,7 +106,7 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
     DatasetError
         There is no such codec, it is not installed, or a document is invalid.
     """
-    with _refusing(codecs):
+    with refusing(codecs):
         if isinstance(codecs, Mapping):
             document = of_numcodecs(codecs)
             filters = document["name"] in ARRAY_CODECS
@@ -131,29 +131,46 @@ def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
         Its codecs do not suit such pieces, or stand in an order in which none is written.
     """
     options = {**dict(decoder.options), "chunk": shape}
-    with _refusing(options["codecs"]):
+    with refusing(options["codecs"]):
         shared_pipeline(options["codecs"], shape, options["stored"], unbounded=True)
     return replace(decoder, options=tuple(options.items()))
 
 
 @contextmanager
-def _refusing(codecs: Any) -> Iterator[None]:
-    """Name codecs of users that cannot be, whatever those who make them say of it."""
+def refusing(codecs: Any, path: str | None = None) -> Iterator[None]:
+    """Name codecs that cannot be, whatever those who make them say of it.
+
+    Parameters
+    ----------
+    codecs : object
+        What a user, or a file, told.
+    path : str, optional
+        The file; by default a user told them, who may install more codecs.
+
+    Raises
+    ------
+    DatasetError
+        A codec is not read, or those of a user are invalid.
+    CorruptFileError
+        Those of a file are invalid.
+    """
+    hint = 'Some that numcodecs knows have to be installed: pip install "numcodecs[zfpy]".'
     try:
         yield
     except NotImplementedError as error:
         raise DatasetError(
-            "no such codec",
-            expected=f"{CODECS}, or one that numcodecs has",
+            "unsupported codec",
+            path=path,
+            expected=CODECS,
             found=str(error),
-            hint='Some that numcodecs knows have to be installed: pip install "numcodecs[zfpy]".',
+            hint=None if path else hint,
         ) from error
     except Exception as error:
-        raise DatasetError(
-            "invalid codecs",
-            expected="documents of zarr 3, or a configuration for numcodecs",
-            found=f"{codecs}: {str(error) or repr(error)}",
-        ) from error
+        problem, told = "invalid codecs", str(error) or repr(error)
+        if path:
+            raise CorruptFileError(problem, path=path, where="codecs", found=told) from error
+        expected = "documents of zarr 3, or a configuration for numcodecs"
+        raise DatasetError(problem, expected=expected, found=f"{codecs}: {told}") from error
 
 
 def needs_imagecodecs(decoder: Decoder | BlockDecoder) -> bool:

@@ -26,7 +26,7 @@ from dask_tiled.codecs.byte_codecs import (
     most_encoded,
 )
 from dask_tiled.codecs.limits import check_room
-from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
+from dask_tiled.codecs.shards import PLAIN, named, read_index
 from dask_tiled.model.indexing import Array
 
 Bytes = npt.NDArray[np.uint8]
@@ -177,11 +177,7 @@ class Pipeline:
     def _unsharded(self, data: Bytes, fill: Any) -> Array:
         shape, dtype = self.arrays[-1]
         (_, config), inner = self.serializer, self.inner.arrays[0].shape  # type: ignore[union-attr]
-        size = index_size(config, self._count())
-        at_end = config.get("index_location", "end") == "end"
-        places = read_index(data[-size:] if at_end else data[:size], size)
-        if (places.sum(axis=1) > len(data)).any():
-            raise ValueError("a chunk beyond the end of its shard")
+        places = read_index(lambda a, b: data[a:b], len(data), config, self._count())
         found = np.full(shape, fill, dtype)
         counts = [n // k for n, k in zip(shape, inner, strict=True)]
         for cell, (offset, nbytes) in zip(np.ndindex(*counts), places.tolist(), strict=True):

@@ -5,16 +5,14 @@ Layout facts: the specification of the codec ``sharding_indexed`` of zarr 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.codecs.byte_codecs import without_crc32c
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.indexing import Index
-
-Bytes = npt.NDArray[np.uint8]
 
 PLAIN, SEALED = ("bytes",), ("bytes", "crc32c")
 """What zarr takes for the codecs of chunks and of the index where a shard does not say them."""
@@ -41,8 +39,58 @@ def index_size(shards: Mapping[str, Any], count: int) -> int:
     return 16 * count + 4 * (len(names) - 1)
 
 
-def read_index(data: Bytes, size: int) -> Index:
-    """Read an index: offsets and lengths; -1 and 0 for chunks that the shard lacks.
+def read_index(
+    fetch: Callable[[int, int], Any],
+    size: int,
+    shards: Mapping[str, Any],
+    count: int,
+    path: str | None = None,
+) -> Index:
+    """Read where the chunks of a shard begin, and how long they are.
+
+    Parameters
+    ----------
+    fetch : callable
+        ``fetch(start, stop)`` returns bytes of the shard.
+    size : int
+        Bytes of the shard.
+    shards : mapping
+        Configuration of the codec.
+    count : int
+        Chunks in the shard.
+    path : str, optional
+        The file that it is.
+
+    Returns
+    -------
+    int64 array, of shape (count, 2)
+        Offsets and lengths; -1 and 0 for chunks that the shard lacks.
+
+    Raises
+    ------
+    TruncatedFileError
+        The index, or a chunk, reaches beyond the shard.
+    CorruptFileError
+        The index is damaged.
+    """
+    nbytes = index_size(shards, count)
+    at = size - nbytes if shards.get("index_location", "end") == "end" else 0
+    if nbytes > size:
+        raise TruncatedFileError("a shard is too short", path=path, expected=nbytes)
+    try:
+        places = parse_index(fetch(at, at + nbytes), nbytes)
+    except ValueError as error:
+        problem, where = "the index of a shard is damaged", f"byte {at}"
+        raise CorruptFileError(problem, path=path, where=where, found=str(error)) from error
+    beyond = places[places.sum(axis=1) > size]
+    if len(beyond):
+        problem, found = "a chunk reaches beyond its shard", beyond[0].tolist()
+        raise TruncatedFileError(problem, path=path, expected=f"{size} bytes", found=found)
+    return places
+
+
+def parse_index(data: Any, size: int) -> Index:
+    """Read an index of so many bytes: offsets and lengths; -1 and 0 for chunks that it lacks.
 
     Raises
     ------

@@ -130,7 +130,7 @@ def test_codecs_that_only_numcodecs_knows(written):
 @pytest.mark.parametrize(
     ("codecs", "problem"),
     [
-        (["bytes", "nope"], "no such codec.*found nope"),
+        (["bytes", "nope"], "unsupported codec.*found nope"),
         (["bytes", "numcodecs.nope"], r'found numcodecs\.nope.*pip install "numcodecs\['),
         ({"id": "nope"}, "found numcodecs.nope"),
         ({"level": 1}, "invalid codecs"),

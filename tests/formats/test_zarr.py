@@ -617,6 +617,7 @@ UNREAD = {
     "a compressor without a name": ({"compressor": {}}, "invalid zarr 2 metadata"),
     "no shape": ({"shape": None}, "zarr cannot read the document"),
     "no type": ({"dtype": "abc"}, "invalid zarr 2 metadata"),
+    "a type of many digits": ({"dtype": "9" * 5000}, "invalid zarr 2 metadata"),
     "a filter between compressors": (
         {"filters": [{"id": "zlib"}, {"id": "delta", "dtype": "u2"}]},
         "invalid codecs",

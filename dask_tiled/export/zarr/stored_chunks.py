@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.codecs.byte_codecs import without_crc32c
-from dask_tiled.codecs.shards import ABSENT
+from dask_tiled.codecs.shards import parse_index
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.parts import Place
 from dask_tiled.export.zarr.targets import StorePlace
@@ -85,14 +84,13 @@ class StoredChunks:
         if key != self._key:
             self._index = self._read_index(key)
             self._key, self._window = key, (0, memoryview(b""))
-        if self._index is None or ABSENT in self._index[place]:
+        if self._index is None or self._index[place][0] < 0:
             return None
-        start, nbytes = map(int, self._index[place])
+        start, nbytes = self._index[place].tolist()
         origin, window = self._window
         if start < origin or start + nbytes > origin + len(window):
-            held = self._index[self._index[..., 0] != ABSENT]
             window_bytes = 0 if isinstance(self.place, _Folder) else WINDOW_BYTES
-            end = min(start + max(nbytes, window_bytes), int(held.sum(axis=-1).max()))
+            end = min(start + max(nbytes, window_bytes), int(self._index.sum(axis=-1).max()))
             found = self.place.get(key, (start, end))
             origin, window = self._window = start, memoryview(found or b"")
         return window[start - origin : start - origin + nbytes]
@@ -103,9 +101,7 @@ class StoredChunks:
         found = self.place.get(key, (-nbytes, None))
         if found is None:
             return None
-        if len(found) != nbytes:
-            raise ValueError(f"a shard has {len(found)} bytes, its index alone {nbytes}")
-        return np.frombuffer(without_crc32c(found), "<u8").reshape(*counts, 2).copy()
+        return parse_index(found, nbytes).reshape(*counts, 2)
 
 
 class _Folder:

@@ -6,8 +6,6 @@ dimensions and coordinates as xarray writes them.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,11 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.shards import named
-from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, check_whole
+from dask_tiled.errors import DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
-from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, read
+from dask_tiled.formats.zarr.documents import (
+    DOCUMENT,
+    DOCUMENTS,
+    member_of,
+    node_in,
+    opened,
+    read,
+)
 from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
 from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
@@ -33,14 +37,8 @@ WRITTEN = "dask_tiled"
 """The attribute in which exports of this package say more of an array."""
 MOST_GROUPS = 8
 """No more of them are looked through, one inside the other, for an array."""
-NUMBERS = {"bool", "complex64", "complex128"} | {
-    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
-}
-"""Types of pixels; zarr has others."""
 MOST_POINTS = 1 << 20
 """Coordinates with more positions, or with more of them in a chunk, are not read."""
-MOST_PIXELS = 1 << 60
-"""More of them in a chunk or a shard cannot be numbered by bytes."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -80,15 +78,11 @@ def describe(
     for _ in range(MOST_GROUPS):
         if document["node_type"] == "array":
             break
-        name, image = (
-            _chosen(document, file.path) if dataset is None else dataset,
-            image_in(document),
-        )
-        folder = member_of(os.path.dirname(file.path), name, file.path)
-        node, dataset = node_in(folder), None
+        name = _chosen(document, file.path) if dataset is None else dataset
+        image = image_in(document)
+        node, dataset = node_in(member_of(os.path.dirname(file.path), name, file.path)), None
         if node is None:
-            problem = "the group has no such array"
-            raise DatasetError(problem, path=file.path, found=name)
+            raise DatasetError("the group has no such array", path=file.path, found=name)
         file, document = node
     else:
         raise DatasetError("groups inside of each other", path=file.path, expected=MOST_GROUPS)
@@ -126,7 +120,7 @@ def _describe(
     image: Mapping[str, Any],
     name: str,
 ) -> Description:
-    array = _opened(file, document)
+    array = opened(file, document)
     if array.ndim >= MAX_NDIM:
         most = MAX_NDIM - 1
         raise DatasetError("too many axes", path=file.path, expected=most, found=array.ndim)
@@ -141,7 +135,7 @@ def _describe(
     split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=file.path))
     chunks = Chunks(array, document, file, int(not split), complete="written_by" in mark)
     unread: list[str] = []
-    axes = _axes(array, file, mark, axes_of(image, name), split, unread)
+    axes = _axes(array, document, file, mark, axes_of(image, name), split, unread)
     nav, sig = array.shape[:split], array.shape[split:]
     layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
     facts = {
@@ -171,49 +165,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _opened(file: File, document: dict[str, Any]) -> Any:
-    """Let zarr read the document of an array, but for its codecs, which it does not undo."""
-    import zarr
-    from zarr.buffer import default_buffer_prototype
-
-    kind = document.get("data_type", "uint8")
-    if not isinstance(kind, str) or kind not in NUMBERS:
-        raise DatasetError("unsupported data type", path=file.path, found=str(kind))
-    try:
-        grid = document["chunk_grid"]["configuration"]
-        if any(type(n) is not int or n < 1 for n in grid.get("chunk_shape", ())):
-            raise ValueError(f"chunks of shape {grid['chunk_shape']}")  # noqa: TRY301 - some zarr mends it
-        codecs = named(document["codecs"])
-        usual = [{"name": "bytes", "configuration": {"endian": "little"}}]
-        if [codec["name"] for codec in codecs] == ["sharding_indexed"]:
-            shards = {"chunk_shape": codecs[0]["configuration"]["chunk_shape"], "codecs": usual}
-            usual = [{"name": "sharding_indexed", "configuration": shards}]
-        text = json.dumps({**document, "codecs": usual}).encode()
-        contents = {DOCUMENT: default_buffer_prototype().buffer.from_bytes(text)}
-        array = zarr.open_array(zarr.storage.MemoryStore(contents), mode="r")
-        array.chunks, array.shards, dict(array.attrs)
-    except Exception as error:
-        raise CorruptFileError(
-            "zarr cannot read the document of an array", path=file.path, found=str(error)
-        ) from error
-    for name in ("shape", "chunks", "shards"):
-        sizes = getattr(array, name) or (1,)
-        if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:
-            expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
-            problem = f"these {name} cannot be" if name != "shape" else "the array is too large"
-            raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
-    return array
-
-
 def _axes(
-    array: Any, file: File, mark: Mapping[str, Any], of_image: Any, split: int, unread: list[str]
+    array: Any,
+    document: Mapping[str, Any],
+    file: File,
+    mark: Mapping[str, Any],
+    of_image: Any,
+    split: int,
+    unread: list[str],
 ) -> tuple[Axis, ...]:
     """Name the axes, and take scales from the export, from OME-Zarr, or from coordinates beside."""
     usual = nav_axes(split) + sig_axes(array.ndim - split)
     told = mark.get("axes") if mark else of_image
     told = told if isinstance(told, list) and len(told) == array.ndim else [None] * array.ndim
     of_others = [None if mark or not one else str(one["name"]) for one in told]
-    names = array.metadata.dimension_names or of_others
+    names = document.get("dimension_names") or of_others
     found = []
     for name, given, axis, size in zip(names, told, usual, array.shape, strict=True):
         one: Axis | None = None
@@ -236,12 +202,12 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
     folder = os.path.dirname(file.path)
     if is_url(folder) or "/" in name or ".." in name:
         return None
+    known = border()
     above = {os.path.join(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
-    opened = border()
     try:
-        with within(Border(above, outside=opened is not None and opened.outside)):
+        with within(Border(above, outside=bool(known and known.outside))):
             file, document = node_in(os.path.join(os.path.dirname(folder), name)) or (file, {})
-            array = _opened(file, document)
+            array = opened(file, document)
             if array.shape != (size,) or array.dtype.kind not in "fiu":
                 return None
             if max(size, array.chunks[0]) > MOST_POINTS:

@@ -1,4 +1,4 @@
-"""Documents of zarr: those of format 3, and those of format 2 written as if they were of format 3.
+"""Documents of zarr: what they say of arrays and groups, in the words of format 3.
 
 Layout facts: the specifications of zarr 2 and 3; names of dimensions as xarray writes them.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
 from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
+from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.files import File
@@ -29,9 +30,17 @@ DOCUMENTS = (DOCUMENT, ARRAY, GROUP, ALL)
 """Those that a folder may be opened by, in the order in which they are looked for."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray names the dimensions of arrays of format 2."""
+NUMBERS = {"bool", "complex64", "complex128"} | {
+    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
+}
+"""Types of pixels; zarr has others."""
 MOST_BYTES = 1 << 28
 """No document is longer."""
+MOST_PIXELS = 1 << 60
+"""More of them in a chunk or a shard cannot be numbered by bytes."""
 LONGEST_NAME = 1000
+UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError)
+"""What documents that make no sense lead to; NumPy evaluates names of types."""
 
 
 def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
@@ -39,7 +48,7 @@ def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
 
     Raises
     ------
-    CorruptFileError
+    DatasetError
         As for :func:`read`.
     """
     files = (_file_at(os.path.join(folder, name)) for name in DOCUMENTS)
@@ -55,18 +64,11 @@ def member_of(folder: str, name: Any, path: str) -> str:
     DatasetError
         The name is none; ``path`` says where it stands.
     """
-    text = name if isinstance(name, str) else ""
-    parts = text.split("/")
+    parts = name.split("/") if isinstance(name, str) and "\0" not in name else [".."]
     with suppress(UnicodeEncodeError):
         lengths = [len(os.fsencode(part)) for part in parts]
         short = max(lengths) < 256 and sum(lengths) <= LONGEST_NAME  # as systems have them
-        if (
-            short
-            and "\0" not in text
-            and text == name
-            and ".." not in parts
-            and not os.path.isabs(text)
-        ):
+        if short and ".." not in parts and not os.path.isabs(name):
             return os.path.join(folder, *parts)
     raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
@@ -81,20 +83,22 @@ def read(file: File) -> dict[str, Any]:
     DatasetError
         It is an array of something that is not read.
     """
-    name = os.path.basename(file.path)
+    name, folder, document = os.path.basename(file.path), os.path.dirname(file.path), _parsed(file)
     if name not in DOCUMENTS[1:]:
-        return _checked(file, _parsed(file))
-    document, folder = _parsed(file), os.path.dirname(file.path)
+        versions = document.get("zarr_format"), document.get("node_type")
+        if versions not in ((3, "array"), (3, "group")):  # in a tuple: JSON may have no hash
+            problem, expected = "invalid zarr 3 metadata", "an array or a group of format 3"
+            raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
+        return document
     try:
         if name == ARRAY:
             return _array(document, _beside(folder, ATTRIBUTES))
         known = document if name == ALL else _beside(folder, ALL)
         attributes = _beside(folder, ATTRIBUTES) if name == GROUP else {}
         return _group(known.get("metadata", {}), attributes)
-    except DatasetError as error:
-        told = {"expected": error.expected, "found": error.found}
-        raise type(error)(error.problem, path=file.path, where=error.where, **told) from error
-    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+    except DatasetError:
+        raise
+    except UNREADABLE as error:
         problem, found = "invalid zarr 2 metadata", str(error) or repr(error)
         raise CorruptFileError(problem, path=file.path, found=found) from error
 
@@ -112,14 +116,6 @@ def _parsed(file: File) -> dict[str, Any]:
             raise TypeError("no object")  # noqa: TRY301
     except (ValueError, TypeError) as error:
         raise CorruptFileError("invalid zarr metadata", path=file.path, found=str(error)) from error
-    return document
-
-
-def _checked(file: File, document: dict[str, Any]) -> dict[str, Any]:
-    versions = document.get("zarr_format"), document.get("node_type")
-    if versions not in ((3, "array"), (3, "group")):  # in a tuple: JSON may hold what has no hash
-        problem, expected = "invalid zarr 3 metadata", "an array or a group of format 3"
-        raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
     return document
 
 
@@ -154,58 +150,91 @@ def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, An
 
 
 def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Write an array of format 2 as one of format 3."""
+    """Return an array of format 2 with names of dimensions and codecs as in format 3."""
     if document["zarr_format"] != 2:
         raise ValueError(f"zarr_format {document['zarr_format']}")
-    told, shape, chunk = document["dtype"], document["shape"], document["chunks"]
+    if document["order"] not in ("C", "F"):
+        raise ValueError(f"order {document['order']!r}")
+    names, shape, fill = attributes.pop(DIMENSIONS, None), document["shape"], document["fill_value"]
+    fits = isinstance(names, list) and [*map(type, names)] == [str] * len(shape)
+    told, ndim = document["dtype"], len(document["chunks"])
     dtype = np.dtype(told) if isinstance(told, str) else np.dtype("V")
-    if dtype.kind not in "biufc" or dtype.itemsize > 16:
-        raise DatasetError("unsupported data type", found=str(told))
-    codecs = _filters(document, len(chunk))
+    last = [document["compressor"]] if document["compressor"] is not None else []
+    codecs = [*map(of_numcodecs, (*(document.get("filters") or ()), *last))]
+    if document["order"] == "F" and ndim > 1:
+        order = [*range(ndim)][::-1]
+        codecs.insert(0, {"name": "transpose", "configuration": {"order": order}})
     filters = [codec for codec in codecs if codec["name"] in ARRAY_CODECS]
-    stored = Pipeline([*filters, {"name": "bytes"}], (1,) * len(chunk), dtype).arrays[-1].dtype
-    endian = "little" if stored == stored.newbyteorder("<") else "big"
-    codecs.insert(len(filters), {"name": "bytes", "configuration": {"endian": endian}})
-    names = attributes.pop(DIMENSIONS, None)
-    fits = isinstance(names, list) and len(names) == len(shape)
-    fits = fits and all(isinstance(name, str) for name in names)
-    separator = document.get("dimension_separator", ".")
-    keys = {"name": "v2", "configuration": {"separator": separator}}
+    serializer: dict[str, Any] = {"name": "bytes"}
+    if dtype.name in NUMBERS:
+        stored = Pipeline([*filters, serializer], (1,) * ndim, dtype).arrays[-1].dtype
+        little = stored == stored.newbyteorder("<")
+        serializer["configuration"] = {"endian": "little" if little else "big"}
+    codecs.insert(len(filters), serializer)
+    parts = dtype.kind == "c" and isinstance(fill, (int, float))  # zarr has both
     return {
-        "zarr_format": 3,
+        **document,
         "node_type": "array",
-        "shape": shape,
-        "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-        "chunk_key_encoding": keys,
-        "fill_value": _fill(document["fill_value"], dtype),
+        "data_type": dtype.name if dtype.name in NUMBERS else str(told),
+        "fill_value": [fill, 0] if parts else fill,
         "codecs": codecs,
-        "attributes": attributes,
         "dimension_names": names if fits else None,
+        "attributes": attributes,
     }
 
 
-def _filters(document: Mapping[str, Any], ndim: int) -> list[dict[str, Any]]:
-    """List the codecs of an array of format 2, but for the one that makes bytes of pixels."""
-    if document["order"] not in ("C", "F"):
-        raise ValueError(f"order {document['order']!r}")
-    last = [document["compressor"]] if document["compressor"] is not None else []
-    codecs = []
-    if document["order"] == "F" and ndim > 1:
-        order = [*range(ndim)][::-1]
-        codecs = [{"name": "transpose", "configuration": {"order": order}}]
-    return [*codecs, *map(of_numcodecs, (*(document.get("filters") or ()), *last))]
+def opened(file: File, document: Mapping[str, Any]) -> Any:
+    """Let zarr read the document of an array, but for its codecs, which it does not undo.
+
+    Returns
+    -------
+    zarr.Array
+        It has no pixels.
+
+    Raises
+    ------
+    DatasetError
+        Pixels are of a type that is not read.
+    CorruptFileError
+        zarr cannot read the document, or sizes are too large.
+    """
+    import zarr
+    from zarr.buffer import default_buffer_prototype
+
+    kind = document.get("data_type", "uint8")
+    if not isinstance(kind, str) or kind not in NUMBERS:
+        raise DatasetError("unsupported data type", path=file.path, found=str(kind))
+    try:
+        if document["zarr_format"] == 2:
+            plain = {ARRAY: {**document, "filters": None, "compressor": None}}
+            plain[ATTRIBUTES] = document["attributes"]
+        else:
+            plain = {DOCUMENT: _with_usual_codecs(document)}
+        buffer = default_buffer_prototype().buffer
+        contents = {n: buffer.from_bytes(json.dumps(d).encode()) for n, d in plain.items()}
+        store = zarr.storage.MemoryStore(contents)
+        array = zarr.open_array(store, mode="r", zarr_format=document["zarr_format"])
+        array.chunks, array.shards, dict(array.attrs)
+    except Exception as error:
+        raise CorruptFileError(
+            "zarr cannot read the document of an array", path=file.path, found=str(error)
+        ) from error
+    for name in ("shape", "chunks", "shards"):
+        sizes = getattr(array, name) or (1,)
+        if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:
+            expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
+            problem = f"these {name} cannot be" if name != "shape" else "the array is too large"
+            raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
+    return array
 
 
-def _fill(value: Any, dtype: np.dtype) -> Any:
-    """Write the value of pixels that were never written as format 3 does: 0 where there is none."""
-    if dtype.kind == "c":
-        parts = [value, 0] if not isinstance(value, list) else value
-        return [_fill(part, np.dtype("f8")) for part in parts]
-    if value is None:
-        return False if dtype.kind == "b" else 0
-    if dtype.kind == "b":
-        return bool(value)
-    if dtype.kind in "iu" and isinstance(value, float) and math.isfinite(value):
-        return int(value)
-    return value
+def _with_usual_codecs(document: Mapping[str, Any]) -> dict[str, Any]:
+    grid = document["chunk_grid"]["configuration"]
+    if any(type(n) is not int or n < 1 for n in grid.get("chunk_shape", ())):
+        raise ValueError(f"chunks of shape {grid['chunk_shape']}")  # some zarr mends it
+    codecs = named(document["codecs"])
+    usual = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    if [codec["name"] for codec in codecs] == ["sharding_indexed"]:
+        shards = {"chunk_shape": codecs[0]["configuration"]["chunk_shape"], "codecs": usual}
+        usual = [{"name": "sharding_indexed", "configuration": shards}]
+    return {**document, "codecs": usual}
