@@ -21,7 +21,6 @@ USES = {
     "frms6": "gain maps of FRMS6 in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
     "hyperspy": "signals of HyperSpy",
-    "nifti": "NIfTI",
     "plot": "pictures",
     "remote": "https:// and s3:// URLs",
     "tiff": "TIFF, OME-TIFF",

@@ -131,7 +131,7 @@ def brain() -> Path:
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written; or nibabel is not installed.
+        It is not there, and cannot be written.
 
     Examples
     --------

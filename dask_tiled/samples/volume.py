@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_tiled.errors import require
+from dask_tiled.formats.nifti.header import NIFTI_1, TRANSFORMS
 
 Floats = NDArray[np.float64]
 
@@ -59,12 +60,25 @@ def draw_head() -> NDArray[np.int16]:
 
 def write_brain(folder: Path) -> None:
     """Write ``brain.nii``."""
-    nibabel = require("nibabel", "nifti", folder)
-    affine = np.diag([STEP, STEP, STEP, 1.0])
-    affine[:3, 3] = ORIGIN
-    volume = nibabel.Nifti1Image(draw_head(), affine)
-    volume.set_sform(affine, code="mni")
-    volume.set_qform(affine, code="mni")
-    volume.header.set_xyzt_units("mm")
-    volume.header["descrip"] = b"simulated T1-weighted head"
-    nibabel.save(volume, folder / "brain.nii")
+    header = np.zeros((), NIFTI_1.newbyteorder("<"))
+    fields: dict[str, Any] = {
+        "sizeof_hdr": NIFTI_1.itemsize,
+        "dim": (len(SHAPE), *SHAPE, 1, 1, 1, 1),
+        "datatype": 4,
+        "bitpix": 16,
+        "pixdim": (1, STEP, STEP, STEP, 1, 1, 1, 1),
+        "vox_offset": NIFTI_1.itemsize + 4,
+        "scl_slope": 1,
+        "xyzt_units": 2,
+        "descrip": b"simulated T1-weighted head",
+        "qform_code": TRANSFORMS.index("mni"),
+        "sform_code": TRANSFORMS.index("mni"),
+        "magic": b"n+1",
+    }
+    for k, axis in enumerate("xyz"):
+        fields[f"qoffset_{axis}"] = ORIGIN[k]
+        fields[f"srow_{axis}"] = (*(STEP * (k == n) for n in range(3)), ORIGIN[k])
+    for name, value in fields.items():
+        header[name] = value
+    voxels = draw_head().astype("<i2").tobytes(order="F")
+    (folder / "brain.nii").write_bytes(header.tobytes() + bytes(4) + voxels)

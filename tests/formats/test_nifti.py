@@ -4,7 +4,6 @@ import bz2
 import gzip
 import logging
 import struct
-import sys
 
 import nibabel
 import numpy as np
@@ -15,7 +14,15 @@ from hypothesis.extra import numpy as hnp
 from manifest import by_file, manifest
 
 import dask_tiled
-from dask_tiled import Corrections, DatasetError, TruncatedFileError, UnknownFormatError
+from dask_tiled import (
+    Corrections,
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    UnknownFormatError,
+)
+from dask_tiled.formats.nifti.header import HEADERS, intent_of, kind_of
+from dask_tiled.formats.nifti.space import affine_of, slice_times
 from dask_tiled.formats.tools import compression
 from dask_tiled.testing import check_format, counting_frames
 
@@ -354,11 +361,59 @@ def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
             dask_tiled.describe(packed)
 
 
-def test_without_nibabel_the_error_names_the_extra(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ndim", [-1, 0, 8, 259])
+def test_a_number_of_axes_that_cannot_be(tmp_path, ndim):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
-    monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(DatasetError, match=r'pip install "dask-tiled\[nifti\]"'):
-        dask_tiled.open_dataset(path)
+    whole = bytearray(path.read_bytes())
+    struct.pack_into("<h", whole, 40, ndim)
+    path.write_bytes(whole)
+    with pytest.raises(CorruptFileError, match=rf"byte 40 \(dim\).*found {ndim} axes"):
+        dask_tiled.describe(path)
+
+
+def turned(rng, k):
+    """Make a header with a transform, units, an intent and times of slices, or without some."""
+    header = (nibabel.Nifti1Header, nibabel.Nifti2Header)[k % 2](endianness="<>"[k // 2 % 2])
+    header.set_data_shape((3, 4, 5, 2)[: 2 + k % 3])
+    affine = nibabel.affines.from_matvec(
+        nibabel.eulerangles.euler2mat(*rng.normal(size=3)) @ np.diag([2.0, 3, 4 * (-1) ** k]),
+        rng.normal(size=3) * 9,
+    )
+    header.set_qform(affine, code=k % 6)
+    header.set_sform(affine if k % 4 == 1 else None, code=k % 6 if k % 4 == 1 else 0)
+    if k % 3:
+        header.set_dim_info(slice=2)
+        header["slice_duration"], header["slice_code"] = 0.1, 1 + k % 6
+        header["slice_start"], header["slice_end"] = k // 6 % 2, 3
+    header.set_xyzt_units("mm", ("sec", "msec")[k % 2])
+    code = sorted(set(nibabel.nifti1.intent_codes.code.values()))[k * 2 % 57]
+    header["intent_code"], header["intent_p1"], header["intent_name"] = code, 1.5, b"told"
+    return header
+
+
+@pytest.mark.parametrize("k", range(36))
+def test_headers_mean_what_nibabel_says(k):
+    """Transforms of any kind to the last bit, intents and times of slices."""
+    header = turned(np.random.default_rng(k), k)
+    found = np.frombuffer(header.binaryblock, HEADERS[1 + k % 2].newbyteorder(header.endianness))[0]
+    kind = kind_of(header.binaryblock)
+    np.testing.assert_array_equal(affine_of(kind, found), header.get_best_affine())
+    label, parameters, name = header.get_intent()
+    assert intent_of(found) == {"code": label, "parameters": parameters, "name": name}
+    if k % 3:
+        times = np.array(header.get_slice_times(), float)
+        np.testing.assert_array_equal(slice_times(found, 5), times)
+
+
+def test_spm_tells_where_the_voxels_of_analyze_files_lie():
+    for origin in ((3, 4, 5), (0, 0, 0), (9, 9, -99), (1, 2, 11)):
+        header = nibabel.Spm2AnalyzeImage.header_class()
+        header.set_data_shape((3, 5, 7))
+        header.set_zooms((3, 2, 1))
+        header["origin"][:3] = origin
+        found = np.frombuffer(header.binaryblock, HEADERS[0])[0]
+        expected = header.get_best_affine()
+        np.testing.assert_array_equal(affine_of(kind_of(header.binaryblock), found), expected)
 
 
 # Rows of the list of defects of other systems

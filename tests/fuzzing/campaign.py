@@ -31,7 +31,7 @@ from fuzzing.trial import Trial, make, write
 
 ADDRESSES = 2 << 30
 LIBRARIES = (
-    *("dask.array", "h5py", "hdf5plugin", "imagecodecs", "nibabel", "tifffile", "zarr"),
+    *("dask.array", "h5py", "hdf5plugin", "imagecodecs", "tifffile", "zarr"),
     *("dask_tiled.engine.run", "dask_tiled.engine.folding"),
 )
 FIELDS = ("number", "began", "phase", "opened", "refused", "slowest", "peak", "stderr")

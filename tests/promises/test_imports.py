@@ -56,7 +56,6 @@ ONLY_IN = {
     "hdf5plugin": {"formats"},
     "hyperspy": {"bridges"},
     "imagecodecs": {"codecs", "formats"},
-    "nibabel": {"formats"},
     "numcodecs": {"codecs", "export", "converting"},
     "click": {"command_line"},
     "obstore": {"remote"},

@@ -345,7 +345,7 @@ def test_nobody_waits_for_what_is_no_file(tmp_path, name):
 
 UNPRIVILEGED = """
 import importlib, os, pkgutil, sys
-import distributed, h5py, hdf5plugin, imagecodecs, nibabel, tifffile, zarr
+import distributed, h5py, hdf5plugin, imagecodecs, tifffile, zarr
 import numpy as np
 import dask_tiled.testing
 

@@ -179,7 +179,7 @@ def test_shapes_are_a_sample_file():
 
 @pytest.mark.parametrize(
     ("name", "library", "extra"),
-    [("cells", "tifffile", "tiff"), ("alloy", "h5py", "hdf5"), ("brain", "nibabel", "nifti")],
+    [("cells", "tifffile", "tiff"), ("alloy", "h5py", "hdf5")],
 )
 def test_a_library_is_missing(name, library, extra, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
